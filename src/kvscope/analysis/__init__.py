@@ -1,0 +1,1 @@
+"""9. What it means: rows in, findings out."""

@@ -1,0 +1,1 @@
+"""4. Who runs it: one adapter per engine."""

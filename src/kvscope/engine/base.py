@@ -1,0 +1,144 @@
+"""What an engine adapter must do. One adapter per engine; each says what it can do and never pretends.
+
+The life of an engine in a trial: ``launch`` (a process exists, no model in it where the engine allows that) →
+``load`` (ready to answer) → ``generate`` … → ``unload`` (the engine's own release, process still alive) → ``stop``
+(process gone). Every step raises an ``EngineError`` of kvscope's tree, never the library's own exception.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kvscope.scenario import SettingValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """``baseline_before_load``: ``launch`` returns before the model is loaded, so memory can be read in between.
+    ``can_unload``: the engine can give up its model while its process stays alive."""
+
+    baseline_before_load: bool
+    can_unload: bool
+    counts_prompt_tokens: bool
+    reports_prompt_tokens: bool
+    reports_cached_tokens: bool
+    reports_timings: bool
+    reports_buffers: bool
+    has_pid: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """``ignore_end`` asks for exactly ``max_output_tokens`` (end-of-text not obeyed). ``reuse_prefix`` lets the engine
+    use what it kept from earlier requests."""
+
+    messages: tuple[Message, ...]
+    max_output_tokens: int
+    ignore_end: bool = True
+    reuse_prefix: bool = False
+    seed: int = 0
+    timeout_s: float = 600.0
+    stall_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenEvent:
+    """One streamed piece of text. ``at_s``: monotonic seconds from the moment the request's last byte was handed to
+    the operating system, stamped when the bytes were read, before any parsing."""
+
+    at_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One read of the socket: when, how many bytes, how many streamed events were completed by it."""
+
+    at_s: float
+    num_bytes: int
+    num_events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One answer. Counts that the server did not state are None, never 0. ``engine_timings`` are the engine's own."""
+
+    events: tuple[TokenEvent, ...]
+    reads: tuple[Read, ...]
+    completed_s: float
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    finish_reason: str | None
+    engine_timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedBuffer:
+    """One buffer as the engine's own log states it. ``component`` is one of weights, kv_cache, compute_buffer,
+    output_buffer, host_cache. ``printed_mib`` is the text of the log ("16.64"), whose precision is its own."""
+
+    component: str
+    name: str
+    printed_mib: str
+    cells: int | None = None
+    streams: int | None = None
+    layers: int | None = None
+    k_mib: str | None = None
+    v_mib: str | None = None
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReport:
+    """What the engine itself says after load. ``effective`` holds n_ctx, n_ctx_seq, n_batch ... as it states them."""
+
+    version: str
+    build: str
+    buffers: tuple[ReportedBuffer, ...]
+    effective: Mapping[str, SettingValue]
+    slots: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Engine(Protocol):
+    """See the module's docstring for the order of calls. ``settings`` uses the engine's own names."""
+
+    name: str
+    capabilities: Capabilities
+    settings: Mapping[str, SettingValue]
+
+    def launch(self) -> None: ...
+
+    def load(self) -> EngineReport: ...
+
+    def pids(self) -> tuple[int, ...]:
+        """Process ids that belong to this engine now; empty when it runs nowhere we can see."""
+        ...
+
+    def count_prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """Prompt tokens as the engine counts them, chat template included."""
+        ...
+
+    def generate(self, request: ChatRequest) -> Generation: ...
+
+    def host_cache(self) -> ReportedBuffer | None:
+        """The engine's host prompt cache as it last stated it, or None when it never did."""
+        ...
+
+    def active_requests(self) -> int | None: ...
+
+    def unload(self) -> None: ...
+
+    def stop(self) -> None:
+        """End the process: cleanly, then by force. Safe to call twice and at any moment. Never raises for a process
+        that is already gone."""
+        ...
+
+    def log_tail(self, lines: int = 60) -> str: ...

@@ -1,0 +1,239 @@
+"""Every exception and warning of kvscope, as one tree.
+
+    KvscopeError                       slug, hint, exit_code; message = what happened, hint = what to do
+    ├── UsageError                     you asked for something that cannot be              exit 2
+    │   ├── UnknownName                an engine, design, dtype ... that does not exist; suggests the nearest
+    │   ├── BadDesign                  an empty or impossible experiment
+    │   ├── MissingDependency          names the feature and the extra to install
+    │   └── OutputExists               a file would be overwritten
+    ├── ModelError                     the files do not tell us what we need               exit 3
+    │   ├── ModelNotFound
+    │   ├── MalformedFile              path, where in it, what was expected
+    │   ├── MissingField               field, every place looked in
+    │   └── UnsupportedArchitecture    which layers are unknown
+    ├── EngineError                    the outside program failed                          recorded as a row
+    │   ├── EngineNotFound             the engine is not installed, or its command does not exist
+    │   ├── EngineStartFailed          it did not come up
+    │   │   ├── InvalidSettings        it refused its settings (a port in use is one)
+    │   │   └── EngineModelError       it could not load the model
+    │   ├── EngineDied · EngineTimeout · EngineStalled
+    │   ├── ConnectionRefused · ConnectionLost · RateLimited · ServerError
+    │   ├── EngineReplyError           a reply we do not understand (kept verbatim)
+    │   ├── ContextOverflow            prompt + output over the context limit
+    │   └── OutOfMemory                where, and how we know
+    ├── ProbeError                     the reading failed                                  recorded
+    │   ├── ProbeUnavailable           and why, for `doctor`
+    │   └── ProbeLost                  the process went away
+    └── RecordError                    the store refuses                                   exit 4
+        ├── RecordNotFound · RecordBusy · RecordUnwritable
+        ├── SchemaMismatch             version found, version expected
+        └── DesignMismatch             what differs between two things that cannot be compared
+
+`slug` is stable: it is stored in the record and is an anchor in docs/reference/messages.md.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class KvscopeError(Exception):
+    """Base of all errors. ``str(error)`` is one sentence; ``error.hint`` says what to do about it."""
+
+    slug = "error"
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(KvscopeError):
+    slug = "usage"
+    exit_code = 2
+
+
+class UnknownName(UsageError):
+    slug = "unknown-name"
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(name, known, n=1)
+        listing = ", ".join(known)
+        hint = f"Did you mean {near[0]}? Known: {listing}." if near else f"Known: {listing}."
+        super().__init__(f"There is no {kind} called {name!r}.", hint=hint)
+
+
+class BadDesign(UsageError):
+    slug = "bad-design"
+
+
+class MissingDependency(UsageError):
+    slug = "missing-dependency"
+
+    def __init__(self, feature: str, extra: str, package: str) -> None:
+        super().__init__(
+            f"{feature} needs the package {package}, which is not installed.",
+            hint=f"Install it: pip install 'kvscope[{extra}]' (or: pip install {package}).",
+        )
+
+
+class OutputExists(UsageError):
+    slug = "output-exists"
+
+
+class ModelError(KvscopeError):
+    slug = "model-error"
+    exit_code = 3
+
+
+class ModelNotFound(ModelError):
+    slug = "model-not-found"
+
+
+class MalformedFile(ModelError):
+    """``where`` is a byte offset ("byte 24") or a key of the file."""
+
+    slug = "malformed-file"
+
+    def __init__(self, path: object, where: str, problem: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"{path}: {problem} (at {where}).",
+            hint=hint
+            or "The file is damaged, incomplete or not what its name says. Download or copy it again.",
+        )
+        self.path = str(path)
+        self.where = where
+
+
+class MissingField(ModelError):
+    slug = "missing-field"
+
+    def __init__(self, field: str, looked_in: Iterable[str]) -> None:
+        places = ", ".join(looked_in)
+        super().__init__(
+            f"The model's files do not say {field}; looked in: {places}.",
+            hint="Use a file that holds the whole model description (the original config.json, or the GGUF).",
+        )
+        self.field = field
+
+
+class UnsupportedArchitecture(ModelError):
+    slug = "unsupported-architecture"
+
+
+class EngineError(KvscopeError):
+    """``outcome`` is the contract's outcome of a trial that ends in this error."""
+
+    slug = "engine-error"
+    outcome = "server_error"
+
+
+class EngineNotFound(EngineError):
+    slug = "engine-not-found"
+    exit_code = 2
+    outcome = "invalid_settings"
+
+
+class EngineStartFailed(EngineError):
+    slug = "engine-start-failed"
+    outcome = "engine_died"
+
+
+class InvalidSettings(EngineStartFailed):
+    slug = "invalid-settings"
+    outcome = "invalid_settings"
+
+
+class EngineModelError(EngineStartFailed):
+    slug = "engine-model-error"
+    outcome = "model_error"
+
+
+class EngineDied(EngineError):
+    slug = "engine-died"
+    outcome = "engine_died"
+
+
+class EngineTimeout(EngineError):
+    slug = "timed-out"
+    outcome = "timed_out"
+
+
+class EngineStalled(EngineError):
+    slug = "stalled"
+    outcome = "stalled"
+
+
+class ConnectionRefused(EngineError):
+    slug = "connection-refused"
+    outcome = "connection_refused"
+
+
+class ConnectionLost(EngineError):
+    slug = "connection-lost"
+    outcome = "connection_lost"
+
+
+class RateLimited(EngineError):
+    slug = "rate-limited"
+    outcome = "rate_limited"
+
+
+class ServerError(EngineError):
+    slug = "server-error"
+    outcome = "server_error"
+
+
+class EngineReplyError(EngineError):
+    slug = "bad-reply"
+    outcome = "bad_reply"
+
+
+class ContextOverflow(EngineError):
+    slug = "context-overflow"
+    outcome = "context_overflow"
+
+
+class OutOfMemory(EngineError):
+    slug = "out-of-memory"
+    outcome = "out_of_memory"
+
+
+class ProbeError(KvscopeError):
+    slug = "probe-error"
+
+
+class ProbeUnavailable(ProbeError):
+    slug = "probe-unavailable"
+
+
+class ProbeLost(ProbeError):
+    slug = "probe-lost"
+
+
+class RecordError(KvscopeError):
+    slug = "record-error"
+    exit_code = 4
+
+
+class RecordNotFound(RecordError):
+    slug = "record-not-found"
+
+
+class RecordBusy(RecordError):
+    slug = "record-busy"
+
+
+class RecordUnwritable(RecordError):
+    """The disk is full, the folder read-only, or the file damaged. What was committed before stays."""
+
+    slug = "record-unwritable"
+
+
+class SchemaMismatch(RecordError):
+    slug = "schema-mismatch"
+
+
+class DesignMismatch(RecordError):
+    slug = "design-mismatch"

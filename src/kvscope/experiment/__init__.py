@@ -1,0 +1,1 @@
+"""7. How it is measured: designs, trials, the resumable loop."""

@@ -1,0 +1,1 @@
+"""1. What the model is: files in, ModelSpec out."""

@@ -1,0 +1,1 @@
+"""Needed becomes allocated: one engine per file."""

@@ -1,0 +1,1 @@
+"""5. What is watched: processes and devices in, timestamped samples out."""

@@ -1,0 +1,1 @@
+"""2. What is sent: conversations of an exact token count."""

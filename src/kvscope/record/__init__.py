@@ -1,0 +1,1 @@
+"""8. What is kept: one SQLite file, one transaction per trial."""

@@ -1,0 +1,255 @@
+"""What is kept, as plain rows of numbers, strings and JSON-ready values. The narrow waist of kvscope: everything left
+of it runs things, everything right of it reads these.
+
+Times named ``started_at`` are UTC, ISO 8601. Times named ``at_s`` are monotonic seconds from the start of their trial,
+except in TokenRow and ReadRow, where they count from the moment the request was sent. A value that is not known is
+None, never 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = Any  # a value json.dumps accepts
+
+OUTCOMES = (
+    "ok",
+    "out_of_memory",
+    "context_overflow",
+    "truncated_input",
+    "invalid_settings",
+    "connection_refused",
+    "connection_lost",
+    "timed_out",
+    "stalled",
+    "rate_limited",
+    "server_error",
+    "bad_reply",
+    "engine_died",
+    "model_error",
+    "stopped_early",
+    "refused",
+    "interrupted",
+    "internal",
+)
+# Trials with these outcomes were measured; all others are failures, kept and shown but left out of averages.
+MEASURED_OUTCOMES = ("ok", "stopped_early")
+
+ROLES = ("measured", "warmup")
+
+PHASES = (
+    "launched",  # process exists, no model loaded
+    "loaded",  # model loaded, nothing asked yet
+    "before_request",  # after the warm-up request, peak counter reset
+    "after_request",  # measured request(s) answered
+    "unloaded",  # engine's own release done, process alive
+    "exited",  # process gone
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One sitting: one call of the command line or of ``measure``."""
+
+    run_id: str
+    started_at: str
+    kvscope_version: str
+    command: str
+    machine_id: str
+    machine: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignRow:
+    """One question with its factor. ``design_id`` is a hash of everything that makes rows comparable: design, version,
+    model, settings, engine build, machine, seed. ``held`` lists what is kept equal."""
+
+    design_id: str
+    name: str
+    version: int
+    question: str
+    factor: str
+    levels: tuple[Json, ...]
+    baseline_level: Json
+    held: Mapping[str, Json]
+    confounders: tuple[str, ...]
+    is_grid: bool
+    repeats: int
+    seed: int
+    model_name: str
+    model_source: str
+    model_fingerprint: str
+    engine: str
+    engine_version: str
+    engine_build: str
+    settings: Mapping[str, Json]
+    machine_id: str
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRow:
+    """One attempt at one point of a design. ``outcome`` is None while it runs. ``levels`` maps factor to level."""
+
+    trial_id: str
+    attempt: int
+    design_id: str
+    run_id: str
+    role: str
+    levels: Mapping[str, Json]
+    level: Json
+    repeat: int
+    block: int
+    position: int
+    started_at: str
+    settings: Mapping[str, Json]
+    duration_s: float | None = None
+    outcome: str | None = None
+    error_slug: str | None = None
+    error_message: str | None = None
+    error_hint: str | None = None
+    traceback: str | None = None
+    engine_log_tail: str | None = None
+    prompt_tokens_asked: int | None = None
+    client: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionRow:
+    """The prediction JSON (contract: kvscope.prediction/1), stored before the trial runs."""
+
+    trial_id: str
+    attempt: int
+    created_at: str
+    prediction: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRow:
+    """One request of a trial, in order. ``role`` is warmup or measured. ``sent_at_s`` is on the trial's clock."""
+
+    index: int
+    role: str
+    sent_at_s: float
+    completed_s: float | None
+    prompt_tokens_asked: int | None
+    prompt_tokens_ours: int | None
+    prompt_tokens_server: int | None
+    cached_tokens: int | None
+    output_tokens_limit: int
+    output_tokens: int | None
+    finish_reason: str | None
+    error_slug: str | None = None
+    engine_timings: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    request_index: int
+    index: int
+    at_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRow:
+    request_index: int
+    at_s: float
+    num_bytes: int
+    num_events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkRow:
+    """The engine's process tree at a named moment. ``anon_bytes`` is RssAnon, ``swap_bytes`` VmSwap. ``peak_bytes`` is
+    the kernel's VmHWM (all resident kinds together) since it was last reset. ``request_index`` where the moment
+    follows one request of several."""
+
+    phase: str
+    at_s: float
+    anon_bytes: int
+    swap_bytes: int
+    file_bytes: int
+    shmem_bytes: int
+    peak_bytes: int | None
+    machine_available_bytes: int | None
+    request_index: int | None = None
+    active_requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapRow:
+    """One memory mapping of the engine's process at a marked phase, from /proc/PID/smaps. ``kind``: heap (brk),
+    arena (a malloc arena of a thread), stack, anonymous, file. ``name`` is the file's path or empty. ``size_bytes``
+    is address space, ``resident_bytes`` what is in memory of it, ``anonymous_bytes`` the part not backed by a file."""
+
+    phase: str
+    kind: str
+    name: str
+    size_bytes: int
+    resident_bytes: int
+    anonymous_bytes: int
+    count: int = 1
+    request_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRow:
+    quantity: str
+    at_s: float
+    value_bytes: int
+    late_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedBufferRow:
+    """One buffer as the engine's own log states it; ``printed_mib`` keeps the log's own digits. ``phase``: loaded, or
+    after_request for what the engine states later (its host prompt cache)."""
+
+    phase: str
+    component: str
+    name: str
+    printed_mib: str
+    cells: int | None
+    streams: int | None
+    layers: int | None
+    k_mib: str | None
+    v_mib: str | None
+    line: str
+    request_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OccupantRow:
+    """Another program's memory at baseline."""
+
+    pid: int
+    name: str
+    resident_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarningRow:
+    """A doubt about the numbers of this trial. ``slug``: noisy-machine, swap-active, late-samples,
+    token-count-mismatch, cache-not-cleared, clock-limited, probe-unavailable ..."""
+
+    slug: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """Everything one finished attempt leaves, written in one transaction."""
+
+    trial: TrialRow
+    requests: tuple[RequestRow, ...] = ()
+    tokens: tuple[TokenRow, ...] = ()
+    reads: tuple[ReadRow, ...] = ()
+    marks: tuple[MarkRow, ...] = ()
+    maps: tuple[MapRow, ...] = ()
+    samples: tuple[SampleRow, ...] = ()
+    reported: tuple[ReportedBufferRow, ...] = ()
+    effective: Mapping[str, Json] = field(default_factory=dict)
+    occupants: tuple[OccupantRow, ...] = ()
+    warnings: tuple[WarningRow, ...] = ()

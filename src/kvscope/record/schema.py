@@ -1,0 +1,207 @@
+"""The record file: SQLite, one transaction per trial. This text is the schema's documentation.
+
+Version history (SCHEMA_VERSION, kept in ``PRAGMA user_version``):
+    1   first
+"""
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x6B767363  # "kvsc": tells a kvscope record from any other SQLite file
+
+SCHEMA = """
+-- One row per sitting: one call of `kvscope measure`, `kvscope lab` or kvscope.measure().
+CREATE TABLE runs (
+    run_id          TEXT PRIMARY KEY,   -- random
+    started_at      TEXT NOT NULL,      -- UTC, ISO 8601
+    kvscope_version TEXT NOT NULL,
+    command         TEXT NOT NULL,      -- the command line, so that it can be repeated
+    machine_id      TEXT NOT NULL,      -- hash of the facts that make results comparable
+    machine         TEXT NOT NULL       -- JSON: those facts (CPU, cores, memory, kernel, swap, limits)
+) STRICT;
+
+-- One row per question. Two sittings that resume the same question share it.
+CREATE TABLE designs (
+    design_id         TEXT PRIMARY KEY, -- hash of all that follows, but for created_at
+    name              TEXT NOT NULL,    -- input_length, output_length ...
+    version           INTEGER NOT NULL, -- of the design's definition
+    question          TEXT NOT NULL,
+    factor            TEXT NOT NULL,    -- the one thing that varies
+    levels            TEXT NOT NULL,    -- JSON list
+    baseline_level    TEXT NOT NULL,    -- JSON
+    held              TEXT NOT NULL,    -- JSON: what is kept equal
+    confounders       TEXT NOT NULL,    -- JSON list: what could still mislead
+    is_grid           INTEGER NOT NULL, -- 1: two factors, asked for as a grid
+    repeats           INTEGER NOT NULL,
+    seed              INTEGER NOT NULL, -- of the order of trials and of the prompts
+    model_name        TEXT NOT NULL,
+    model_source      TEXT NOT NULL,
+    model_fingerprint TEXT NOT NULL,
+    engine            TEXT NOT NULL,
+    engine_version    TEXT NOT NULL,
+    engine_build      TEXT NOT NULL,
+    settings          TEXT NOT NULL,    -- JSON: engine settings asked for
+    machine_id        TEXT NOT NULL,
+    created_at        TEXT NOT NULL
+) STRICT;
+
+-- One row per attempt of a trial. Written when it starts (outcome NULL) and completed when it ends, so that even a
+-- killed attempt leaves a row: the next sitting marks it interrupted.
+CREATE TABLE trials (
+    trial_id            TEXT NOT NULL,    -- hash of design_id, levels, repeat
+    attempt             INTEGER NOT NULL, -- 1, 2 ... of the same trial
+    design_id           TEXT NOT NULL REFERENCES designs,
+    run_id              TEXT NOT NULL REFERENCES runs,
+    role                TEXT NOT NULL,    -- measured or warmup
+    levels              TEXT NOT NULL,    -- JSON: factor -> level
+    level               TEXT NOT NULL,    -- JSON: the level of the design's factor
+    repeat              INTEGER NOT NULL,
+    block               INTEGER NOT NULL,
+    position            INTEGER NOT NULL, -- place in the order in which trials ran
+    started_at          TEXT NOT NULL,
+    settings            TEXT NOT NULL,    -- JSON: engine settings of this trial
+    duration_s          REAL,
+    outcome             TEXT,             -- NULL while it runs; see rows.OUTCOMES
+    error_slug          TEXT,
+    error_message       TEXT,
+    error_hint          TEXT,
+    traceback           TEXT,
+    engine_log_tail     TEXT,
+    prompt_tokens_asked INTEGER,
+    effective           TEXT,             -- JSON: settings as the engine says it uses them
+    client              TEXT NOT NULL DEFAULT '{}', -- JSON: health of our own client
+    PRIMARY KEY (trial_id, attempt)
+) STRICT;
+
+-- What was predicted for an attempt, stored before it ran.
+CREATE TABLE predictions (
+    trial_id   TEXT NOT NULL,
+    attempt    INTEGER NOT NULL,
+    created_at TEXT NOT NULL,
+    prediction TEXT NOT NULL,             -- JSON, schema kvscope.prediction/1
+    PRIMARY KEY (trial_id, attempt),
+    FOREIGN KEY (trial_id, attempt) REFERENCES trials
+) STRICT;
+
+-- One row per request sent to the engine, warm-ups included.
+CREATE TABLE requests (
+    trial_id             TEXT NOT NULL,
+    attempt              INTEGER NOT NULL,
+    request_index        INTEGER NOT NULL,
+    role                 TEXT NOT NULL,   -- measured or warmup
+    sent_at_s            REAL NOT NULL,   -- on the trial's clock
+    completed_s          REAL,            -- from sent to the end of the answer
+    prompt_tokens_asked  INTEGER,
+    prompt_tokens_ours   INTEGER,         -- counted before sending
+    prompt_tokens_server INTEGER,         -- as the answer states
+    cached_tokens        INTEGER,
+    output_tokens_limit  INTEGER NOT NULL,
+    output_tokens        INTEGER,
+    finish_reason        TEXT,
+    error_slug           TEXT,
+    engine_timings       TEXT NOT NULL,   -- JSON: the engine's own times
+    PRIMARY KEY (trial_id, attempt, request_index),
+    FOREIGN KEY (trial_id, attempt) REFERENCES trials
+) STRICT;
+
+-- Arrival of every streamed piece. TTFT, ITL and TPOT are derived from these (record/metrics.py).
+CREATE TABLE tokens (
+    trial_id      TEXT NOT NULL,
+    attempt       INTEGER NOT NULL,
+    request_index INTEGER NOT NULL,
+    token_index   INTEGER NOT NULL,
+    at_s          REAL NOT NULL,          -- from the moment the request was sent
+    text          TEXT NOT NULL,
+    PRIMARY KEY (trial_id, attempt, request_index, token_index)
+) STRICT, WITHOUT ROWID;
+
+-- Every read of the socket, so that events that arrived together can be told from events that did not.
+CREATE TABLE reads (
+    trial_id      TEXT NOT NULL,
+    attempt       INTEGER NOT NULL,
+    request_index INTEGER NOT NULL,
+    at_s          REAL NOT NULL,
+    num_bytes     INTEGER NOT NULL,
+    num_events    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX reads_of_request ON reads (trial_id, attempt, request_index);
+
+-- Memory of the engine's process tree at named moments (rows.PHASES).
+CREATE TABLE marks (
+    trial_id                TEXT NOT NULL,
+    attempt                 INTEGER NOT NULL,
+    phase                   TEXT NOT NULL,
+    request_index           INTEGER,          -- where the moment follows one request of several
+    at_s                    REAL NOT NULL,
+    anon_bytes              INTEGER NOT NULL, -- RssAnon
+    swap_bytes              INTEGER NOT NULL, -- VmSwap
+    file_bytes              INTEGER NOT NULL, -- RssFile
+    shmem_bytes             INTEGER NOT NULL, -- RssShmem
+    peak_bytes              INTEGER,          -- VmHWM since its last reset
+    machine_available_bytes INTEGER,          -- MemAvailable of the machine
+    active_requests         INTEGER
+) STRICT;
+CREATE INDEX marks_of_trial ON marks (trial_id, attempt);
+
+-- The engine's memory mappings at marked moments, small ones of a kind summed (count says how many).
+CREATE TABLE maps (
+    trial_id        TEXT NOT NULL,
+    attempt         INTEGER NOT NULL,
+    phase           TEXT NOT NULL,
+    request_index   INTEGER,
+    kind            TEXT NOT NULL,        -- heap, arena, stack, anonymous, file
+    name            TEXT NOT NULL,
+    size_bytes      INTEGER NOT NULL,
+    resident_bytes  INTEGER NOT NULL,
+    anonymous_bytes INTEGER NOT NULL,
+    count           INTEGER NOT NULL
+) STRICT;
+CREATE INDEX maps_of_trial ON maps (trial_id, attempt);
+
+-- The sampled curves.
+CREATE TABLE samples (
+    trial_id    TEXT NOT NULL,
+    attempt     INTEGER NOT NULL,
+    quantity    TEXT NOT NULL,            -- anon_bytes, file_bytes ...
+    at_s        REAL NOT NULL,
+    value_bytes INTEGER NOT NULL,
+    late_s      REAL NOT NULL
+) STRICT;
+CREATE INDEX samples_of_trial ON samples (trial_id, attempt);
+
+-- Buffers as the engine's own log states them.
+CREATE TABLE reported_buffers (
+    trial_id      TEXT NOT NULL,
+    attempt       INTEGER NOT NULL,
+    phase         TEXT NOT NULL,
+    request_index INTEGER,
+    component     TEXT NOT NULL,          -- weights, kv_cache, compute_buffer, output_buffer, host_cache
+    name          TEXT NOT NULL,
+    printed_mib   TEXT NOT NULL,          -- the log's own digits
+    cells         INTEGER,
+    streams       INTEGER,
+    layers        INTEGER,
+    k_mib         TEXT,
+    v_mib         TEXT,
+    line          TEXT NOT NULL           -- the log line it was read from
+) STRICT;
+CREATE INDEX reported_of_trial ON reported_buffers (trial_id, attempt);
+
+-- What else held memory on the machine when the trial began.
+CREATE TABLE occupants (
+    trial_id       TEXT NOT NULL,
+    attempt        INTEGER NOT NULL,
+    pid            INTEGER NOT NULL,
+    name           TEXT NOT NULL,
+    resident_bytes INTEGER NOT NULL
+) STRICT;
+CREATE INDEX occupants_of_trial ON occupants (trial_id, attempt);
+
+-- Doubts about a trial's numbers.
+CREATE TABLE warnings (
+    trial_id TEXT NOT NULL,
+    attempt  INTEGER NOT NULL,
+    slug     TEXT NOT NULL,
+    message  TEXT NOT NULL,
+    hint     TEXT NOT NULL
+) STRICT;
+CREATE INDEX warnings_of_trial ON warnings (trial_id, attempt);
+"""
