@@ -99,8 +99,7 @@ class MalformedFile(ModelError):
     def __init__(self, path: object, where: str, problem: str, *, hint: str | None = None) -> None:
         super().__init__(
             f"{path}: {problem} (at {where}).",
-            hint=hint
-            or "The file is damaged, incomplete or not what its name says. Download or copy it again.",
+            hint=hint or "The file is damaged, incomplete or not what its name says. Download or copy it again.",
         )
         self.path = str(path)
         self.where = where

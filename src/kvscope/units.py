@@ -29,7 +29,7 @@ def _parse(text: str, suffixes: dict[str, int], example: str, what: str) -> int:
     whole, _, fraction = match[1].partition(".")
     # Integer arithmetic, so that 1.5GiB is exact.
     scaled = int(whole + fraction) * factor
-    divisor = 10 ** len(fraction)
+    divisor: int = 10 ** len(fraction)
     if scaled % divisor:
         raise UsageError(f"{text!r} is not a whole number of units.", hint=f"Write it like {example}.")
     return scaled // divisor

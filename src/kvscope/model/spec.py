@@ -65,15 +65,7 @@ class NoCache:
     """Holds nothing between steps."""
 
 
-CacheKind = (
-    FullAttention
-    | SlidingWindow
-    | ChunkedAttention
-    | LatentAttention
-    | RecurrentState
-    | SharedCache
-    | NoCache
-)
+CacheKind = FullAttention | SlidingWindow | ChunkedAttention | LatentAttention | RecurrentState | SharedCache | NoCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
