@@ -1,0 +1,194 @@
+"""Every metric of a trial, derived from its rows, defined here and nowhere else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from kvscope.record.rows import MarkRow, RequestRow, TokenRow, TrialResult
+
+DEFINITIONS = {
+    "ttft_s": "Time to first token: from the request's last byte handed to the operating system to the first "
+    "non-empty piece of the answer read from the socket.",
+    "itl_s": "Inter-token latency: each gap between two consecutive pieces of the answer. The wait for the first "
+    "piece is not one of them.",
+    "tpot_s": "Time per output token: (last piece − first piece) ÷ (output tokens − 1). The first token is excluded.",
+    "completion_s": "From sending the request to the end of the answer.",
+    "prefill_tokens_per_s": "(Prompt tokens − cached tokens) ÷ TTFT. It includes the first token's own step.",
+    "decode_tokens_per_s": "1 ÷ TPOT.",
+    "memory_baseline_bytes": "Engine's process tree before the model is loaded.",
+    "memory_loaded_bytes": "The same after the model is loaded, before the first request.",
+    "memory_peak_bytes": "The largest seen between load and the end of the last request, from the samples and from the "
+    "kernel's own peak counter (VmHWM less what was file-backed or shared).",
+    "memory_after_bytes": "After the last request, engine idle.",
+    "memory_released_bytes": "What is still held after the engine's own release (its unload; its exit where it has no "
+    "unload).",
+    "needed": "What the tokens require, by the model's shapes.",
+    "allocated": "What the engine reserves for it.",
+    "engine-reported": "What the engine's own log says it reserved.",
+    "resident": "What the operating system says is in memory.",
+    "peak": "The largest resident seen.",
+    "anonymous": "Memory that belongs to the process alone and is backed by no file (RssAnon + VmSwap).",
+    "file-backed": "Memory that holds pages of a file (RssFile): mapped weights and program code. The system can drop "
+    "and re-read it.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMetrics:
+    """Of one answered request. A metric that cannot be derived is None."""
+
+    ttft_s: float | None
+    itl_s: tuple[float, ...]
+    tpot_s: float | None
+    completion_s: float | None
+    prefill_tokens_per_s: float | None
+    decode_tokens_per_s: float | None
+    coalesced_fraction: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialMetrics:
+    """Of one attempt: times are medians over its measured requests, memory is in bytes."""
+
+    ttft_s: float | None
+    itl_s: tuple[float, ...]
+    itl_p50_s: float | None
+    itl_p99_s: float | None
+    tpot_s: float | None
+    completion_s: float | None
+    prefill_tokens_per_s: float | None
+    decode_tokens_per_s: float | None
+    coalesced_fraction: float | None
+    memory_baseline_bytes: int | None
+    memory_loaded_bytes: int | None
+    memory_peak_bytes: int | None
+    memory_after_bytes: int | None
+    memory_released_bytes: int | None
+    memory_baseline_bytes_file: int | None
+    memory_loaded_bytes_file: int | None
+    memory_peak_bytes_file: int | None
+    memory_after_bytes_file: int | None
+    memory_released_bytes_file: int | None
+
+
+def request_metrics(request: RequestRow, tokens: Sequence[TokenRow]) -> RequestMetrics:
+    """Metrics of one request from the arrival times of its pieces (``tokens``: those of this request, in order)."""
+    times = [token.at_s for token in tokens if token.text]
+    ttft = times[0] if times else None
+    gaps = tuple(later - earlier for earlier, later in pairwise(times))
+    # A byte-level tokenizer may need several tokens for one visible character, so pieces can be fewer than tokens.
+    steps = (request.output_tokens if request.output_tokens is not None else len(times)) - 1
+    tpot = (times[-1] - times[0]) / steps if len(times) > 1 and steps > 0 else None
+    computed = _computed_prompt_tokens(request)
+    return RequestMetrics(
+        ttft_s=ttft,
+        itl_s=gaps,
+        tpot_s=tpot,
+        completion_s=request.completed_s,
+        prefill_tokens_per_s=computed / ttft if computed and ttft else None,
+        decode_tokens_per_s=1 / tpot if tpot else None,
+        coalesced_fraction=sum(1 for gap in gaps if gap == 0) / len(times) if times else None,
+    )
+
+
+def _computed_prompt_tokens(request: RequestRow) -> int | None:
+    if request.prompt_tokens_server is None or request.cached_tokens is None:
+        return None
+    return request.prompt_tokens_server - request.cached_tokens
+
+
+def metrics_of(result: TrialResult) -> TrialMetrics:
+    """All metrics of an attempt. Failed requests give no times; memory is given as far as it was read."""
+    each = [
+        request_metrics(request, [token for token in result.tokens if token.request_index == request.index])
+        for request in result.requests
+        if request.role == "measured" and request.error_slug is None
+    ]
+    gaps = tuple(gap for metrics in each for gap in metrics.itl_s)
+    moments = _memory_moments(result)
+    return TrialMetrics(
+        ttft_s=_median([m.ttft_s for m in each]),
+        itl_s=gaps,
+        itl_p50_s=percentile(gaps, 50),
+        itl_p99_s=percentile(gaps, 99),
+        tpot_s=_median([m.tpot_s for m in each]),
+        completion_s=_median([m.completion_s for m in each]),
+        prefill_tokens_per_s=_median([m.prefill_tokens_per_s for m in each]),
+        decode_tokens_per_s=_median([m.decode_tokens_per_s for m in each]),
+        coalesced_fraction=_median([m.coalesced_fraction for m in each]),
+        **{f"memory_{name}_bytes": values[0] for name, values in moments.items()},
+        **{f"memory_{name}_bytes_file": values[1] for name, values in moments.items()},
+    )
+
+
+def held_bytes(mark: MarkRow) -> int:
+    """Anonymous memory of the process tree at a mark, in memory or swapped out."""
+    return mark.anon_bytes + mark.swap_bytes
+
+
+def last_mark(result: TrialResult, *phases: str) -> MarkRow | None:
+    """The last mark of the first of ``phases`` that the attempt reached."""
+    for phase in phases:
+        found = [mark for mark in result.marks if mark.phase == phase]
+        if found:
+            return found[-1]
+    return None
+
+
+def _memory_moments(result: TrialResult) -> dict[str, tuple[int | None, int | None]]:
+    """Moment → (anonymous + swapped, file-backed)."""
+    moments: dict[str, tuple[int | None, int | None]] = {}
+    for name, phases in (
+        ("baseline", ("launched",)),
+        ("loaded", ("loaded",)),
+        ("after", ("after_request",)),
+        ("released", ("unloaded", "exited")),
+    ):
+        mark = last_mark(result, *phases)
+        moments[name] = (None, None) if mark is None else (held_bytes(mark), mark.file_bytes)
+    moments["peak"] = (_peak_anonymous(result), _peak_file(result))
+    return moments
+
+
+def _peak_anonymous(result: TrialResult) -> int | None:
+    marks = [mark for mark in result.marks if mark.phase in ("loaded", "before_request", "after_request")]
+    if not marks:
+        return None
+    start_s, end_s = marks[0].at_s, marks[-1].at_s
+    sampled = _sampled_held(result, start_s, end_s)
+    file_most = max([mark.file_bytes + mark.shmem_bytes for mark in marks])
+    # The counter holds all resident kinds together; less the most that was file-backed or shared it is a lower bound
+    # of the anonymous peak, and catches what fell between two samples.
+    counted = [mark.peak_bytes - file_most for mark in marks if mark.phase == "after_request" and mark.peak_bytes]
+    return max([*sampled, *counted, *(held_bytes(mark) for mark in marks)])
+
+
+def _sampled_held(result: TrialResult, start_s: float, end_s: float) -> list[int]:
+    by_time: dict[float, int] = {}
+    for sample in result.samples:
+        if sample.quantity in ("anon_bytes", "swap_bytes") and start_s <= sample.at_s <= end_s:
+            by_time[sample.at_s] = by_time.get(sample.at_s, 0) + sample.value_bytes
+    return list(by_time.values())
+
+
+def _peak_file(result: TrialResult) -> int | None:
+    marked = [mark.file_bytes for mark in result.marks if mark.phase in ("loaded", "before_request", "after_request")]
+    sampled = [sample.value_bytes for sample in result.samples if sample.quantity == "file_bytes"]
+    return max([*marked, *sampled]) if marked else None
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """Percentile by linear interpolation between the two nearest ranks; None of an empty sequence."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
