@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kvscope.prompt.conversation import Message as Message
 from kvscope.scenario import SettingValue
 
 
@@ -25,12 +26,6 @@ class Capabilities:
     reports_timings: bool
     reports_buffers: bool
     has_pid: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    role: str
-    content: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
