@@ -1,0 +1,5 @@
+"""python -m kvscope"""
+
+from kvscope.cli.main import main
+
+main()

@@ -1,0 +1,89 @@
+"""kvscope lab: the main job, end to end."""
+
+import json
+import time
+from pathlib import Path
+
+import click
+
+from kvscope.analysis.study import analyse
+from kvscope.cli.options import command_line, json_option
+from kvscope.cli.progress import show_progress
+from kvscope.engine.registry import EngineChoice
+from kvscope.errors import RecordUnwritable
+from kvscope.experiment.lab import LAB_MINUTES, lab_designs
+from kvscope.experiment.measure import DEFAULT_MODEL
+from kvscope.experiment.runner import DesignSummary, RunOptions, run_design, start_run
+from kvscope.model.load import load_model
+from kvscope.record.export import export_rows
+from kvscope.record.store import create_records, open_records
+from kvscope.report.page import write_report
+from kvscope.report.text import render_text
+
+
+@click.command()
+@click.option("--engine", default="llama.cpp", show_default=True, help="Engine to run.")
+@click.option("--engine-command", help="Your own llama-server, with its flags, instead of the built-in llama.cpp.")
+@click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A .gguf file, or pkg:NAME.")
+@click.option("--out", default="kvscope-lab", show_default=True, type=click.Path(file_okay=False), help="Folder.")
+@click.option("--max-minutes", type=float, default=LAB_MINUTES, show_default=True, help="Start no trial after this.")
+@json_option
+def lab(engine: str, engine_command: str | None, model: str, out: str, max_minutes: float, as_json: bool) -> int:
+    """Predict, measure and reconcile one model on one engine, and write the report.
+
+    Kill it at any moment and run it again: finished trials are kept.
+    """
+    spec = load_model(model)
+    choice = EngineChoice(name=engine, command=engine_command)
+    choice.check()
+    folder = _folder(out)
+    records = folder / "kvscope.db"
+    deadline = time.monotonic() + max_minutes * 60
+    summaries: list[DesignSummary] = []
+    with create_records(records) as recorder:
+        run = start_run(recorder, command_line())
+        try:
+            for design in lab_designs(spec, engine):
+                options = RunOptions(max_seconds=max(0.0, deadline - time.monotonic()))
+                summaries.append(
+                    run_design(recorder, run, design, spec, choice, options=options, listener=show_progress)
+                )
+        except KeyboardInterrupt:
+            click.echo(f"What was measured is kept in {records}. To go on: {command_line()}", err=True)
+            raise
+    _report(records, folder / "report.html", as_json)
+    _say_what_is_left(summaries, out)
+    return 1 if any(summary.failed for summary in summaries) else 0
+
+
+def _folder(out: str) -> Path:
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordUnwritable(f"Cannot make {out}: {error.strerror}.", hint="Name another with --out.") from error
+    return folder
+
+
+def _report(records: Path, page: Path, as_json: bool) -> None:
+    # The page is the lab's own output of the same record, so it is always brought up to date.
+    write_report(records, page, force=True)
+    with open_records(records) as found:
+        if as_json:
+            click.echo(json.dumps(export_rows(found), ensure_ascii=False))
+        else:
+            click.echo(render_text(analyse(found)))
+    click.echo(f"The report: {page}", err=as_json)
+    click.echo(f"The record: {records}", err=as_json)
+
+
+def _say_what_is_left(summaries: list[DesignSummary], out: str) -> None:
+    not_run = sum(summary.not_run for summary in summaries)
+    if not_run:
+        click.echo(f"{not_run} trials were left when the time was up. Run the same command to go on.", err=True)
+    elif not any(summary.measured + summary.failed for summary in summaries):
+        click.echo(
+            f"Every trial was in the record already, so nothing was run. To measure anew: --out ANOTHER-FOLDER "
+            f"(or remove {out}).",
+            err=True,
+        )

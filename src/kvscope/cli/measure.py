@@ -1,0 +1,130 @@
+"""kvscope measure: one experiment on a real engine."""
+
+import json
+
+import click
+
+from kvscope.cli.options import command_line, json_option, parse_levels, parse_settings, parse_token_list
+from kvscope.cli.progress import show_progress
+from kvscope.engine.registry import EngineChoice
+from kvscope.experiment.design import Design
+from kvscope.experiment.measure import DEFAULT_MODEL, DEFAULT_RECORDS, Held, plan_design
+from kvscope.experiment.runner import DesignSummary, RunOptions, run_design, start_run
+from kvscope.model.load import load_model
+from kvscope.record.export import export_rows
+from kvscope.record.store import create_records, open_records
+
+EXAMPLE = """\
+\b
+Examples:
+  kvscope measure input_length --levels 128,512,2k
+  kvscope measure output_length --levels 16,256 --input-tokens 256 --repeats 5
+  kvscope measure context_limit --set cache_type_k=q8_0 --model ./model.gguf
+Designs: context_limit, input_length, output_length, release.
+Kill it at any moment and run the same command again: finished trials are kept.
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("design")
+@click.option("--engine", default="llama.cpp", show_default=True, help="Engine to run.")
+@click.option("--engine-command", help="Your own llama-server, with its flags, instead of the built-in llama.cpp.")
+@click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A .gguf file, or pkg:NAME.")
+@click.option("--port", default=0, help="Port for the engine's server; 0 picks a free one.")
+@click.option("--levels", help="Values of the factor, the baseline first: 128,512,2k.")
+@click.option("--repeats", type=int, help="How often each level is measured.")
+@click.option("--requests", type=int, help="Conversations per trial, one after another.")
+@click.option("--input-tokens", help="Prompt tokens, where they are not the factor.")
+@click.option("--output-tokens", help="Output tokens asked for, where they are not the factor.")
+@click.option("--language", type=click.Choice(["en", "ko"]), default="en", show_default=True, help="Of the prompts.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Engine setting, by the engine's own name."
+)
+@click.option("--grid", is_flag=True, help="Do vary two things at once, and label the result as a grid.")
+@click.option("--records", default=DEFAULT_RECORDS, show_default=True, help="Record file.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of trials and of the prompts.")
+@click.option("--max-minutes", type=float, help="Start no further trial after this time.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first failed trial.")
+@click.option("--try-anyway", is_flag=True, help="Run even what is predicted not to fit.")
+@click.option("--dry-run", is_flag=True, help="Show what would run, and stop.")
+@json_option
+def measure(
+    design: str,
+    engine: str,
+    engine_command: str | None,
+    model: str,
+    port: int,
+    levels: str | None,
+    repeats: int | None,
+    requests: int | None,
+    input_tokens: str | None,
+    output_tokens: str | None,
+    language: str,
+    settings: tuple[str, ...],
+    grid: bool,
+    records: str,
+    seed: int,
+    max_minutes: float | None,
+    fail_fast: bool,
+    try_anyway: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Run one experiment: vary one thing, hold the rest, repeat, and record every trial."""
+    held = Held(
+        input_tokens=parse_token_list(input_tokens),
+        output_tokens=parse_token_list(output_tokens),
+        requests=requests,
+        language="ko" if language == "ko" else "en",
+        settings=parse_settings(settings),
+    )
+    planned = plan_design(
+        design, engine=engine, levels=parse_levels(levels), repeats=repeats, held=held, seed=seed, grid=grid
+    )
+    if dry_run:
+        _show_plan(planned, as_json)
+        return 0
+    options = RunOptions(
+        fail_fast=fail_fast, try_anyway=try_anyway, max_seconds=None if max_minutes is None else max_minutes * 60
+    )
+    choice = EngineChoice(name=engine, command=engine_command, port=port)
+    summary = _run(planned, model, choice, records, options)
+    _tell(summary, records, as_json)
+    return 1 if summary.failed else 0
+
+
+def _run(design: Design, model: str, choice: EngineChoice, records: str, options: RunOptions) -> DesignSummary:
+    spec = load_model(model)
+    choice.check()
+    with create_records(records) as recorder:
+        run = start_run(recorder, command_line())
+        try:
+            return run_design(recorder, run, design, spec, choice, options=options, listener=show_progress)
+        except KeyboardInterrupt:
+            click.echo(f"What was measured is kept in {records}. To go on: {command_line()}", err=True)
+            raise
+
+
+def _show_plan(design: Design, as_json: bool) -> None:
+    trials = design.trials("")
+    if as_json:
+        rows = [{"position": t.position, "role": t.role, "levels": dict(t.levels), "repeat": t.repeat} for t in trials]
+        click.echo(json.dumps({"design": design.kind.name, "is_grid": design.is_grid, "trials": rows}, indent=1))
+        return
+    click.echo(f"{design.kind.question}\nHeld fixed: {json.dumps(design.held.to_dict())}")
+    for trial in trials:
+        levels = ", ".join(f"{name}={level}" for name, level in trial.levels.items())
+        click.echo(f"{trial.position:4}  {trial.role:8}  {levels}  repeat {trial.repeat + 1}")
+
+
+def _tell(summary: DesignSummary, records: str, as_json: bool) -> None:
+    if as_json:
+        with open_records(records) as found:
+            ids = {trial.trial_id for trial in found.trials(summary.design_id)}
+            click.echo(json.dumps([row for row in export_rows(found) if row["trial_id"] in ids], ensure_ascii=False))
+        return
+    text = f"{summary.name}: {summary.measured} measured, {summary.failed} failed, {summary.kept} kept from before"
+    if summary.not_run:
+        text += f", {summary.not_run} not run ({summary.stopped_by}; run the same command to go on)"
+    click.echo(f"{text}. Recorded in {records}.", err=True)
+    click.echo(f"See it: kvscope report --records {records} --out report.html", err=True)

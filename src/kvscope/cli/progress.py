@@ -1,0 +1,57 @@
+"""Progress of an experiment on stderr: one line per finished trial, with the time left."""
+
+import click
+
+from kvscope.experiment.runner import Progress
+from kvscope.record.metrics import TrialMetrics, metrics_of
+from kvscope.record.rows import MEASURED_OUTCOMES, TrialResult
+from kvscope.units import format_mib, format_seconds
+
+
+def show_progress(progress: Progress) -> None:
+    """A listener for ``run_design`` that prints to stderr."""
+    if progress.result is None:
+        click.echo(_opening(progress), err=True)
+        return
+    trial = progress.result.trial
+    where = f"[{progress.done}/{progress.total}] {_levels(progress.result)}"
+    role = "warm-up" if trial.role == "warmup" else f"repeat {trial.repeat + 1}"
+    click.echo(f"  {where}, {role}: {_result(progress.result)}{_left(progress)}", err=True)
+
+
+def _opening(progress: Progress) -> str:
+    kept = f", {progress.kept} already in the record" if progress.kept else ""
+    if not progress.total:
+        return f"{progress.design}: nothing left to run{kept}."
+    return f"{progress.design}: {progress.total} trials to run{kept}."
+
+
+def _levels(result: TrialResult) -> str:
+    return ", ".join(f"{name}={level}" for name, level in result.trial.levels.items())
+
+
+def _result(result: TrialResult) -> str:
+    trial = result.trial
+    if trial.outcome not in MEASURED_OUTCOMES:
+        return f"{trial.outcome}: {trial.error_message}"
+    return ", ".join(_figures(metrics_of(result), trial.outcome))
+
+
+def _figures(metrics: TrialMetrics, outcome: str | None) -> list[str]:
+    figures = []
+    if metrics.ttft_s is not None:
+        figures.append(f"first token after {format_seconds(metrics.ttft_s)}")
+    if metrics.tpot_s is not None:
+        figures.append(f"then {format_seconds(metrics.tpot_s)} a token")
+    if metrics.memory_after_bytes is not None and metrics.memory_baseline_bytes is not None:
+        figures.append(f"memory {format_mib(metrics.memory_after_bytes - metrics.memory_baseline_bytes, signed=True)}")
+    if outcome == "stopped_early":
+        figures.append("the answer ended early")
+    return figures or ["no figures"]
+
+
+def _left(progress: Progress) -> str:
+    if not progress.left_s:
+        return ""
+    minutes, seconds = divmod(round(progress.left_s), 60)
+    return f" · about {minutes} min {seconds} s left" if minutes else f" · about {seconds} s left"

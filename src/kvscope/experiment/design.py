@@ -1,0 +1,206 @@
+"""What is varied, what is held, in which order: a question becomes a list of trials.
+
+One thing varies at a time. Two at once is a grid, which has to be asked for and is labelled as such, because a
+difference between two of its points cannot be laid to either factor alone.
+"""
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kvscope.errors import BadDesign
+from kvscope.scenario import SettingValue
+
+Language = Literal["en", "ko"]
+Level = int | float | str | bool
+
+REQUEST_FACTORS = ("prompt_tokens", "output_tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Everything one trial is run under. ``requests``: different conversations, one after another, in one engine
+    process. ``reuse_prefix``: let the engine reuse what it kept of earlier requests (its own default)."""
+
+    settings: Mapping[str, SettingValue]
+    prompt_tokens: int
+    output_tokens: int
+    requests: int = 1
+    reuse_prefix: bool = False
+    language: Language = "en"
+
+    def with_level(self, factor: str, level: Level) -> "Condition":
+        """This condition with one factor set: a request's own (prompt_tokens, output_tokens) or an engine setting."""
+        if factor in REQUEST_FACTORS:
+            if not isinstance(level, int) or isinstance(level, bool) or level < 1:
+                raise BadDesign(f"{level!r} is not a number of tokens for {factor}.", hint="Use whole numbers from 1.")
+            return (
+                replace(self, prompt_tokens=level) if factor == "prompt_tokens" else replace(self, output_tokens=level)
+            )
+        return replace(self, settings={**self.settings, factor: level})
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "settings": dict(self.settings),
+            "prompt_tokens": self.prompt_tokens,
+            "output_tokens": self.output_tokens,
+            "requests": self.requests,
+            "reuse_prefix": self.reuse_prefix,
+            "language": self.language,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignKind:
+    """A question as it stands in ``experiment/designs``: its factor, its defaults, what could mislead."""
+
+    name: str
+    version: int
+    question: str
+    factor: str
+    says: str
+    confounders: tuple[str, ...]
+    default_levels: tuple[Level, ...]
+    default_condition: Condition
+    default_repeats: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    name: str
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One point of a design. ``levels`` maps each factor to its level; ``position`` is its place in the order."""
+
+    trial_id: str
+    role: str
+    levels: Mapping[str, Level]
+    level: Level
+    repeat: int
+    block: int
+    position: int
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """A question made concrete. The first factor is the design's own; a second one makes it a grid."""
+
+    kind: DesignKind
+    factors: tuple[Factor, ...]
+    held: Condition
+    repeats: int
+    seed: int
+    warmups: int = 1
+
+    @property
+    def factor(self) -> Factor:
+        return self.factors[0]
+
+    @property
+    def is_grid(self) -> bool:
+        return len(self.factors) > 1
+
+    @property
+    def baseline_level(self) -> Level:
+        return self.factor.levels[0]
+
+    def points(self) -> tuple[Mapping[str, Level], ...]:
+        """Every combination of levels, the baseline first."""
+        points: list[dict[str, Level]] = [{}]
+        for factor in self.factors:
+            points = [{**point, factor.name: level} for point in points for level in factor.levels]
+        return tuple(points)
+
+    def condition(self, levels: Mapping[str, Level]) -> Condition:
+        condition = self.held
+        for name, level in levels.items():
+            condition = condition.with_level(name, level)
+        return condition
+
+    def trials(self, design_id: str) -> tuple[Trial, ...]:
+        """All trials in the order in which they run: warm-ups, then blocks that each hold every point once.
+
+        The baseline opens the first block; otherwise the order within a block is random, from the seed.
+        """
+        planned = [("warmup", self.points()[0], number, 0) for number in range(self.warmups)]
+        for block in range(self.repeats):
+            planned += [("measured", point, block, block) for point in self._block_order(block)]
+        return tuple(
+            Trial(
+                trial_id=_hash(design_id, role, levels, repeat),
+                role=role,
+                levels=levels,
+                level=levels[self.factor.name],
+                repeat=repeat,
+                block=block,
+                position=position,
+                condition=self.condition(levels),
+            )
+            for position, (role, levels, repeat, block) in enumerate(planned)
+        )
+
+    def _block_order(self, block: int) -> list[Mapping[str, Level]]:
+        points = list(self.points())
+        order = random.Random(f"{self.seed}/{block}")
+        if block == 0:
+            rest = points[1:]
+            order.shuffle(rest)
+            return [points[0], *rest]
+        order.shuffle(points)
+        return points
+
+
+def make_design(
+    kind: DesignKind,
+    *,
+    levels: Sequence[Level] | None = None,
+    second: Factor | None = None,
+    held: Condition | None = None,
+    repeats: int | None = None,
+    seed: int = 0,
+    grid: bool = False,
+    warmups: int = 1,
+) -> Design:
+    """A design of ``kind``. Raises BadDesign if it varies nothing, varies two things without ``grid``, or repeats a
+    level."""
+    condition = kind.default_condition if held is None else held
+    own = Factor(name=kind.factor, levels=tuple(levels) if levels is not None else kind.default_levels)
+    factors = (own,) if second is None else (own, second)
+    for factor in factors:
+        _check_factor(factor)
+    if second is not None and not grid:
+        raise BadDesign(
+            f"This would vary two things at once: {own.name} and {second.name}.",
+            hint="Give one value for all but one of them, or add --grid if you do want every combination "
+            "(its differences are then labelled as a grid's).",
+        )
+    if second is not None and second.name == own.name:
+        raise BadDesign(f"{own.name} is already what {kind.name} varies.", hint="Use --levels for its values.")
+    repeats = kind.default_repeats if repeats is None else repeats
+    if repeats < 1:
+        raise BadDesign("A design needs at least one repeat.", hint="Use --repeats 1 or more.")
+    return Design(kind=kind, factors=factors, held=condition, repeats=repeats, seed=seed, warmups=warmups)
+
+
+def _check_factor(factor: Factor) -> None:
+    if not factor.levels:
+        raise BadDesign(f"{factor.name} has no levels.", hint="Give at least one, for example --levels 512,2048.")
+    if len(set(map(str, factor.levels))) != len(factor.levels):
+        raise BadDesign(f"{factor.name} has a level twice: {', '.join(map(str, factor.levels))}.", hint="Remove one.")
+
+
+def _hash(*parts: object) -> str:
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def design_hash(facts: Mapping[str, object]) -> str:
+    """The identity of a design: a hash of everything that makes its rows comparable with one another."""
+    return _hash(dict(facts))

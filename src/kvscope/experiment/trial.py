@@ -1,0 +1,433 @@
+"""One trial: launch, read the baseline, load, warm up, measure, check the release, tear down.
+
+Whatever happens, the attempt ends as a result: what was seen until then, and why it ended.
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, ReportedBuffer
+from kvscope.errors import EngineError, KvscopeError, ProbeError
+from kvscope.experiment.design import Trial
+from kvscope.probe.machine_memory import machine_memory, other_occupants
+from kvscope.probe.proc import ProcessTreeProbe, process_exists
+from kvscope.probe.sampler import Sampler
+from kvscope.prompt.conversation import Message
+from kvscope.prompt.exact_length import ExactPrompt, build_prompt
+from kvscope.record.rows import (
+    MapRow,
+    MarkRow,
+    OccupantRow,
+    ReadRow,
+    ReportedBufferRow,
+    RequestRow,
+    SampleRow,
+    TokenRow,
+    TrialResult,
+    TrialRow,
+    WarningRow,
+)
+
+WARMUP_MESSAGES = (Message(role="user", content="Hello."),)
+WARMUP_OUTPUT_TOKENS = 4
+
+SAMPLE_INTERVAL_S = 0.02
+# Memory counts as settled when two readings this far apart differ by less than this; pages still trickle in after that.
+SETTLE_STEP_S = 0.05
+SETTLE_LIMIT_S = 1.0
+SETTLE_BYTES = 64 * 1024
+LATE_SAMPLE_S = 0.02
+LATE_SHARE_LIMIT = 0.05
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What an attempt has left so far."""
+
+    requests: list[RequestRow] = field(default_factory=list)
+    tokens: list[TokenRow] = field(default_factory=list)
+    reads: list[ReadRow] = field(default_factory=list)
+    marks: list[MarkRow] = field(default_factory=list)
+    maps: list[MapRow] = field(default_factory=list)
+    samples: list[SampleRow] = field(default_factory=list)
+    reported: list[ReportedBufferRow] = field(default_factory=list)
+    occupants: list[OccupantRow] = field(default_factory=list)
+    warnings: list[WarningRow] = field(default_factory=list)
+    effective: Mapping[str, object] = field(default_factory=dict)
+    client: dict[str, object] = field(default_factory=lambda: {"concurrency": 1})
+
+    def warn(self, slug: str, message: str, hint: str) -> None:
+        self.warnings.append(WarningRow(slug=slug, message=message, hint=hint))
+
+
+def run_trial(
+    engine: Engine,
+    trial: Trial,
+    row: TrialRow,
+    *,
+    seed: int,
+    now: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+) -> TrialResult:
+    """Run one attempt on an engine that is not launched yet, and stop the engine. Never raises: an error, a bug and
+    Ctrl-C (outcome ``interrupted``) become the outcome of the result."""
+    started_s = now()
+    run = _TrialRun(engine, trial, seed=seed, now=lambda: now() - started_s, sleep=sleep)
+    ending: dict[str, object] = {}
+    try:
+        run.run()
+        ending["outcome"] = run.outcome()
+    except KeyboardInterrupt:
+        ending = {
+            "outcome": "interrupted",
+            "error_slug": "interrupted",
+            "error_message": "Stopped by the user while this trial ran.",
+        }
+    except Exception as error:
+        ending = _failure(error, engine)
+    finally:
+        run.close()
+    rows = run.rows
+    finished = replace(row, duration_s=now() - started_s, client=rows.client, **ending)  # type: ignore[arg-type]
+    return TrialResult(
+        trial=finished,
+        requests=tuple(rows.requests),
+        tokens=tuple(rows.tokens),
+        reads=tuple(rows.reads),
+        marks=tuple(rows.marks),
+        maps=tuple(rows.maps),
+        samples=tuple(rows.samples),
+        reported=tuple(rows.reported),
+        effective=rows.effective,
+        occupants=tuple(rows.occupants),
+        warnings=tuple(rows.warnings),
+    )
+
+
+def _failure(error: Exception, engine: Engine) -> dict[str, object]:
+    ours = isinstance(error, KvscopeError)
+    return {
+        "outcome": error.outcome if isinstance(error, EngineError) else "internal",
+        "error_slug": error.slug if isinstance(error, KvscopeError) else "internal",
+        "error_message": str(error) if ours else f"{type(error).__name__}: {error}",
+        "error_hint": error.hint if isinstance(error, KvscopeError) else None,
+        "traceback": traceback.format_exc(),
+        "engine_log_tail": engine.log_tail(),
+    }
+
+
+class _TrialRun:
+    def __init__(
+        self, engine: Engine, trial: Trial, *, seed: int, now: Callable[[], float], sleep: Callable[[float], None]
+    ) -> None:
+        self.engine = engine
+        self.trial = trial
+        self.seed = seed
+        self.now = now
+        self.sleep = sleep
+        self.rows = _Rows()
+        self.probe = engine.memory_probe() or ProcessTreeProbe(engine.pids)
+        self.sampler: Sampler | None = None
+
+    def run(self) -> None:
+        self._note_occupants()
+        self.engine.launch()
+        self._start_sampler()
+        self._settle()
+        self._mark("launched", with_maps=True)
+        report = self.engine.load()
+        self._note_report(report)
+        self._settle()
+        self._mark("loaded", with_maps=True)
+        prompts = self._build_prompts()
+        self._warm_up()
+        self._measure(prompts)
+        self._release()
+
+    def outcome(self) -> str:
+        """The outcome of a run in which nothing raised."""
+        measured = [request for request in self.rows.requests if request.role == "measured"]
+        if any(_is_cut(request) for request in measured):
+            return "truncated_input"
+        if any(_is_short(request) for request in measured):
+            return "stopped_early"
+        return "ok"
+
+    def close(self) -> None:
+        """Stop sampling and the engine, whatever state they are in."""
+        pids = self.engine.pids()
+        self._stop_sampler()
+        self.engine.stop()
+        still_there = [pid for pid in pids if process_exists(pid)]
+        if still_there:
+            self.rows.warn(
+                "engine-still-running",
+                f"Processes {still_there} of the engine are still there after it was stopped.",
+                "Look at them before measuring again; they hold memory.",
+            )
+        elif pids and not self.engine.memory_probe():
+            self._mark_exited()
+
+    def _note_occupants(self) -> None:
+        for occupant in other_occupants(exclude=self.engine.pids()):
+            self.rows.occupants.append(
+                OccupantRow(pid=occupant.pid, name=occupant.name, resident_bytes=occupant.resident_bytes)
+            )
+
+    def _start_sampler(self) -> None:
+        reason = self.probe.unavailable()
+        if reason is not None:
+            self.rows.warn("probe-unavailable", f"Memory of the engine cannot be read: {reason}", "See kvscope doctor.")
+            return
+        self.sampler = Sampler(self.probe, interval_s=SAMPLE_INTERVAL_S, now=self.now)
+        self.sampler.start()
+
+    def _stop_sampler(self) -> None:
+        if self.sampler is None:
+            return
+        samples = self.sampler.stop()
+        self.sampler = None
+        self.rows.samples += [
+            SampleRow(quantity=s.quantity, at_s=s.at_s, value_bytes=s.value_bytes, late_s=s.late_s) for s in samples
+        ]
+        late = [sample for sample in samples if sample.late_s > LATE_SAMPLE_S]
+        if samples and len(late) / len(samples) > LATE_SHARE_LIMIT:
+            self.rows.warn(
+                "late-samples",
+                f"{len(late)} of {len(samples)} memory samples were more than {LATE_SAMPLE_S * 1000:.0f} ms late.",
+                "The machine was busy: short peaks between samples may be missed. Close other programs.",
+            )
+
+    def _settle(self) -> None:
+        """Wait until memory stands still, for at most SETTLE_LIMIT_S."""
+        if self.sampler is None:
+            return
+        deadline = self.now() + SETTLE_LIMIT_S
+        before = self._held()
+        while self.now() < deadline:
+            self.sleep(SETTLE_STEP_S)
+            held = self._held()
+            if abs(held - before) < SETTLE_BYTES:
+                return
+            before = held
+
+    def _held(self) -> int:
+        reading = self.probe.read()
+        return reading["anon_bytes"] + reading["swap_bytes"]
+
+    def _mark(self, phase: str, *, request_index: int | None = None, with_maps: bool = False) -> None:
+        if self.sampler is None:
+            return
+        reading = self.probe.read()
+        self.rows.marks.append(
+            MarkRow(
+                phase=phase,
+                at_s=self.now(),
+                anon_bytes=reading["anon_bytes"],
+                swap_bytes=reading["swap_bytes"],
+                file_bytes=reading["file_bytes"],
+                shmem_bytes=reading["shmem_bytes"],
+                peak_bytes=reading.get("peak_bytes"),
+                machine_available_bytes=machine_memory().available_bytes,
+                request_index=request_index,
+                active_requests=self.engine.active_requests() if phase in ("after_request", "loaded") else None,
+            )
+        )
+        if reading["swap_bytes"]:
+            self._warn_once("swap-active", "Part of the engine's memory is swapped out.", "Free memory, then repeat.")
+        if with_maps:
+            self._note_maps(phase, request_index)
+
+    def _note_maps(self, phase: str, request_index: int | None) -> None:
+        try:
+            found = self.probe.maps()
+        except ProbeError as error:
+            self._warn_once("maps-unavailable", str(error), error.hint or "Memory is given as a total only.")
+            return
+        self.rows.maps += [
+            MapRow(
+                phase=phase,
+                kind=m.kind,
+                name=m.name,
+                size_bytes=m.size_bytes,
+                resident_bytes=m.resident_bytes,
+                anonymous_bytes=m.anonymous_bytes,
+                count=m.count,
+                request_index=request_index,
+            )
+            for m in found
+        ]
+
+    def _mark_exited(self) -> None:
+        """All processes of the engine are gone, so what they hold is a known zero."""
+        self.rows.marks.append(
+            MarkRow(
+                phase="exited",
+                at_s=self.now(),
+                anon_bytes=0,
+                swap_bytes=0,
+                file_bytes=0,
+                shmem_bytes=0,
+                peak_bytes=None,
+                machine_available_bytes=machine_memory().available_bytes,
+            )
+        )
+
+    def _warn_once(self, slug: str, message: str, hint: str) -> None:
+        if all(warning.slug != slug for warning in self.rows.warnings):
+            self.rows.warn(slug, message, hint)
+
+    def _note_report(self, report: EngineReport) -> None:
+        self.rows.effective = {
+            **report.effective,
+            "slots": list(report.slots),
+            "engine_version": report.version,
+            "engine_build": report.build,
+            "notes": list(report.notes),
+        }
+        self.rows.reported += [_reported_row(buffer, "loaded", None) for buffer in report.buffers]
+
+    def _build_prompts(self) -> list[ExactPrompt]:
+        """One prompt per request, each of exactly the asked length as the engine counts, none like another."""
+        condition = self.trial.condition
+        return [
+            build_prompt(
+                prompt_tokens=condition.prompt_tokens,
+                count=self.engine.count_prompt_tokens,
+                language=condition.language,
+                seed=self.seed,
+                salt=f"{self.trial.trial_id}/{number}",
+            )
+            for number in range(condition.requests)
+        ]
+
+    def _warm_up(self) -> None:
+        request = ChatRequest(messages=WARMUP_MESSAGES, max_output_tokens=WARMUP_OUTPUT_TOKENS, seed=self.seed)
+        self._ask(request, role="warmup", asked=None, ours=None)
+        self._settle()
+
+    def _measure(self, prompts: list[ExactPrompt]) -> None:
+        condition = self.trial.condition
+        if self.sampler is not None:
+            reason = self.probe.reset_peak()
+            if reason is not None:
+                self._warn_once("peak-not-reset", reason, "Peaks then come from samples alone and may be missed.")
+        self._mark("before_request")
+        for number, prompt in enumerate(prompts):
+            request = ChatRequest(
+                messages=prompt.messages,
+                max_output_tokens=condition.output_tokens,
+                reuse_prefix=condition.reuse_prefix,
+                seed=self.seed,
+            )
+            self._ask(request, role="measured", asked=condition.prompt_tokens, ours=prompt.prompt_tokens)
+            self._settle()
+            last = number == len(prompts) - 1
+            self._mark("after_request", request_index=len(self.rows.requests) - 1, with_maps=last)
+            self._note_host_cache()
+
+    def _ask(self, request: ChatRequest, *, role: str, asked: int | None, ours: int | None) -> None:
+        index = len(self.rows.requests)
+        sent = RequestRow(
+            index=index,
+            role=role,
+            sent_at_s=self.now(),
+            completed_s=None,
+            prompt_tokens_asked=asked,
+            prompt_tokens_ours=ours,
+            prompt_tokens_server=None,
+            cached_tokens=None,
+            output_tokens_limit=request.max_output_tokens,
+            output_tokens=None,
+            finish_reason=None,
+        )
+        cpu_s, wall_s = time.process_time(), self.now()
+        try:
+            answer = self.engine.generate(request)
+        except BaseException as error:
+            slug = error.slug if isinstance(error, KvscopeError) else "internal"
+            slug = "interrupted" if isinstance(error, KeyboardInterrupt) else slug
+            self.rows.requests.append(replace(sent, error_slug=slug))
+            raise
+        if role == "measured" and self.now() > wall_s:
+            self.rows.client["cpu_share"] = (time.process_time() - cpu_s) / (self.now() - wall_s)
+        self._note_answer(sent, answer, request)
+
+    def _note_answer(self, sent: RequestRow, answer: Generation, request: ChatRequest) -> None:
+        row = replace(
+            sent,
+            completed_s=answer.completed_s,
+            prompt_tokens_server=answer.prompt_tokens,
+            cached_tokens=answer.cached_tokens,
+            output_tokens=answer.output_tokens,
+            finish_reason=answer.finish_reason,
+            engine_timings=dict(answer.engine_timings),
+        )
+        self.rows.requests.append(row)
+        self.rows.tokens += [
+            TokenRow(request_index=row.index, index=number, at_s=event.at_s, text=event.text)
+            for number, event in enumerate(answer.events)
+        ]
+        self.rows.reads += [
+            ReadRow(request_index=row.index, at_s=read.at_s, num_bytes=read.num_bytes, num_events=read.num_events)
+            for read in answer.reads
+        ]
+        self._check_counts(row, request)
+
+    def _check_counts(self, row: RequestRow, request: ChatRequest) -> None:
+        if row.role != "measured":
+            return
+        if row.prompt_tokens_server is not None and row.prompt_tokens_server != row.prompt_tokens_ours:
+            self._warn_once(
+                "token-count-mismatch",
+                f"We counted {row.prompt_tokens_ours} prompt tokens, the server {row.prompt_tokens_server}.",
+                "The server changed or cut the prompt: compare what was sent with what its log says.",
+            )
+        if not request.reuse_prefix and row.cached_tokens:
+            self._warn_once(
+                "cache-not-cleared",
+                f"The server reused {row.cached_tokens} tokens although reuse was turned off.",
+                "The time to the first token is shorter than for a new prompt.",
+            )
+
+    def _note_host_cache(self) -> None:
+        reported = self.engine.host_cache()
+        if reported is not None:
+            index = len(self.rows.requests) - 1
+            self.rows.reported.append(_reported_row(reported, "after_request", index))
+
+    def _release(self) -> None:
+        if self.engine.capabilities.can_unload:
+            self.engine.unload()
+            self._settle()
+            self._mark("unloaded", with_maps=True)
+
+
+def _reported_row(buffer: ReportedBuffer, phase: str, request_index: int | None) -> ReportedBufferRow:
+    return ReportedBufferRow(
+        phase=phase,
+        component=buffer.component,
+        name=buffer.name,
+        printed_mib=buffer.printed_mib,
+        cells=buffer.cells,
+        streams=buffer.streams,
+        layers=buffer.layers,
+        k_mib=buffer.k_mib,
+        v_mib=buffer.v_mib,
+        line=buffer.line,
+        request_index=request_index,
+    )
+
+
+def _is_cut(request: RequestRow) -> bool:
+    return (
+        request.prompt_tokens_server is not None
+        and request.prompt_tokens_ours is not None
+        and request.prompt_tokens_server < request.prompt_tokens_ours
+    )
+
+
+def _is_short(request: RequestRow) -> bool:
+    return request.output_tokens is not None and request.output_tokens < request.output_tokens_limit

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Build the wheel once, install it alone into a clean environment and use it away from the sources, with no engine.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$BUILD_PYTHON" -m build --wheel --outdir "$work/dist" "$root" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+"$PYTHON" -m venv "$work/venv"
+"$work/venv/bin/python" -m pip --disable-pip-version-check --quiet install "$work"/dist/*.whl
+
+cd "$work"
+kvscope="$work/venv/bin/kvscope"
+"$kvscope" --help >/dev/null
+"$kvscope" predict "$root/tests/golden/gguf/tiny-gemma3.gguf" --engine llama.cpp --tokens 1k --json >predicted.json
+"$work/venv/bin/python" -c 'import json; assert json.load(open("predicted.json"))["totals"]["kv_cache_bytes"] > 0'
+"$kvscope" report --records "$root/tests/golden/records/lab.db" --out report.html
+grep -q "</html>" report.html
+"$kvscope" export --records "$root/tests/golden/records/lab.db" --format csv --out rows.csv
+# With no engine installed, asking for one says so and what to install.
+code=0; "$kvscope" lab --model "$root/tests/golden/gguf/tiny-gemma3.gguf" 2>lab.err || code=$?
+[ "$code" = 2 ] && grep -q "pip install" lab.err || { echo "kvscope lab without an engine: exit $code"; cat lab.err; exit 1; }
+echo "wheel check passed: $(ls "$work"/dist)"
