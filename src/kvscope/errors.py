@@ -4,6 +4,7 @@
     ├── UsageError                     you asked for something that cannot be              exit 2
     │   ├── UnknownName                an engine, design, dtype ... that does not exist; suggests the nearest
     │   ├── BadDesign                  an empty or impossible experiment
+    │   ├── PromptLengthUnreachable    no prompt of exactly so many tokens can be built
     │   ├── MissingDependency          names the feature and the extra to install
     │   └── OutputExists               a file would be overwritten
     ├── ModelError                     the files do not tell us what we need               exit 3
@@ -66,6 +67,10 @@ class UnknownName(UsageError):
 
 class BadDesign(UsageError):
     slug = "bad-design"
+
+
+class PromptLengthUnreachable(UsageError):
+    slug = "prompt-length-unreachable"
 
 
 class MissingDependency(UsageError):
