@@ -1,0 +1,102 @@
+"""Metrics from hand-made arrival times; each expected number is derived beside it."""
+
+from dataclasses import replace
+
+import pytest
+from rows_for_tests import full_result, mark_row, request_row, trial_row
+
+from kvscope.record.metrics import DEFINITIONS, TrialMetrics, metrics_of, percentile, request_metrics
+from kvscope.record.rows import SampleRow, TokenRow, TrialResult
+
+MIB = 1024**2
+
+
+def tokens(*times: float) -> list[TokenRow]:
+    return [TokenRow(request_index=0, index=i, at_s=t, text="x") for i, t in enumerate(times)]
+
+
+def test_times_of_one_request() -> None:
+    # Pieces at 0.5, 0.6, 0.8, 1.1: gaps 0.1, 0.2, 0.3; (1.1 − 0.5) ÷ (4 − 1) = 0.2; 128 tokens in 0.5 s = 256/s.
+    metrics = request_metrics(request_row(output_tokens=4), tokens(0.5, 0.6, 0.8, 1.1))
+    assert metrics.ttft_s == 0.5
+    assert metrics.itl_s == pytest.approx((0.1, 0.2, 0.3))
+    assert metrics.tpot_s == pytest.approx(0.2)
+    assert metrics.decode_tokens_per_s == pytest.approx(5)
+    assert metrics.prefill_tokens_per_s == pytest.approx(256)
+
+
+def test_the_first_token_is_not_part_of_tpot() -> None:
+    slow_start = request_metrics(request_row(output_tokens=3), tokens(100.0, 100.1, 100.2))
+    assert slow_start.tpot_s == pytest.approx(0.1)
+
+
+def test_fewer_pieces_than_tokens_does_not_change_the_rate() -> None:
+    # 9 tokens shown as 3 pieces (a Korean syllable may take several): (1.3 − 0.5) ÷ 8 = 0.1.
+    assert request_metrics(request_row(output_tokens=9), tokens(0.5, 0.9, 1.3)).tpot_s == pytest.approx(0.1)
+
+
+def test_cached_tokens_were_not_computed() -> None:
+    # (128 − 28) ÷ 0.5 = 200.
+    metrics = request_metrics(request_row(cached_tokens=28), tokens(0.5, 0.6))
+    assert metrics.prefill_tokens_per_s == pytest.approx(200)
+
+
+def test_unknown_is_none_never_zero() -> None:
+    nothing = request_metrics(request_row(output_tokens=None, cached_tokens=None), [])
+    assert (nothing.ttft_s, nothing.tpot_s, nothing.prefill_tokens_per_s, nothing.coalesced_fraction) == (None,) * 4
+    one = request_metrics(request_row(output_tokens=1), tokens(0.5))
+    assert (one.ttft_s, one.tpot_s, one.decode_tokens_per_s) == (0.5, None, None)
+    failed = metrics_of(TrialResult(trial=trial_row(outcome="engine_died")))
+    assert all(value in (None, ()) for value in (getattr(failed, name) for name in TrialMetrics.__slots__))
+
+
+def test_empty_pieces_are_not_a_first_token() -> None:
+    opening = [TokenRow(request_index=0, index=0, at_s=0.1, text=""), *tokens(0.5, 0.6)]
+    assert request_metrics(request_row(), opening).ttft_s == 0.5
+
+
+def test_pieces_that_arrived_together_are_counted() -> None:
+    # Two of four arrived in the same read as the one before.
+    assert request_metrics(request_row(), tokens(0.5, 0.5, 0.6, 0.6)).coalesced_fraction == 0.5
+
+
+def test_memory_moments_and_a_peak_that_no_sample_saw() -> None:
+    marks = (
+        mark_row("launched", 10 * MIB, at_s=0.0, file_bytes=20 * MIB),
+        mark_row("loaded", 80 * MIB, at_s=1.0, file_bytes=100 * MIB),
+        mark_row("before_request", 82 * MIB, at_s=2.0, file_bytes=100 * MIB, peak_bytes=182 * MIB),
+        # Kernel's peak 230 MiB of all kinds, at most 104 MiB of it file-backed: at least 126 MiB were anonymous.
+        mark_row("after_request", 100 * MIB, at_s=3.0, swap_bytes=2 * MIB, file_bytes=104 * MIB, peak_bytes=230 * MIB),
+        mark_row("unloaded", 40 * MIB, at_s=4.0, file_bytes=25 * MIB),
+        mark_row("exited", 0, at_s=5.0, file_bytes=0),
+    )
+    samples = (SampleRow(quantity="anon_bytes", at_s=2.5, value_bytes=110 * MIB, late_s=0.0),)
+    found = metrics_of(TrialResult(trial=trial_row(outcome="ok"), marks=marks, samples=samples))
+    assert found.memory_baseline_bytes == 10 * MIB
+    assert found.memory_loaded_bytes == 80 * MIB
+    assert found.memory_peak_bytes == 126 * MIB
+    assert found.memory_after_bytes == 102 * MIB
+    assert found.memory_released_bytes == 40 * MIB
+    assert found.memory_loaded_bytes_file == 100 * MIB
+    without_counter = replace(marks[3], peak_bytes=None)
+    sampled = metrics_of(TrialResult(trial=trial_row(), marks=(*marks[:3], without_counter), samples=samples))
+    assert sampled.memory_peak_bytes == 110 * MIB
+
+
+def test_warm_up_and_failed_requests_give_no_times() -> None:
+    result = full_result(trial_row(outcome="ok"))
+    for changed in ({"role": "warmup"}, {"error_slug": "connection-lost"}):
+        request = replace(result.requests[0], **changed)
+        assert metrics_of(replace(result, requests=(request,))).ttft_s is None
+
+
+def test_percentiles() -> None:
+    assert percentile([], 50) is None
+    assert percentile([3.0], 99) == 3.0
+    # Ranks 0..4: the 50th is rank 2; the 90th is rank 3.6 = 4 + 0.6 × (5 − 4).
+    assert percentile([5, 1, 3, 2, 4], 50) == 3
+    assert percentile([1, 2, 3, 4, 5], 90) == pytest.approx(4.6)
+
+
+def test_every_time_metric_is_defined_in_words() -> None:
+    assert {"ttft_s", "itl_s", "tpot_s", "completion_s", "prefill_tokens_per_s"} <= set(DEFINITIONS)
