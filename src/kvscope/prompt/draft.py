@@ -18,8 +18,8 @@ from itertools import count
 
 from kvscope.prompt.source_text import SourceText
 
+LABEL_LENGTH = 4
 _LABEL_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-_LABEL_LENGTH = 4
 # Shares no factor with the 62 characters, so that seeds map one to one onto labels. The size is of no importance.
 _LABEL_STEP = 4_194_301
 _SENTENCES_A_PARAGRAPH = 8
@@ -62,7 +62,7 @@ def label(seed: int, variant: str) -> str:
     unless the seeds differ by a multiple of 62."""
     value = seed * _LABEL_STEP + int.from_bytes(_digest(variant)[:8], "big")
     characters = []
-    for _ in range(_LABEL_LENGTH):
+    for _ in range(LABEL_LENGTH):
         value, index = divmod(value, len(_LABEL_CHARACTERS))
         characters.append(_LABEL_CHARACTERS[index])
     return "".join(characters)

@@ -12,7 +12,7 @@ from math import ceil
 
 from kvscope.errors import BadDesign, PromptLengthUnreachable
 from kvscope.prompt.conversation import Conversation, Message
-from kvscope.prompt.draft import FRAMES, Draft, Frame
+from kvscope.prompt.draft import FRAMES, LABEL_LENGTH, Draft, Frame
 from kvscope.prompt.source_text import load_source_text
 
 MAX_COUNT_CALLS = 200
@@ -86,10 +86,12 @@ def build_prompt(*, prompt_tokens: int, count: Count, language: str, seed: int, 
                 count_calls=counter.calls,
             )
     if shortest > prompt_tokens:
+        # Labels cost one token to one a character, so the next length may need a little more than this one.
+        safe = shortest + LABEL_LENGTH - 1
         raise PromptLengthUnreachable(
             f"{prompt_tokens} tokens are too few: the chat template takes {template_tokens}, and with the key sentence "
             f"and the shortest instruction it is {shortest}.",
-            hint=f"Ask for {shortest} tokens or more.",
+            hint=f"Ask for {safe} tokens or more.",
         )
     raise _no_convergence(prompt_tokens, counter.calls)
 
