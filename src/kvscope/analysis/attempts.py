@@ -1,0 +1,86 @@
+"""One attempt of a trial with everything that is known about it: its rows, its metrics, what was predicted for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvscope.record.metrics import TrialMetrics, metrics_of
+from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, Json, RequestRow, TrialResult, TrialRow
+from kvscope.record.store import Records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """``prediction`` is the contract's kvscope.prediction/1, as stored before the attempt ran."""
+
+    design: DesignRow
+    result: TrialResult
+    metrics: TrialMetrics
+    prediction: Mapping[str, Json] | None
+
+    @property
+    def trial(self) -> TrialRow:
+        return self.result.trial
+
+    @property
+    def key(self) -> str:
+        """How evidence names it: the trial's id and the attempt."""
+        return f"{self.trial.trial_id}/{self.trial.attempt}"
+
+    @property
+    def is_measured(self) -> bool:
+        """It counts in averages: a measured trial whose outcome is one of a measurement."""
+        return self.trial.role == "measured" and self.trial.outcome in MEASURED_OUTCOMES
+
+    @property
+    def is_failure(self) -> bool:
+        """It ended without a measurement; warm-up trials included."""
+        return self.trial.outcome is not None and self.trial.outcome not in MEASURED_OUTCOMES
+
+    @property
+    def is_unfinished(self) -> bool:
+        """It has started and has no result: still running, or killed."""
+        return self.trial.outcome is None
+
+    @property
+    def measured_requests(self) -> tuple[RequestRow, ...]:
+        return tuple(r for r in self.result.requests if r.role == "measured" and r.error_slug is None)
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Prompt tokens of the last measured request, as the server counted them."""
+        counts = [r.prompt_tokens_server for r in self.measured_requests]
+        return counts[-1] if counts else None
+
+    @property
+    def output_tokens(self) -> int | None:
+        counts = [r.output_tokens for r in self.measured_requests]
+        return counts[-1] if counts else None
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Context the engine really holds: as it states it, else as predicted, else as asked."""
+        predicted = (self.prediction or {}).get("effective") or {}
+        for value in (
+            self.result.effective.get("n_ctx"),
+            predicted.get("context_tokens"),
+            self.trial.settings.get("n_ctx"),
+        ):
+            if value is not None:
+                return int(value)
+        return None
+
+
+def load_attempts(records: Records, design: DesignRow) -> tuple[Attempt, ...]:
+    """All attempts of a design, in the order in which they started."""
+    loaded = []
+    for trial in records.trials(design.design_id):
+        result = records.result(trial.trial_id, trial.attempt)
+        loaded.append(
+            Attempt(
+                design=design,
+                result=result,
+                metrics=metrics_of(result),
+                prediction=records.prediction(trial.trial_id, trial.attempt),
+            )
+        )
+    return tuple(loaded)

@@ -1,0 +1,288 @@
+"""Which part of the memory belongs to what: an identity whose terms are observed, and a rest that is shown.
+
+    memory now − memory before the model was loaded = named terms + unexplained
+
+Each term was read from the operating system's list of mappings, or follows from a stated rule; each says which. Nothing
+is added to make the sum come out: what no term covers is ``unexplained``, with its sign.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kvscope.analysis.match import Buffer, Place, new_mappings, place_buffers
+from kvscope.analysis.notes import Note, note
+from kvscope.record.metrics import held_bytes, last_mark
+from kvscope.record.rows import Json, MapRow, MarkRow, TrialResult
+
+MIB = 1024**2
+
+# Components whose memory the engine writes in full when it loads, so that all of it is resident from then on.
+# llama.cpp: the KV cache and recurrent states are zero-filled; weights outside a mapped file are copied or repacked.
+FILLED_AT_LOAD: Mapping[str, frozenset[str]] = {"llama.cpp": frozenset({"kv_cache", "recurrent_state", "weights"})}
+# The engine's name for the part of the weights that stays in the mapped file.
+FILE_BACKED_KINDS = ("CPU_Mapped",)
+# Kinds of mappings that are the engine's own run time: measured here, predicted nowhere.
+RUNTIME_KINDS = {"heap": "heap", "arena": "arenas", "stack": "stacks"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One line of the identity. ``basis``: predicted (the size was predicted, the memory was seen), reported (the
+    engine states the size, the memory was seen), rule (not seen, resident by the engine's rule), measured (seen, and
+    predicted nowhere)."""
+
+    slug: str
+    backing: str
+    num_bytes: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """What is in memory of a component. ``how``: seen, together (only the sum with others is seen; ``num_bytes`` is
+    None and the note has the sum), rule, unknown."""
+
+    num_bytes: int | None
+    how: str
+    note: Note | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """The identity of one attempt at one moment. ``from_start`` is False where memory could not be read before the
+    load: then the growth is all that the process holds. ``leftovers`` are new anonymous mappings, kept one by one, in
+    which no buffer was found: part of what is unexplained, and where to look for it."""
+
+    phase: str
+    request_index: int | None
+    from_start: bool
+    maps_read: bool
+    anon_growth_bytes: int
+    file_growth_bytes: int
+    terms: tuple[Term, ...]
+    residents: Mapping[str, Resident]
+    leftovers: tuple[MapRow, ...] = ()
+
+    def term_bytes(self, slug: str) -> int:
+        """Sum of the terms of that name; 0 where the identity has none."""
+        return sum(t.num_bytes for t in self.terms if t.slug == slug)
+
+    def _left(self, backing: str, growth: int) -> int:
+        return growth - sum(t.num_bytes for t in self.terms if t.backing == backing)
+
+    @property
+    def growth_bytes(self) -> int:
+        return self.anon_growth_bytes + self.file_growth_bytes
+
+    @property
+    def unexplained_anon_bytes(self) -> int:
+        return self._left("anonymous", self.anon_growth_bytes)
+
+    @property
+    def unexplained_file_bytes(self) -> int:
+        return self._left("file", self.file_growth_bytes)
+
+    @property
+    def unexplained_bytes(self) -> int:
+        return self.unexplained_anon_bytes + self.unexplained_file_bytes
+
+    @property
+    def unexplained_share(self) -> float | None:
+        """Share of the growth; the two kinds' rests count without sign, so that they cannot cancel."""
+        if self.growth_bytes <= 0:
+            return None
+        return (abs(self.unexplained_anon_bytes) + abs(self.unexplained_file_bytes)) / self.growth_bytes
+
+
+def attribute(result: TrialResult, prediction: Mapping[str, Json] | None, phase: str) -> Attribution | None:
+    """The identity at the last mark of ``phase`` (loaded, after_request, unloaded); None if there is no such mark."""
+    mark = last_mark(result, phase)
+    if mark is None:
+        return None
+    start = last_mark(result, "launched")
+    before = _maps_at(result, start)
+    after = _maps_at(result, mark)
+    buffers = _buffers(result, prediction, mark)
+    places, missing = place_buffers(buffers, new_mappings(before, after, "anonymous"))
+    if after:
+        terms, residents = _buffer_terms(places, missing)
+        terms += _runtime_terms(before, after)
+        model, file_terms = _file_terms(before, after, _mapped_weights_bytes(prediction))
+        terms += file_terms
+        if model is not None:
+            residents["weights"] = _with_model_file(residents.get("weights"), model)
+    else:
+        terms, residents = _rule_terms(buffers)
+    taken = [place.mapping for place in places]
+    return Attribution(
+        phase=phase,
+        request_index=mark.request_index,
+        from_start=start is not None,
+        maps_read=bool(after),
+        anon_growth_bytes=held_bytes(mark) - (held_bytes(start) if start else 0),
+        file_growth_bytes=mark.file_bytes - (start.file_bytes if start else 0),
+        terms=tuple(terms),
+        residents=residents,
+        leftovers=tuple(m for m in new_mappings(before, after, "anonymous") if m not in taken),
+    )
+
+
+def _maps_at(result: TrialResult, mark: MarkRow | None) -> tuple[MapRow, ...]:
+    if mark is None:
+        return ()
+    return tuple(m for m in result.maps if m.phase == mark.phase and m.request_index == mark.request_index)
+
+
+def _buffers(result: TrialResult, prediction: Mapping[str, Json] | None, mark: MarkRow) -> list[Buffer]:
+    """Anonymous buffers that may be in memory: as predicted, and the host prompt cache as the engine states it."""
+    if mark.phase == "unloaded":
+        return []
+    predicted = prediction or {}
+    filled = FILLED_AT_LOAD.get(str(predicted.get("scenario", {}).get("engine")), frozenset())
+    buffers = [
+        Buffer(
+            component=str(b["name"]),
+            name=str(b.get("kind") or b["name"]),
+            num_bytes=int(b["bytes"]),
+            is_filled=b["name"] in filled,
+        )
+        for b in predicted.get("buffers") or ()
+        if b.get("bytes") and b.get("kind") not in FILE_BACKED_KINDS
+    ]
+    cache = host_cache_bytes(result, mark.request_index) if mark.phase == "after_request" else None
+    if cache:
+        buffers.append(
+            Buffer(component="host_cache", name="host_cache", num_bytes=cache, is_filled=True, source="reported")
+        )
+    return buffers
+
+
+def host_cache_bytes(result: TrialResult, request_index: int | None) -> int | None:
+    """The engine's host prompt cache as its log states it after a request, in whole bytes not above the real size
+    (the log prints three decimals of a MiB, so half of the last digit is taken off); None where it states none."""
+    stated = [r for r in result.reported if r.component == "host_cache" and r.request_index == request_index]
+    if not stated:
+        return None
+    text = stated[-1].printed_mib
+    digits = len(text.partition(".")[2])
+    value = float(text)
+    return int((value - 0.5 / 10**digits) * MIB) if value > 0 else 0
+
+
+def _mapped_weights_bytes(prediction: Mapping[str, Json] | None) -> int | None:
+    sizes = [int(b["bytes"]) for b in (prediction or {}).get("buffers") or () if b.get("kind") in FILE_BACKED_KINDS]
+    return sum(sizes) if sizes else None
+
+
+def _rule_terms(buffers: Sequence[Buffer]) -> tuple[list[Term], dict[str, Resident]]:
+    """Without a list of mappings: only what is resident by rule."""
+    terms = []
+    residents = {b.component: Resident(num_bytes=None, how="unknown", note=note("maps_not_read")) for b in buffers}
+    for component in dict.fromkeys(b.component for b in buffers if b.is_filled):
+        size = sum(b.num_bytes for b in buffers if b.component == component)
+        terms.append(Term(slug=component, backing="anonymous", num_bytes=size, basis="rule"))
+        residents[component] = Resident(num_bytes=size, how="rule", note=note("by_rule_not_seen"))
+    return terms, residents
+
+
+def _runtime_terms(before: Sequence[MapRow], after: Sequence[MapRow]) -> list[Term]:
+    """Growth of the engine's own heap, arenas, stacks and of its libraries' writable data."""
+    kinds = {**RUNTIME_KINDS, "file": "library_data"}
+    return [
+        Term(
+            slug=slug,
+            backing="anonymous",
+            num_bytes=_sum(after, kind, "anonymous_bytes") - _sum(before, kind, "anonymous_bytes"),
+            basis="measured",
+        )
+        for kind, slug in kinds.items()
+    ]
+
+
+def _file_terms(
+    before: Sequence[MapRow], after: Sequence[MapRow], mapped_weights: int | None
+) -> tuple[int | None, list[Term]]:
+    """Resident bytes of the model's file (None if it is not mapped), and the file-backed terms."""
+    model = _model_file(before, after, mapped_weights)
+    size = sum(m.resident_bytes - m.anonymous_bytes for m in model)
+    code = _file_resident(after) - size - _file_resident(before)
+    terms = [Term(slug="library_code", backing="file", num_bytes=code, basis="measured")]
+    if not model:
+        return None, terms
+    basis = "measured" if mapped_weights is None else "predicted"
+    return size, [Term(slug="model_file", backing="file", num_bytes=size, basis=basis), *terms]
+
+
+def _buffer_terms(places: Sequence[Place], missing: Sequence[Buffer]) -> tuple[list[Term], dict[str, Resident]]:
+    """Terms and residents of the buffers; those of one component are added up."""
+    seen: dict[str, int] = {}
+    basis: dict[str, str] = {}
+    touched: dict[str, int] = {}
+    residents: dict[str, Resident] = {}
+    for place in places:
+        for buffer in place.filled:
+            size = min(buffer.num_bytes, place.mapping.anonymous_bytes)
+            seen[buffer.component] = seen.get(buffer.component, 0) + size
+            basis[buffer.component] = buffer.source
+        names = tuple(sorted({b.component for b in place.partly_touched}))
+        if names:
+            slug = names[0] if len(names) == 1 else "working_buffers"
+            touched[slug] = touched.get(slug, 0) + place.touched_bytes
+            for name in names:
+                residents[name] = _touched_resident(name, names, place.touched_bytes)
+    for component in dict.fromkeys(b.component for b in missing):
+        size = sum(b.num_bytes for b in missing if b.component == component)
+        if any(b.is_filled and b.source == "predicted" for b in missing if b.component == component):
+            seen[component] = seen.get(component, 0) + size
+            basis[component] = "rule"
+            residents[component] = Resident(num_bytes=seen[component], how="rule", note=note("by_rule_not_seen"))
+        elif component not in seen:
+            residents.setdefault(
+                component, Resident(num_bytes=None, how="unknown", note=note("no_own_mapping", size_bytes=size))
+            )
+    for component, size in seen.items():
+        residents.setdefault(component, Resident(num_bytes=size, how="seen"))
+    terms = [Term(slug=s, backing="anonymous", num_bytes=n, basis=basis[s]) for s, n in seen.items()]
+    terms += [Term(slug=s, backing="anonymous", num_bytes=n, basis="predicted") for s, n in touched.items()]
+    return terms, residents
+
+
+def _touched_resident(name: str, names: tuple[str, ...], size: int) -> Resident:
+    if len(names) == 1:
+        return Resident(num_bytes=size, how="seen", note=note("touched_part"))
+    others = tuple(n for n in names if n != name)
+    return Resident(num_bytes=None, how="together", note=note("seen_together", others=others, size_bytes=size))
+
+
+def _with_model_file(copied: Resident | None, file_bytes: int) -> Resident:
+    """Weights may be in memory twice over: in the mapped file, and copied or repacked into a buffer."""
+    if copied is None:
+        return Resident(num_bytes=file_bytes, how="seen")
+    if copied.num_bytes is None:
+        return Resident(num_bytes=None, how="together", note=note("weights_file_only", size_bytes=file_bytes))
+    return Resident(num_bytes=file_bytes + copied.num_bytes, how=copied.how, note=copied.note)
+
+
+def _model_file(before: Sequence[MapRow], after: Sequence[MapRow], mapped_weights: int | None) -> list[MapRow]:
+    """Mappings of the model's own file: new since the start, and named like one, or as large as its weights."""
+    known = {m.name for m in before if m.kind == "file"}
+    new = [m for m in after if m.kind == "file" and m.count == 1 and m.name not in known]
+    named = [m for m in new if m.name.endswith((".gguf", ".safetensors"))]
+    if named or mapped_weights is None:
+        return named
+    return [m for m in new if 0 <= m.size_bytes - mapped_weights <= MIB]
+
+
+def _sum(maps: Sequence[MapRow], kind: str, field: str) -> int:
+    return sum(getattr(m, field) for m in maps if m.kind == kind)
+
+
+def _file_resident(maps: Sequence[MapRow]) -> int:
+    return sum(m.resident_bytes - m.anonymous_bytes for m in maps if m.kind == "file")
+
+
+def unexplained_bytes(result: TrialResult, prediction: Mapping[str, Json] | None) -> int | None:
+    """What stays unexplained of the memory that grew between the start and the end of the load, signed, in bytes;
+    None where memory was not read at load or its mappings were not."""
+    found = attribute(result, prediction, "loaded")
+    return found.unexplained_bytes if found is not None and found.maps_read else None

@@ -1,0 +1,229 @@
+"""Can these numbers be trusted? Each check names what it looked at and the limit it used."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+
+from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.attribute import Attribution
+from kvscope.analysis.levels import at_level, level_key
+from kvscope.record.metrics import last_mark
+from kvscope.record.rows import DesignRow
+
+MIB = 1024**2
+
+FEW_REPEATS = 3
+DRIFT_SHARE = 0.15
+SPREAD_SHARE = 0.10
+LATE_SAMPLE_S = 0.02
+LATE_SHARE = 0.05
+COALESCED_SHARE = 0.10
+OTHERS_BYTES = 512 * MIB
+UNEXPLAINED_SHARE = 0.10
+# Designs whose question is about memory after each conversation, not about an average over repeats.
+SINGLE_DESIGNS = ("release",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """``passed`` is None where there was nothing to look at. ``values`` fill the sentence of the slug."""
+
+    slug: str
+    passed: bool | None
+    values: Mapping[str, object] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+
+
+def run_checks(
+    designs: Sequence[tuple[DesignRow, Sequence[Attempt]]], attributions: Mapping[str, Attribution]
+) -> tuple[Check, ...]:
+    """All checks over the attempts of one study. ``attributions``: attempt → its identity after the load."""
+    attempts = [a for _, members in designs for a in members]
+    measured = [a for a in attempts if a.is_measured]
+    checks = [
+        _failures(attempts),
+        _repeats(designs),
+        _unexplained(attributions),
+        _token_counts(measured),
+        _cached_tokens(measured),
+        _spread(designs),
+        _drift(designs),
+        _late_samples(attempts),
+        _coalesced(measured),
+        _swap(attempts),
+        _others(attempts),
+        _unfinished(attempts),
+        _grids(designs),
+        *_warnings(attempts),
+    ]
+    return tuple(check for check in checks if check is not None)
+
+
+def _failures(attempts: Sequence[Attempt]) -> Check | None:
+    failed = [a.key for a in attempts if a.is_failure]
+    if not attempts:
+        return None
+    values = {"failed": len(failed), "total": len(attempts)}
+    return Check(slug="failures", passed=not failed, values=values, evidence=tuple(failed))
+
+
+def _repeats(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
+    counts = [
+        sum(a.is_measured for a in at_level(attempts, level))
+        for design, attempts in designs
+        if design.name not in SINGLE_DESIGNS
+        for level in design.levels
+    ]
+    if not counts:
+        return None
+    return Check(
+        slug="repeats", passed=min(counts) >= FEW_REPEATS, values={"fewest": min(counts), "limit": FEW_REPEATS}
+    )
+
+
+def _unexplained(attributions: Mapping[str, Attribution]) -> Check | None:
+    shares = {
+        k: a.unexplained_share for k, a in attributions.items() if a.maps_read and a.unexplained_share is not None
+    }
+    if not shares:
+        return Check(slug="unexplained", passed=None)
+    worst = max(shares, key=lambda key: shares[key] or 0.0)
+    return Check(
+        slug="unexplained",
+        passed=(shares[worst] or 0.0) <= UNEXPLAINED_SHARE,
+        values={"share": shares[worst], "limit_share": UNEXPLAINED_SHARE, "count": len(shares)},
+        evidence=(worst,),
+    )
+
+
+def _token_counts(measured: Sequence[Attempt]) -> Check | None:
+    requests = [(a, r) for a in measured for r in a.measured_requests if r.prompt_tokens_asked is not None]
+    if not requests:
+        return None
+    known = [(a, r) for a, r in requests if r.prompt_tokens_server is not None]
+    wrong = tuple(a.key for a, r in known if r.prompt_tokens_server != r.prompt_tokens_asked)
+    return Check(
+        slug="token_counts",
+        passed=not wrong if known else None,
+        values={"wrong": len(wrong), "total": len(known), "unknown": len(requests) - len(known)},
+        evidence=wrong,
+    )
+
+
+def _cached_tokens(measured: Sequence[Attempt]) -> Check | None:
+    fresh = [a for a in measured if not a.design.held.get("reuse_prefix")]
+    known = [(a, r.cached_tokens) for a in fresh for r in a.measured_requests if r.cached_tokens is not None]
+    if not known:
+        return None
+    reused = tuple(a.key for a, count in known if count > 0)
+    return Check(
+        slug="cached_tokens", passed=not reused, values={"reused": len(reused), "total": len(known)}, evidence=reused
+    )
+
+
+def _spread(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
+    """The widest relative standard deviation of TTFT among repeats of one level."""
+    worst: tuple[float, DesignRow, object] | None = None
+    for design, attempts in designs:
+        for level in {level_key(level): level for level in design.levels}.values():
+            times = _ttfts(a for a in at_level(attempts, level) if a.is_measured)
+            if len(times) >= 2 and (worst is None or _relative(times) > worst[0]):
+                worst = (_relative(times), design, level)
+    if worst is None:
+        return None
+    share, design, level = worst
+    values = {"share": share, "limit_share": SPREAD_SHARE, "factor": design.factor, "level": level}
+    return Check(slug="spread", passed=share <= SPREAD_SHARE, values=values)
+
+
+def _ttfts(attempts: Iterable[Attempt]) -> list[float]:
+    return [a.metrics.ttft_s for a in attempts if a.metrics.ttft_s is not None]
+
+
+def _relative(values: Sequence[float]) -> float:
+    return stdev(values) / fmean(values)
+
+
+def _drift(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
+    """The baseline run first against the baseline run last: did the machine change under way?"""
+    worst: tuple[float, str, str] | None = None
+    for design, attempts in designs:
+        timed = [a for a in at_level(attempts, design.baseline_level) if a.is_measured and a.metrics.ttft_s]
+        timed.sort(key=lambda a: (a.trial.started_at, a.trial.position))
+        if len(timed) < 2:
+            continue
+        first, last = timed[0].metrics.ttft_s, timed[-1].metrics.ttft_s
+        share = (last - first) / first if first and last else 0.0
+        if worst is None or abs(share) > abs(worst[0]):
+            worst = (share, timed[0].key, timed[-1].key)
+    if worst is None:
+        return None
+    return Check(
+        slug="drift",
+        passed=abs(worst[0]) <= DRIFT_SHARE,
+        values={"share": worst[0], "limit_share": DRIFT_SHARE},
+        evidence=worst[1:],
+    )
+
+
+def _late_samples(attempts: Sequence[Attempt]) -> Check | None:
+    samples = [s for a in attempts for s in a.result.samples]
+    if not samples:
+        return None
+    late = sum(s.late_s > LATE_SAMPLE_S for s in samples)
+    share = late / len(samples)
+    values = {"late": late, "total": len(samples), "share": share, "limit_share": LATE_SHARE, "late_s": LATE_SAMPLE_S}
+    return Check(slug="late_samples", passed=share <= LATE_SHARE, values=values)
+
+
+def _coalesced(measured: Sequence[Attempt]) -> Check | None:
+    shares = {a.key: a.metrics.coalesced_fraction for a in measured if a.metrics.coalesced_fraction is not None}
+    if not shares:
+        return None
+    worst = max(shares, key=lambda key: shares[key])
+    values = {"share": shares[worst], "limit_share": COALESCED_SHARE}
+    return Check(slug="coalesced", passed=shares[worst] <= COALESCED_SHARE, values=values, evidence=(worst,))
+
+
+def _swap(attempts: Sequence[Attempt]) -> Check | None:
+    marks = [(a, m) for a in attempts for m in a.result.marks]
+    if not marks:
+        return None
+    swapped = tuple(dict.fromkeys(a.key for a, m in marks if m.swap_bytes > 0))
+    most = max(m.swap_bytes for _, m in marks)
+    return Check(slug="swap", passed=not swapped, values={"most_bytes": most}, evidence=swapped)
+
+
+def _others(attempts: Sequence[Attempt]) -> Check | None:
+    """How far the machine's available memory moved between the starts of trials, when no engine of ours was loaded."""
+    starts = [m for a in attempts if (m := last_mark(a.result, "launched")) and m.machine_available_bytes is not None]
+    free = [m.machine_available_bytes for m in starts if m.machine_available_bytes is not None]
+    if len(free) < 2:
+        return None
+    moved = max(free) - min(free)
+    return Check(
+        slug="others", passed=moved <= OTHERS_BYTES, values={"moved_bytes": moved, "limit_bytes": OTHERS_BYTES}
+    )
+
+
+def _unfinished(attempts: Sequence[Attempt]) -> Check | None:
+    keys = tuple(a.key for a in attempts if a.is_unfinished)
+    return Check(slug="unfinished", passed=False, values={"count": len(keys)}, evidence=keys) if keys else None
+
+
+def _grids(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
+    names = tuple(design.factor for design, _ in designs if design.is_grid)
+    return Check(slug="grids", passed=False, values={"factors": names}) if names else None
+
+
+def _warnings(attempts: Sequence[Attempt]) -> list[Check]:
+    """Doubts that were recorded with the trials, each once with its count and its first wording."""
+    counted = Counter(w.slug for a in attempts for w in a.result.warnings)
+    checks = []
+    for slug, count in sorted(counted.items()):
+        with_it = [a for a in attempts if any(w.slug == slug for w in a.result.warnings)]
+        first = next(w for w in with_it[0].result.warnings if w.slug == slug)
+        values = {"warning": slug, "count": count, "message": first.message, "hint": first.hint}
+        checks.append(Check(slug="warning", passed=False, values=values, evidence=tuple(a.key for a in with_it)))
+    return checks

@@ -1,0 +1,316 @@
+"""What was found: claims with their evidence, contradictions between prediction and measurement first.
+
+A finding's sentence is ``report.words``' for its slug, filled with ``values``. ``also_possible`` and ``how_to_check``
+are slugs too: what else could explain it, and how one would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kvscope.analysis.fit import Estimate, scaled
+
+if TYPE_CHECKING:
+    from kvscope.analysis.latency import TimeLaw
+    from kvscope.analysis.release import Release
+    from kvscope.analysis.study import MemoryView, Study
+
+# A measured slope further from the predicted one than this is a contradiction, if its interval excludes it as well.
+SLOPE_SHARE = 0.01
+UNEXPLAINED_SHARE = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """``size`` is the estimate the claim rests on; ``evidence`` names attempts (trial/attempt)."""
+
+    slug: str
+    is_contradiction: bool = False
+    values: Mapping[str, object] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+    size: Estimate | None = None
+    also_possible: tuple[str, ...] = ()
+    how_to_check: str | None = None
+
+
+def find(study: Study) -> tuple[Finding, ...]:
+    """All findings of a study: contradictions, then failures, then the answers in the order of the page."""
+    found = [
+        *_reported(study),
+        *_slope(study),
+        *_not_resident(study),
+        *_unexplained(study),
+        *_mismatched_tokens(study),
+        *_failed(study),
+        *_first_microbatch(study),
+        *_ttft(study),
+        *_tpot(study),
+        *_output(study),
+        *(_release(r) for r in study.releases),
+    ]
+    return tuple(sorted(found, key=lambda finding: not finding.is_contradiction))
+
+
+def _reported(study: Study) -> list[Finding]:
+    """Engine-reported against predicted, over every attempt whose context was a level of its own."""
+    compared = [(v, c) for v in _views(study) for c in v.components_loaded if c.agrees is not None]
+    if not compared:
+        return []
+    wrong = [(v, c) for v, c in compared if not c.agrees]
+    findings = [
+        Finding(
+            slug="reported_differs",
+            is_contradiction=True,
+            values={
+                "component": c.slug,
+                "predicted_bytes": c.allocated_bytes,
+                "reported_mib": " + ".join(c.reported_mib),
+                "context_tokens": v.attempt.context_tokens,
+            },
+            evidence=(v.attempt.key,),
+            also_possible=("other_engine_build", "other_settings"),
+            how_to_check="compare_log",
+        )
+        for v, c in wrong
+    ]
+    if len(wrong) < len(compared):
+        findings.append(
+            Finding(
+                slug="reported_agrees",
+                values={"agreeing": len(compared) - len(wrong), "total": len(compared)},
+                evidence=tuple(dict.fromkeys(v.attempt.key for v, c in compared if c.agrees)),
+            )
+        )
+    return findings
+
+
+def _views(study: Study) -> list[MemoryView]:
+    if study.by_context:
+        return list(study.by_context)
+    return [study.main] if study.main is not None else []
+
+
+def _slope(study: Study) -> list[Finding]:
+    if study.context is None or study.context.measured.slope.value is None:
+        return []
+    measured, predicted = study.context.measured.slope, study.context.predicted.slope
+    values: dict[str, object] = {
+        "measured_bytes": measured.value,
+        "predicted_bytes": predicted.value,
+        "levels": study.context.measured.num_levels,
+    }
+    if measured.value is None or predicted.value is None:
+        return [Finding(slug="slope_measured", values=values, evidence=study.context.evidence, size=measured)]
+    share = (measured.value - predicted.value) / predicted.value if predicted.value else 0.0
+    values["share"] = share
+    differs = abs(share) > SLOPE_SHARE and measured.has_interval and not measured.contains(predicted.value)
+    return [
+        Finding(
+            slug="slope_differs" if differs else "slope_agrees",
+            is_contradiction=differs,
+            values=values,
+            evidence=study.context.evidence,
+            size=measured,
+            also_possible=("other_buffers_follow_context",) if differs else (),
+            how_to_check="more_context_levels" if differs else None,
+        )
+    ]
+
+
+def _not_resident(study: Study) -> list[Finding]:
+    """The engine's rule says that the whole KV cache is written at load; less was seen."""
+    findings = []
+    for view in _views(study):
+        for component in view.components_loaded:
+            size = component.resident.num_bytes
+            if component.slug != "kv_cache" or component.resident.how != "seen" or size is None:
+                continue
+            if component.allocated_bytes is not None and size < component.allocated_bytes:
+                findings.append(
+                    Finding(
+                        slug="kv_not_resident",
+                        is_contradiction=True,
+                        values={"resident_bytes": size, "allocated_bytes": component.allocated_bytes},
+                        evidence=(view.attempt.key,),
+                        also_possible=("swapped_out", "engine_fills_lazily"),
+                        how_to_check="look_at_smaps",
+                    )
+                )
+    return findings
+
+
+def _unexplained(study: Study) -> list[Finding]:
+    attribution = study.main.loaded if study.main is not None else None
+    if study.main is None or attribution is None or not attribution.maps_read or attribution.unexplained_share is None:
+        return []
+    too_much = attribution.unexplained_share > UNEXPLAINED_SHARE
+    return [
+        Finding(
+            slug="unexplained_large" if too_much else "unexplained_small",
+            is_contradiction=too_much,
+            values={
+                "unexplained_bytes": attribution.unexplained_bytes,
+                "share": attribution.unexplained_share,
+                "growth_bytes": attribution.growth_bytes,
+                "context_tokens": study.main.attempt.context_tokens,
+            },
+            evidence=(study.main.attempt.key,),
+            also_possible=("large_malloc_blocks", "counters_read_apart"),
+            how_to_check="look_at_smaps",
+        )
+    ]
+
+
+def _mismatched_tokens(study: Study) -> list[Finding]:
+    check = next((c for c in study.checks if c.slug == "token_counts"), None)
+    if check is None or check.passed is not False:
+        return []
+    return [
+        Finding(
+            slug="tokens_mismatch",
+            is_contradiction=True,
+            values=check.values,
+            evidence=check.evidence,
+            also_possible=("server_cut_prompt",),
+            how_to_check="compare_log",
+        )
+    ]
+
+
+def _failed(study: Study) -> list[Finding]:
+    return [
+        Finding(
+            slug="failed",
+            values={"outcome": g.outcome, "count": len(g.attempts), "total": len(study.attempts), "message": g.message},
+            evidence=g.evidence,
+        )
+        for g in study.failures
+    ]
+
+
+def _first_microbatch(study: Study) -> list[Finding]:
+    """Memory that appears with the first requests is the compute buffer being touched, not the KV cache."""
+    if study.inputs is None or not study.inputs.added or study.inputs.touched_max_bytes is None:
+        return []
+    longest = study.inputs.added[-1]
+    if longest.kv_cache_bytes != 0 or longest.working_bytes <= 0:
+        return []
+    return [
+        Finding(
+            slug="first_microbatch",
+            values={
+                "added_bytes": longest.added_bytes,
+                "tokens": longest.prompt_tokens,
+                "working_bytes": longest.working_bytes,
+                "touched_max_bytes": study.inputs.touched_max_bytes,
+                "microbatch_tokens": study.inputs.microbatch_tokens,
+                "naive_bytes": longest.per_token_bytes,
+                "shortest_naive_bytes": study.inputs.added[0].per_token_bytes,
+                "shortest_tokens": study.inputs.added[0].prompt_tokens,
+                "bytes_per_token": study.inputs.bytes_per_token,
+            },
+            evidence=tuple(row.attempt_key for row in study.inputs.added),
+            how_to_check="vary_context_not_input",
+        )
+    ]
+
+
+def _ttft(study: Study) -> list[Finding]:
+    law = study.ttft
+    if law is None or law.line.slope.value is None:
+        return []
+    (low, before), (high, after) = law.levels[0], law.levels[-1]
+    return [
+        Finding(
+            slug="ttft_grows" if law.line.slope.value > 0 else "ttft_does_not_grow",
+            values={
+                "from_tokens": low,
+                "to_tokens": high,
+                "from_s": before.value,
+                "to_s": after.value,
+                "bends_up": law.bends_up,
+                "first_step_s": law.steps[0].per_token_s * 1000,
+                "last_step_s": law.steps[-1].per_token_s * 1000,
+            },
+            evidence=law.evidence,
+            size=scaled(law.line.slope, 1000),
+            also_possible=("busy_machine",),
+            how_to_check="more_repeats",
+        )
+    ]
+
+
+def _tpot(study: Study) -> list[Finding]:
+    law = study.tpot
+    if law is None or law.line.slope.value is None:
+        return []
+    (low, before), (high, after) = law.levels[0], law.levels[-1]
+    interval = law.line.slope
+    clear = interval.low is not None and interval.low > 0
+    return [
+        Finding(
+            slug="tpot_grows" if clear else "tpot_unclear",
+            values={"from_tokens": low, "to_tokens": high, "from_s": before.value, "to_s": after.value},
+            evidence=law.evidence,
+            size=scaled(interval, 1000),
+            also_possible=("busy_machine",),
+            how_to_check="more_repeats",
+        )
+    ]
+
+
+def _output(study: Study) -> list[Finding]:
+    findings = []
+    if study.completion is not None and study.completion.line.slope.value is not None:
+        findings.append(_per_output_token(study.completion))
+    short = [limit for limit in study.limits if not limit.is_reached]
+    if short:
+        findings.append(
+            Finding(
+                slug="stopped_early",
+                values={
+                    "limits": tuple(x.limit_tokens for x in short),
+                    "fewest": min(min(x.produced_tokens) for x in short),
+                },
+            )
+        )
+    return findings
+
+
+def _per_output_token(law: TimeLaw) -> Finding:
+    return Finding(
+        slug="output_time",
+        values={
+            "from_tokens": law.levels[0][0],
+            "to_tokens": law.levels[-1][0],
+            "from_s": law.levels[0][1].value,
+            "to_s": law.levels[-1][1].value,
+        },
+        evidence=law.evidence,
+        size=law.line.slope,
+    )
+
+
+def _release(release: Release) -> Finding:
+    """One verdict. Growth that the host prompt cache explains is named as that."""
+    caused = release.verdict == "retained_bounded" and release.cause == "host_cache"
+    return Finding(
+        slug="release_host_cache" if caused else f"release_{release.verdict}",
+        values={
+            "level": release.level,
+            "step_bytes": release.step.value,
+            "conversations": len(release.conversations),
+            "grown_bytes": release.grown_bytes,
+            "kept_bytes": release.kept_bytes,
+            "added_bytes": release.added_bytes,
+            "limit_bytes": release.host_cache_limit_bytes,
+            "unloaded_bytes": release.unloaded_bytes,
+            "exited_bytes": release.exited_bytes,
+        },
+        evidence=(release.attempt_key,),
+        size=release.step,
+        also_possible=("allocator_keeps",) if release.verdict == "retained_bounded" and not caused else (),
+        how_to_check="more_conversations" if release.verdict in ("growing", "undecided") else None,
+    )

@@ -1,0 +1,108 @@
+"""Time against tokens: the wait for the first token, and the time of every later one."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.fit import Estimate, Line, fit_line, mean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """From one level to the next: the change of a time per token between them."""
+
+    from_tokens: int
+    to_tokens: int
+    per_token_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLaw:
+    """A time against a number of tokens. ``levels``: tokens → mean with its interval. ``steps`` show, level by level,
+    what the line averages over."""
+
+    line: Line
+    points: tuple[tuple[int, float], ...]
+    levels: tuple[tuple[int, Estimate], ...]
+    steps: tuple[Step, ...]
+    evidence: tuple[str, ...]
+
+    @property
+    def bends_up(self) -> bool:
+        """The time grows faster than the tokens: the whole interval of the coefficient of x² is above zero."""
+        return self.line.bend.low is not None and self.line.bend.low > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputLimit:
+    """The limit set and the tokens produced, of the attempts at one level."""
+
+    limit_tokens: int
+    produced_tokens: tuple[int, ...]
+
+    @property
+    def is_reached(self) -> bool:
+        return all(count == self.limit_tokens for count in self.produced_tokens)
+
+
+def ttft_law(attempts: Sequence[Attempt]) -> TimeLaw | None:
+    """Time to first token against prompt tokens as the server counted them."""
+    return time_law(attempts, lambda a: a.prompt_tokens, lambda a: a.metrics.ttft_s)
+
+
+def tpot_law(attempts: Sequence[Attempt]) -> TimeLaw | None:
+    """Time per later token against prompt tokens: what one more token costs with that much behind it."""
+    return time_law(attempts, lambda a: a.prompt_tokens, lambda a: a.metrics.tpot_s)
+
+
+def completion_law(attempts: Sequence[Attempt]) -> TimeLaw | None:
+    """Completion time against output tokens really produced."""
+    return time_law(attempts, lambda a: a.output_tokens, lambda a: a.metrics.completion_s)
+
+
+def tpot_by_output(attempts: Sequence[Attempt]) -> TimeLaw | None:
+    """Time per later token against output tokens really produced."""
+    return time_law(attempts, lambda a: a.output_tokens, lambda a: a.metrics.tpot_s)
+
+
+def time_law(
+    attempts: Sequence[Attempt], tokens: Callable[[Attempt], int | None], seconds: Callable[[Attempt], float | None]
+) -> TimeLaw | None:
+    """The law through all measured attempts that have both numbers; None if none has."""
+    points, evidence = [], []
+    for attempt in attempts:
+        x, y = tokens(attempt), seconds(attempt)
+        if attempt.is_measured and x is not None and y is not None:
+            points.append((x, y))
+            evidence.append(attempt.key)
+    if not points:
+        return None
+    levels = [(x, mean([y for at, y in points if at == x])) for x in sorted({x for x, _ in points})]
+    return TimeLaw(
+        line=fit_line(points),
+        points=tuple(sorted(points)),
+        levels=tuple(levels),
+        steps=_steps(levels),
+        evidence=tuple(evidence),
+    )
+
+
+def _steps(levels: Sequence[tuple[int, Estimate]]) -> tuple[Step, ...]:
+    steps = []
+    for (low, before), (high, after) in itertools.pairwise(levels):
+        if before.value is not None and after.value is not None:
+            steps.append(Step(from_tokens=low, to_tokens=high, per_token_s=(after.value - before.value) / (high - low)))
+    return tuple(steps)
+
+
+def output_limits(attempts: Sequence[Attempt]) -> tuple[OutputLimit, ...]:
+    """Limit against what was produced, by limit."""
+    produced: dict[int, list[int]] = {}
+    for attempt in attempts:
+        if not attempt.is_measured:
+            continue
+        for request in attempt.measured_requests:
+            if request.output_tokens is not None:
+                produced.setdefault(request.output_tokens_limit, []).append(request.output_tokens)
+    return tuple(OutputLimit(limit_tokens=n, produced_tokens=tuple(v)) for n, v in sorted(produced.items()))

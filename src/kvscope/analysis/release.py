@@ -1,0 +1,161 @@
+"""Did the memory come back? A verdict from the growth between conversations and from what stays after the release."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.attribute import Attribution, attribute, host_cache_bytes
+from kvscope.analysis.fit import Estimate, mean
+from kvscope.record.metrics import held_bytes, last_mark
+from kvscope.record.rows import Json, TrialResult
+
+MIB = 1024**2
+
+VERDICTS = ("released", "retained_bounded", "growing", "undecided")
+
+# A conversation that adds less than this is not called growth: heap and thread stacks move by some hundred KiB.
+GROWTH_STEP_BYTES = MIB // 2
+# Memory counts as back when what stays is below this share of what had been added, or below 1 MiB.
+BACK_SHARE = 0.05
+# The host prompt cache explains growth when the two differ by less than this share of the growth, or 1 MiB.
+CACHE_SHARE = 0.10
+
+_LIMIT = re.compile(r"limits?:\s*([\d.]+)\s*MiB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """Memory after one of several conversations. ``host_cache_bytes`` is what the engine's log states, or None."""
+
+    request_index: int
+    held_bytes: int
+    host_cache_bytes: int | None
+    active_requests: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """``step`` is the growth from one conversation to the next, the first left out (it touches buffers for the first
+    time). ``cause``: host_cache where the engine's host prompt cache explains the growth, none where there is no
+    growth, unknown otherwise. ``left`` tells of what the memory after the engine's own release is made."""
+
+    attempt_key: str
+    level: Json
+    verdict: str
+    cause: str
+    launched_bytes: int | None
+    loaded_bytes: int | None
+    conversations: tuple[Conversation, ...]
+    step: Estimate
+    host_cache_limit_bytes: int | None
+    unloaded_bytes: int | None
+    exited_bytes: int | None
+    left: Attribution | None
+
+    @property
+    def last_bytes(self) -> int | None:
+        return self.conversations[-1].held_bytes if self.conversations else self.loaded_bytes
+
+    @property
+    def added_bytes(self) -> int | None:
+        """What the engine had added since its start, after the last conversation."""
+        if self.last_bytes is None or self.launched_bytes is None:
+            return None
+        return self.last_bytes - self.launched_bytes
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """What stays over the start after the engine's own release."""
+        if self.unloaded_bytes is None or self.launched_bytes is None:
+            return None
+        return self.unloaded_bytes - self.launched_bytes
+
+    @property
+    def grown_bytes(self) -> int | None:
+        """From the first conversation to the last."""
+        if len(self.conversations) < 2:
+            return None
+        return self.conversations[-1].held_bytes - self.conversations[0].held_bytes
+
+
+def judge_release(attempt: Attempt) -> Release | None:
+    """The verdict of one measured attempt; None if its memory was not read after a request."""
+    result = attempt.result
+    conversations = _conversations(result)
+    if not attempt.is_measured or not conversations:
+        return None
+    steps = [b.held_bytes - a.held_bytes for a, b in itertools.pairwise(conversations)]
+    step = mean(steps)
+    cause = _cause(conversations, steps)
+    moments = {phase: _held(result, phase) for phase in ("launched", "loaded", "unloaded", "exited")}
+    limit = _cache_limit(result)
+    return Release(
+        attempt_key=attempt.key,
+        level=attempt.trial.level,
+        verdict=_verdict(steps, cause, limit, conversations[-1].held_bytes, moments["launched"], moments["unloaded"]),
+        cause=cause,
+        launched_bytes=moments["launched"],
+        loaded_bytes=moments["loaded"],
+        conversations=conversations,
+        step=step,
+        host_cache_limit_bytes=limit,
+        unloaded_bytes=moments["unloaded"],
+        exited_bytes=moments["exited"],
+        left=attribute(result, attempt.prediction, "unloaded"),
+    )
+
+
+def _conversations(result: TrialResult) -> tuple[Conversation, ...]:
+    return tuple(
+        Conversation(
+            request_index=mark.request_index if mark.request_index is not None else number,
+            held_bytes=held_bytes(mark),
+            host_cache_bytes=host_cache_bytes(result, mark.request_index),
+            active_requests=mark.active_requests,
+        )
+        for number, mark in enumerate(m for m in result.marks if m.phase == "after_request")
+    )
+
+
+def _held(result: TrialResult, phase: str) -> int | None:
+    mark = last_mark(result, phase)
+    return None if mark is None else held_bytes(mark)
+
+
+def _cache_limit(result: TrialResult) -> int | None:
+    """The host prompt cache's limit, from the engine's own line ("limits: 8192.000 MiB")."""
+    found = [_LIMIT.search(r.line) for r in result.reported if r.component == "host_cache"]
+    limits = [round(float(match[1]) * MIB) for match in found if match]
+    return limits[-1] if limits else None
+
+
+def _is_growing(steps: Sequence[int]) -> bool:
+    """Every conversation after the first added more than the noise."""
+    return bool(steps) and min(steps) > GROWTH_STEP_BYTES
+
+
+def _cause(conversations: Sequence[Conversation], steps: Sequence[int]) -> str:
+    if not _is_growing(steps):
+        return "none"
+    first, last = conversations[0].host_cache_bytes, conversations[-1].host_cache_bytes
+    if first is None or last is None:
+        return "unknown"
+    grown = sum(steps)
+    return "host_cache" if abs(grown - (last - first)) <= max(CACHE_SHARE * grown, MIB) else "unknown"
+
+
+def _verdict(
+    steps: Sequence[int], cause: str, limit: int | None, last: int, launched: int | None, unloaded: int | None
+) -> str:
+    if _is_growing(steps):
+        if cause == "host_cache" and limit is not None:
+            return "retained_bounded"
+        return "growing" if len(steps) > 1 else "undecided"
+    if unloaded is None or launched is None:
+        return "undecided"
+    if unloaded - launched <= max(BACK_SHARE * (last - launched), MIB):
+        return "released"
+    # Bounded is a claim about several conversations; one alone cannot carry it.
+    return "retained_bounded" if len(steps) > 1 else "undecided"

@@ -1,0 +1,223 @@
+"""One study: everything that one record says about one model on one engine build on one machine, computed once and
+used by the page and by the terminal alike. Rows of different machines, models or engine builds are never merged."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kvscope.analysis.attempts import Attempt, load_attempts
+from kvscope.analysis.attribute import Attribution, attribute
+from kvscope.analysis.checks import Check, run_checks
+from kvscope.analysis.compare import Component, compare_components
+from kvscope.analysis.failures import FailureGroup, group_failures
+from kvscope.analysis.findings import Finding, find
+from kvscope.analysis.growth import ContextGrowth, InputGrowth, context_growth, input_growth, representative
+from kvscope.analysis.latency import (
+    OutputLimit,
+    TimeLaw,
+    completion_law,
+    output_limits,
+    tpot_by_output,
+    tpot_law,
+    ttft_law,
+)
+from kvscope.analysis.levels import LevelRow, level_rows
+from kvscope.analysis.limit import ContextLimit, context_limit
+from kvscope.analysis.release import Release, judge_release
+from kvscope.record.rows import DesignRow, Json, RunRow
+from kvscope.record.store import Records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignStudy:
+    design: DesignRow
+    attempts: tuple[Attempt, ...]
+    levels: tuple[LevelRow, ...]
+
+    @property
+    def num_measured(self) -> int:
+        return sum(a.is_measured for a in self.attempts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryView:
+    """Memory of one attempt: its identity after the load and after its requests, and the components at both."""
+
+    attempt: Attempt
+    loaded: Attribution | None
+    after: Attribution | None
+    components_loaded: tuple[Component, ...]
+    components_after: tuple[Component, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """``main`` is the attempt whose memory the first screen shows; ``by_context`` has one per context limit measured;
+    ``timeline`` the attempt whose samples are drawn. A part for which there are no measurements is None or empty."""
+
+    model_name: str
+    model_source: str
+    model_fingerprint: str
+    engine: str
+    engine_version: str
+    engine_build: str
+    machine_id: str
+    machine: Mapping[str, Json]
+    runs: tuple[RunRow, ...]
+    designs: tuple[DesignStudy, ...]
+    prediction: Mapping[str, Json] | None
+    main: MemoryView | None
+    by_context: tuple[MemoryView, ...]
+    context: ContextGrowth | None
+    inputs: InputGrowth | None
+    timeline: Attempt | None
+    ttft: TimeLaw | None
+    tpot: TimeLaw | None
+    completion: TimeLaw | None
+    tpot_output: TimeLaw | None
+    limits: tuple[OutputLimit, ...]
+    releases: tuple[Release, ...]
+    limit: ContextLimit | None
+    failures: tuple[FailureGroup, ...]
+    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...] = field(default=())
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        return tuple(a for d in self.designs for a in d.attempts)
+
+    @property
+    def num_failed(self) -> int:
+        return sum(len(group.attempts) for group in self.failures)
+
+    @property
+    def is_measured(self) -> bool:
+        return any(a.is_measured for a in self.attempts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """All studies of a record, in the order in which they were begun."""
+
+    studies: tuple[Study, ...]
+
+
+def analyse(records: Records) -> Analysis:
+    """Everything a record says, from its rows alone."""
+    groups: dict[tuple[str, ...], list[DesignRow]] = {}
+    for design in records.designs():
+        key = (
+            design.machine_id,
+            design.model_fingerprint,
+            design.engine,
+            design.engine_version,
+            design.engine_build,
+        )
+        groups.setdefault(key, []).append(design)
+    runs = records.runs()
+    return Analysis(studies=tuple(_study(records, designs, runs) for designs in groups.values()))
+
+
+def _study(records: Records, rows: Sequence[DesignRow], all_runs: Sequence[RunRow]) -> Study:
+    designs = tuple(_design_study(row, load_attempts(records, row)) for row in rows)
+    attempts = [a for d in designs for a in d.attempts]
+    used = {a.trial.run_id for a in attempts}
+    runs = tuple(run for run in all_runs if run.run_id in used)
+    first = rows[0]
+    by_n_ctx = _latest(designs, lambda d: d.factor == "n_ctx")
+    by_input = _latest(designs, lambda d: d.factor == "prompt_tokens")
+    by_output = _latest(designs, lambda d: d.factor == "output_tokens")
+    views = tuple(_view(a) for a in _representatives(by_n_ctx))
+    main = _main_attempt(by_n_ctx, by_input, designs)
+    main_view = None if main is None else _view(main)
+    study = Study(
+        model_name=first.model_name,
+        model_source=first.model_source,
+        model_fingerprint=first.model_fingerprint,
+        engine=first.engine,
+        engine_version=first.engine_version,
+        engine_build=first.engine_build,
+        machine_id=first.machine_id,
+        machine=runs[-1].machine if runs else {},
+        runs=runs,
+        designs=designs,
+        prediction=_prediction(main, attempts),
+        main=main_view,
+        by_context=views,
+        context=None if by_n_ctx is None else context_growth(by_n_ctx.attempts),
+        inputs=None if by_input is None else input_growth(by_input.attempts),
+        timeline=_timeline(by_input),
+        ttft=None if by_input is None else ttft_law(by_input.attempts),
+        tpot=None if by_input is None else tpot_law(by_input.attempts),
+        completion=None if by_output is None else completion_law(by_output.attempts),
+        tpot_output=None if by_output is None else tpot_by_output(by_output.attempts),
+        limits=() if by_output is None else output_limits(by_output.attempts),
+        releases=_releases(designs, main),
+        limit=None if main is None else context_limit(main, main_view.loaded if main_view else None),
+        failures=group_failures(attempts),
+        checks=run_checks([(d.design, d.attempts) for d in designs], _loaded(attempts)),
+    )
+    return replace(study, findings=find(study))
+
+
+def _design_study(design: DesignRow, attempts: tuple[Attempt, ...]) -> DesignStudy:
+    return DesignStudy(design=design, attempts=attempts, levels=level_rows(design, attempts))
+
+
+def _latest(designs: Sequence[DesignStudy], wanted: Callable[[DesignRow], bool]) -> DesignStudy | None:
+    """The last design of a kind that has measurements; different settings of one question are not pooled."""
+    found = [d for d in designs if wanted(d.design) and not d.design.is_grid and d.num_measured]
+    return found[-1] if found else None
+
+
+def _representatives(study: DesignStudy | None) -> list[Attempt]:
+    if study is None:
+        return []
+    levels = sorted(study.design.levels, key=lambda level: (not isinstance(level, int), str(level).zfill(12)))
+    return [a for level in levels if (a := representative(study.attempts, level)) is not None]
+
+
+def _main_attempt(
+    by_n_ctx: DesignStudy | None, by_input: DesignStudy | None, designs: Sequence[DesignStudy]
+) -> Attempt | None:
+    """The largest context limit measured, else the longest input, else any measured attempt with memory read."""
+    for study in (by_n_ctx, by_input):
+        found = _representatives(study)
+        if found:
+            return found[-1]
+    measured = [a for d in designs for a in d.attempts if a.is_measured]
+    return next((a for a in measured if a.result.marks), measured[0] if measured else None)
+
+
+def _prediction(main: Attempt | None, attempts: Sequence[Attempt]) -> Mapping[str, Json] | None:
+    if main is not None and main.prediction is not None:
+        return main.prediction
+    return next((a.prediction for a in attempts if a.prediction is not None), None)
+
+
+def _view(attempt: Attempt) -> MemoryView:
+    loaded = attribute(attempt.result, attempt.prediction, "loaded")
+    after = attribute(attempt.result, attempt.prediction, "after_request")
+    return MemoryView(
+        attempt=attempt,
+        loaded=loaded,
+        after=after,
+        components_loaded=compare_components(attempt.result, attempt.prediction, loaded),
+        components_after=compare_components(attempt.result, attempt.prediction, after),
+    )
+
+
+def _timeline(study: DesignStudy | None) -> Attempt | None:
+    with_samples = [a for a in _representatives(study) if a.result.samples]
+    return with_samples[-1] if with_samples else None
+
+
+def _releases(designs: Sequence[DesignStudy], main: Attempt | None) -> tuple[Release, ...]:
+    """One verdict per level of the latest release check; without one, what the main attempt can tell."""
+    study = _latest(designs, lambda d: d.name == "release")
+    attempts = [main] if study is None else _representatives(study)
+    return tuple(r for a in attempts if a is not None and (r := judge_release(a)) is not None)
+
+
+def _loaded(attempts: Sequence[Attempt]) -> dict[str, Attribution]:
+    found = {a.key: attribute(a.result, a.prediction, "loaded") for a in attempts if a.is_measured}
+    return {key: value for key, value in found.items() if value is not None}
