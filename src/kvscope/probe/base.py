@@ -16,6 +16,20 @@ class Sample:
     late_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryMapping:
+    """One mapping of a process, or ``count`` small ones of the same kind summed. ``kind``: heap (brk), arena (a malloc
+    arena of a thread), stack, anonymous, file. ``name`` is the file's path or empty. ``size_bytes`` is address space,
+    ``resident_bytes`` what of it is in memory, ``anonymous_bytes`` the resident part that no file backs."""
+
+    kind: str
+    name: str
+    size_bytes: int
+    resident_bytes: int
+    anonymous_bytes: int
+    count: int = 1
+
+
 class Probe(Protocol):
     name: str
 
@@ -25,4 +39,16 @@ class Probe(Protocol):
 
     def read(self) -> Mapping[str, int]:
         """Quantity → value now. Raises ProbeLost when what is watched has gone."""
+        ...
+
+
+class MemoryProbe(Probe, Protocol):
+    """A probe of a program's own memory: it also has a peak that can be set back, and a list of mappings."""
+
+    def reset_peak(self) -> str | None:
+        """Start a new peak at the memory held now. None when done, otherwise why it could not be."""
+        ...
+
+    def maps(self) -> tuple[MemoryMapping, ...]:
+        """The mappings now. Raises ProbeLost or ProbeUnavailable."""
         ...

@@ -1,0 +1,107 @@
+"""Reading a probe again and again in the background, on a jittered clock, with late readings counted.
+
+Jitter: a strictly regular clock can fall in step with what it watches (an engine's own loop) and see the same moment of
+it every time. Due times lie around a regular grid counted from the start, so that delays do not add up.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from kvscope.probe.base import Probe, Sample
+
+DEFAULT_INTERVAL_S = 0.020
+# Share of the interval by which a due time may lie before or after its place on the grid.
+_JITTER = 0.4
+
+
+def due_times(interval_s: float, seed: int) -> Iterator[float]:
+    """Seconds from the start at which to read: one in each interval, at a random place around its middle."""
+    rng = random.Random(seed)
+    place = 0
+    while True:
+        yield (place + 0.5 + rng.uniform(-_JITTER, _JITTER)) * interval_s
+        place += 1
+
+
+class Sampler:
+    """Reads ``probe`` in a thread until stopped.
+
+    ``origin_s`` is the moment, on ``time.perf_counter``'s clock, from which ``at_s`` counts (the trial's start). All
+    quantities of one reading share one ``at_s``, taken just before it. It never raises into the measurement: the first
+    error ends the sampling and is kept in ``error``. ``missed`` counts due moments that had passed altogether while an
+    earlier reading was late.
+    """
+
+    def __init__(
+        self,
+        probe: Probe,
+        *,
+        origin_s: float | None = None,
+        interval_s: float = DEFAULT_INTERVAL_S,
+        quantities: Sequence[str] = ("anon_bytes", "swap_bytes", "file_bytes"),
+        seed: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.error: Exception | None = None
+        self.missed = 0
+        self._probe = probe
+        self._origin_s = origin_s
+        self._interval_s = interval_s
+        self._quantities = tuple(quantities)
+        self._seed = seed
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._samples: list[Sample] = []
+        self._thread = threading.Thread(target=self._run, name="kvscope-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin. A sampler runs once."""
+        self._thread.start()
+
+    def stop(self) -> list[Sample]:
+        """End, and give what was read. Safe to call twice."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        return list(self._samples)
+
+    def late_share(self, more_than_s: float | None = None) -> float:
+        """Share of readings taken later than ``more_than_s`` (default: half an interval) after they were due."""
+        limit = self._interval_s / 2 if more_than_s is None else more_than_s
+        late = [sample.late_s > limit for sample in self._samples]
+        return sum(late) / len(late) if late else 0.0
+
+    def _run(self) -> None:
+        start_s = self._clock()
+        origin_s = start_s if self._origin_s is None else self._origin_s
+        for after_s in due_times(self._interval_s, self._seed):
+            due_s = start_s + after_s
+            wait_s = due_s - self._clock()
+            if wait_s < -self._interval_s:
+                self.missed += 1
+                continue
+            time.sleep(max(wait_s, 0.0))  # half the cost of waiting for the event, 50 times a second
+            if self._stopping.is_set():
+                return
+            try:
+                self._take(due_s, origin_s)
+            except Exception as error:  # whatever it is, a bug of ours included, the trial goes on
+                self.error = error
+                return
+
+    def _take(self, due_s: float, origin_s: float) -> None:
+        now_s = self._clock()
+        reading = self._probe.read()
+        self._samples += [
+            Sample(
+                probe=self._probe.name,
+                quantity=quantity,
+                at_s=now_s - origin_s,
+                value_bytes=reading[quantity],
+                late_s=max(now_s - due_s, 0.0),
+            )
+            for quantity in self._quantities
+            if quantity in reading
+        ]
