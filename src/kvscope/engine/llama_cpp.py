@@ -1,0 +1,145 @@
+"""llama.cpp inside a child process of ours, through the xllamacpp package: memory can be read before the model is
+loaded, and after llama.cpp itself has given it up."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kvscope.engine.base import Capabilities, EngineReport
+from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, LlamaHttp
+from kvscope.engine.llama_log import why_aborted, why_not_loaded
+from kvscope.engine.process import EngineProcess, python_command
+from kvscope.errors import (
+    EngineDied,
+    EngineReplyError,
+    EngineStartFailed,
+    EngineTimeout,
+    InvalidSettings,
+    MissingDependency,
+    ModelNotFound,
+)
+from kvscope.model.spec import ModelSpec
+from kvscope.scenario import SettingValue
+
+START_TIMEOUT_S = 60.0
+UNLOAD_TIMEOUT_S = 30.0
+_WORKER = Path(__file__).with_name("worker.py")
+
+
+class LlamaCppEngine(LlamaHttp):
+    """See ``kvscope.engine.base`` for the order of calls. ``settings``: llama.cpp's names (n_ctx, n_parallel,
+    cache_type_k ...); what is not given here is left to llama.cpp, apart from ``llama_http.DEFAULT_SETTINGS``."""
+
+    capabilities = Capabilities(
+        baseline_before_load=True,
+        can_unload=True,
+        counts_prompt_tokens=True,
+        reports_prompt_tokens=True,
+        reports_cached_tokens=True,
+        reports_timings=True,
+        reports_buffers=True,
+        has_pid=True,
+    )
+
+    def __init__(
+        self,
+        *,
+        model: ModelSpec,
+        settings: Mapping[str, SettingValue],
+        port: int = 0,
+        load_timeout_s: float = LOAD_TIMEOUT_S,
+        unload_timeout_s: float = UNLOAD_TIMEOUT_S,
+    ) -> None:
+        super().__init__(settings=settings)
+        self._model_path = model_file(model)
+        self._port = port
+        self._load_timeout_s = load_timeout_s
+        self._unload_timeout_s = unload_timeout_s
+        self._version = "unknown"
+
+    def launch(self) -> None:
+        """Start the child; xllamacpp is imported in it and no model is loaded. Raises MissingDependency."""
+        self._process = EngineProcess(python_command(_WORKER), name="llama.cpp", talks=True, environment=ENVIRONMENT)
+        self._process.start()
+        try:
+            started = self._answer(START_TIMEOUT_S, doing="starting")
+        except BaseException:
+            self.stop()
+            raise
+        self._version = str(started["version"])
+
+    def load(self) -> EngineReport:
+        """Load the model and wait until the server answers. Raises InvalidSettings, EngineModelError, OutOfMemory,
+        EngineStartFailed, EngineTimeout, EngineDied."""
+        process = self._running()
+        self._load_begins_at = process.log_size()
+        command = {"model": self._model_path, "settings": dict(self.settings), "port": self._port}
+        try:
+            process.send(json.dumps({"do": "load", **command}))
+            ready = self._answer(self._load_timeout_s, doing="loading the model")
+        except EngineDied as error:
+            raise self._aborted(error) from error
+        except EngineTimeout:
+            self.stop()
+            raise
+        self._url = str(ready["url"])
+        return self._report(self._version)
+
+    def unload(self) -> None:
+        """llama.cpp's own release; the child lives on, empty. A release that hangs ends the child: EngineTimeout."""
+        process = self._running()
+        self._url = None
+        process.send(json.dumps({"do": "unload"}))
+        try:
+            self._answer(self._unload_timeout_s, doing="giving up its model")
+        except EngineTimeout:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the child: told to exit, then by force. Safe to call twice and at any moment."""
+        self._url = None
+        if self._process is not None:
+            self._process.stop(farewell=json.dumps({"do": "exit"}))
+
+    def _running(self) -> EngineProcess:
+        if self._process is None or self._process.pid is None:
+            raise EngineStartFailed("The engine is not running.", hint="Call launch() first.")
+        return self._process
+
+    def _answer(self, timeout_s: float, *, doing: str) -> dict[str, Any]:
+        """The worker's next message. Raises the error that it describes."""
+        process = self._running()
+        line = process.receive(timeout_s, doing=doing)
+        message: dict[str, Any] = json.loads(line)
+        if message["event"] != "error":
+            return message
+        match message["kind"]:
+            case "missing_dependency":
+                raise MissingDependency("Running llama.cpp inside kvscope", "llama-cpp", "xllamacpp")
+            case "invalid_settings":
+                raise InvalidSettings(message["message"], hint="Correct it and start again.")
+            case "load_failed":
+                raise why_not_loaded(process.log_text(self._load_begins_at), port=self._port, engine="llama.cpp")
+        raise EngineReplyError(f"kvscope's llama.cpp process failed: {message['message']}", hint="This is a bug.")
+
+    def _aborted(self, error: EngineDied) -> EngineDied | EngineStartFailed:
+        """A process that gave itself up during load, with its own reason for it."""
+        reason = why_aborted(self._running().log_text(self._load_begins_at))
+        if reason is None:
+            return error
+        return EngineStartFailed(
+            f"llama.cpp gave up while loading: {reason}",
+            hint="Most often a setting it cannot work with (a very small n_ctx, n_batch 0 ...). Change it.",
+        )
+
+
+def model_file(model: ModelSpec) -> str:
+    """The path that an engine is given. Raises ModelNotFound when the model was read from a description alone."""
+    if model.file_path is None:
+        raise ModelNotFound(
+            f"{model.name} has no weights here: it was read from {model.source}.",
+            hint="To run it, give the path of its .gguf file.",
+        )
+    return model.file_path

@@ -1,0 +1,136 @@
+"""What both ways of running llama.cpp share: its HTTP interface and its log."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from kvscope.engine.base import ChatRequest, EngineReport, Generation, Message, ReportedBuffer
+from kvscope.engine.http_client import run
+from kvscope.engine.llama_log import load_is_logged, read_checkpoints, read_host_cache, read_report
+from kvscope.engine.openai_http import get_text, post_json, stream_chat
+from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
+from kvscope.errors import ConnectionLost, ConnectionRefused, EngineReplyError, EngineStartFailed
+from kvscope.scenario import SettingValue
+
+LOAD_TIMEOUT_S = 600.0
+# Made for measuring: nothing that depends on the machine's free memory or that runs before the first request, and a
+# log in which the buffers appear.
+DEFAULT_SETTINGS: Mapping[str, SettingValue] = {
+    "n_parallel": 1,
+    "fit_params": False,
+    "warmup": False,
+    "verbosity": 4,
+    "endpoint_slots": True,
+    "endpoint_metrics": True,
+}
+# On an assertion, llama.cpp would start a debugger to print where it was.
+ENVIRONMENT = {"GGML_NO_BACKTRACE": "1"}
+
+_LOG_QUIET_S = 0.05
+_LOG_WAIT_S = 2.0
+
+
+class LlamaHttp:
+    """A llama.cpp server in a process of ours. Subclasses start it and say how it ends."""
+
+    name = "llama.cpp"
+
+    def __init__(self, *, settings: Mapping[str, SettingValue]) -> None:
+        self.settings: Mapping[str, SettingValue] = {**DEFAULT_SETTINGS, **settings}
+        self._process: EngineProcess | None = None
+        self._url: str | None = None
+        self._load_begins_at = 0
+
+    def pids(self) -> tuple[int, ...]:
+        """The server's process while it runs; its children are for the probe to find."""
+        process = self._process
+        return (process.pid,) if process is not None and process.pid is not None and process.alive() else ()
+
+    @property
+    def url(self) -> str:
+        """Where the server answers. Raises EngineStartFailed before it is loaded."""
+        if self._url is None:
+            raise EngineStartFailed("The engine has no model loaded.", hint="Call load() first.")
+        return self._url
+
+    def count_prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """Tokens of the conversation in the server's own template and tokenizer: what it will say it was sent."""
+        return run(self.count_prompt_tokens_async(messages))
+
+    async def count_prompt_tokens_async(self, messages: Sequence[Message]) -> int:
+        """As ``count_prompt_tokens``."""
+        wire = [{"role": message.role, "content": message.content} for message in messages]
+        try:
+            prompt = (await post_json(f"{self.url}/apply-template", {"messages": wire})).get("prompt")
+            # The server tokenizes its own prompt in the same way: special tokens read as such, BOS where the model
+            # wants one (the template never writes it).
+            body = {"content": prompt, "add_special": True, "parse_special": True}
+            tokens = (await post_json(f"{self.url}/tokenize", body)).get("tokens")
+        except (ConnectionLost, ConnectionRefused) as error:
+            raise self._explained(error) from error
+        if not isinstance(tokens, list):
+            raise EngineReplyError("The server's reply to /tokenize holds no tokens.", hint="Is it llama.cpp's server?")
+        return len(tokens)
+
+    def generate(self, request: ChatRequest) -> Generation:
+        """Send one request and wait for its answer. Raises an EngineError, EngineDied if the process has gone."""
+        return run(self.generate_async(request))
+
+    async def generate_async(self, request: ChatRequest) -> Generation:
+        """As ``generate``, for many at once."""
+        try:
+            return await stream_chat(self.url, request)
+        except (ConnectionLost, ConnectionRefused) as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: ConnectionLost | ConnectionRefused) -> Exception:
+        """A lost connection to a process of ours that has died is its death."""
+        process = self._process
+        if process is not None and process.exits_within(1.0):
+            return process.death(while_doing="answering")
+        return error
+
+    def active_requests(self) -> int | None:
+        """Requests being processed or waiting, from /metrics; None where the server does not say."""
+        try:
+            text = run(get_text(f"{self.url}/metrics"))
+        except (ConnectionLost, ConnectionRefused) as error:
+            raise self._explained(error) from error
+        except EngineReplyError:
+            return None  # the user turned the endpoint off
+        counts = dict(line.split() for line in text.splitlines() if line and not line.startswith("#"))
+        try:
+            return int(counts["llamacpp:requests_processing"]) + int(counts["llamacpp:requests_deferred"])
+        except (KeyError, ValueError):
+            return None
+
+    def host_cache(self) -> ReportedBuffer | None:
+        """The server's copies of earlier conversations, as last logged since load; None if it never said."""
+        return read_host_cache(self._settled_log())
+
+    def checkpoints(self) -> tuple[ReportedBuffer, ...]:
+        """Context checkpoints as logged since load (sliding-window and recurrent models)."""
+        return read_checkpoints(self._settled_log())
+
+    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        """The last lines of the engine's log; after stop, of what was kept of it."""
+        return "" if self._process is None else self._process.log_tail(lines)
+
+    def _report(self, version: str) -> EngineReport:
+        process = self._process
+        assert process is not None
+        until_s = time.monotonic() + _LOG_WAIT_S
+        while not load_is_logged(process.log_text(self._load_begins_at)) and time.monotonic() < until_s:
+            time.sleep(_LOG_QUIET_S)
+        return read_report(self._settled_log(), version=version)
+
+    def _settled_log(self) -> str:
+        """The log since load, once nothing has been added to it for a moment: it is written with a small delay."""
+        process = self._process
+        if process is None:
+            return ""
+        until_s = time.monotonic() + _LOG_WAIT_S
+        size = -1
+        while process.log_size() != size and time.monotonic() < until_s:
+            size = process.log_size()
+            time.sleep(_LOG_QUIET_S)
+        return process.log_text(self._load_begins_at)

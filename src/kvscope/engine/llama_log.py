@@ -1,0 +1,206 @@
+"""What llama.cpp's own log states: the buffers of a load, its effective settings, its host caches, why it failed.
+
+The log is made for people and changes between builds. A line that is not recognised is no error; what it would have
+said is then missing from the report, never guessed. Checked against llama.cpp as packaged in xllamacpp 2026.10.
+"""
+
+import re
+from collections.abc import Iterator
+
+from kvscope.engine.base import EngineReport, ReportedBuffer
+from kvscope.errors import EngineError, EngineModelError, EngineStartFailed, InvalidSettings, OutOfMemory
+from kvscope.scenario import SettingValue
+
+# "0.00.268.684 I llama_kv_cache: ...": the time since start and the level, both of which can be turned off.
+_PREFIX = re.compile(r"^(?:\d+\.\d\d\.\d{3}\.\d{3} )?(?:(?P<level>[A-Z]) )?(?P<text>.*)$")
+_MIB = r"([\d.]+) MiB"
+_LOAD_BEGINS = "load_tensors: loading model tensors"
+
+_WEIGHTS = re.compile(rf"load_tensors: +(\S+) model buffer size = +{_MIB}")
+_OUTPUT = re.compile(rf"llama_context: +(\S+) +output buffer size = +{_MIB}")
+_COMPUTE = re.compile(rf"sched_reserve: +(\S+) compute buffer size = +{_MIB}")
+_KV = re.compile(
+    rf"llama_kv_cache: size = +{_MIB} \( *(\d+) cells, +(\d+) layers, +\d+/(\d+) seqs\), "
+    rf"K \(\S+\): +{_MIB}, V \(\S+\): +{_MIB}"
+)
+_KV_KIND = re.compile(r"llama_kv_cache_iswa: creating +(non-SWA|SWA) KV cache")
+_RECURRENT = re.compile(rf"llama_memory_recurrent: size = +{_MIB} \( *(\d+) cells, +(\d+) layers")
+_CONTEXT = re.compile(r"llama_context: (\w+) +?= (\S+)$")
+_SLOT = re.compile(r"slot +load_model: .*new slot, n_ctx = (\d+)")
+_BUILD = re.compile(r"build_info: (\S+)")
+_LOAD_MODE = re.compile(r"\(load_mode = (\S+)\)")
+_THREADS = re.compile(r"system_info: n_threads = (\d+)")
+_CACHE_LIMIT = re.compile(r"prompt cache is enabled, size limit: (\d+) MiB")
+_CHECKPOINTS = re.compile(r"context checkpoints enabled, max = (\d+)")
+_CACHE_STATE = re.compile(rf"cache state: (\d+) prompts, {_MIB} \(limits: ")
+_CHECKPOINT = re.compile(rf"slot create_check: id +(\d+) .*created context checkpoint .* size = {_MIB}\)")
+_LISTENING = re.compile(r"listening on (https?://\S+)")
+
+_EFFECTIVE = ("n_ctx", "n_ctx_seq", "n_batch", "n_ubatch", "n_seq_max", "kv_unified", "flash_attn")
+# Sentences worth a note in the report, by a part of them.
+_NOTES = ("the full capacity of the model will not be utilized", "possible training context overflow", "capping")
+
+
+def read_report(log: str, *, version: str) -> EngineReport:
+    """The report of the last load in ``log``: whatever an earlier load or a dry run printed is left out."""
+    lines = list(_lines(log))
+    begins = [number for number, line in enumerate(lines) if line.startswith(_LOAD_BEGINS)]
+    load = lines[begins[-1] :] if begins else lines
+    build = _last(_BUILD, lines)
+    return EngineReport(
+        version=version,
+        build=build or "unknown",
+        buffers=tuple(_buffers(load)),
+        effective=_effective(lines, load),
+        slots=tuple(int(found[1]) for line in load if (found := _SLOT.search(line))),
+        notes=tuple(line for line in load if any(part in line for part in _NOTES)),
+    )
+
+
+def _lines(log: str) -> Iterator[str]:
+    for line in log.splitlines():
+        found = _PREFIX.match(line)
+        yield found["text"] if found else line
+
+
+def _last(pattern: re.Pattern[str], lines: list[str]) -> str | None:
+    for line in reversed(lines):
+        if found := pattern.search(line):
+            return found[1]
+    return None
+
+
+def _buffers(load: list[str]) -> Iterator[ReportedBuffer]:
+    kind = "full"
+    for line in load:
+        if found := _KV_KIND.search(line):
+            kind = found[1]
+        elif found := _KV.search(line):
+            yield ReportedBuffer(
+                component="kv_cache",
+                name=kind,
+                printed_mib=found[1],
+                cells=int(found[2]),
+                layers=int(found[3]),
+                streams=int(found[4]),
+                k_mib=found[5],
+                v_mib=found[6],
+                line=line,
+            )
+        elif found := _RECURRENT.search(line):
+            yield ReportedBuffer(
+                component="recurrent_state",
+                name="recurrent",
+                printed_mib=found[1],
+                cells=int(found[2]),
+                layers=int(found[3]),
+                line=line,
+            )
+        else:
+            for component, pattern in (("weights", _WEIGHTS), ("output_buffer", _OUTPUT), ("compute_buffer", _COMPUTE)):
+                if found := pattern.search(line):
+                    yield ReportedBuffer(component=component, name=found[1], printed_mib=found[2], line=line)
+
+
+def _effective(lines: list[str], load: list[str]) -> dict[str, SettingValue]:
+    stated: dict[str, SettingValue] = {}
+    for line in load:
+        if (found := _CONTEXT.match(line)) and found[1] in _EFFECTIVE:
+            stated[found[1]] = _value(found[2])
+        elif "Flash Attention" in line and "resolve_fused_ops" in line:
+            stated["flash_attn"] = "off" if "disabled" in line or "not " in line else "on"
+    if stated.get("flash_attn") in ("enabled", "disabled"):
+        stated["flash_attn"] = "on" if stated["flash_attn"] == "enabled" else "off"
+    for name, pattern, where in (
+        ("load_mode", _LOAD_MODE, load),
+        ("n_threads", _THREADS, lines),
+        ("cache_ram_mib", _CACHE_LIMIT, load),
+        ("n_ctx_checkpoints", _CHECKPOINTS, load),
+    ):
+        text = _last(pattern, where)
+        if text is not None:
+            stated[name] = _value(text)
+    return stated
+
+
+def _value(text: str) -> SettingValue:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isdecimal() else text
+
+
+def read_host_cache(log: str) -> ReportedBuffer | None:
+    """Copies of earlier conversations that the server keeps in ordinary memory, as last stated; None if never."""
+    for line in reversed(list(_lines(log))):
+        if found := _CACHE_STATE.search(line):
+            return ReportedBuffer(
+                component="host_cache", name=f"prompt cache, {found[1]} prompts", printed_mib=found[2], line=line
+            )
+    return None
+
+
+def read_checkpoints(log: str) -> tuple[ReportedBuffer, ...]:
+    """Each context checkpoint as it was made (sliding-window and recurrent models), in order. Some may have been given
+    up again since."""
+    return tuple(
+        ReportedBuffer(
+            component="host_cache", name=f"context checkpoint, slot {found[1]}", printed_mib=found[2], line=line
+        )
+        for line in _lines(log)
+        if (found := _CHECKPOINT.search(line))
+    )
+
+
+def read_address(log: str) -> str | None:
+    """The URL at which the server says it listens."""
+    return _last(_LISTENING, list(_lines(log)))
+
+
+def load_is_logged(log: str) -> bool:
+    """Whether the log is complete up to the end of a load: it is written by a thread of its own, a little later."""
+    return read_address(log) is not None
+
+
+def why_not_loaded(log: str, *, port: int, engine: str) -> EngineError:
+    """What the log says about a load that failed, as an error of kvscope's tree."""
+    reasons = [text for level, text in _levelled(log) if level == "E"]
+    said = " | ".join(reasons)
+    first = reasons[0] if reasons else "the log gives no reason"
+    if "couldn't bind HTTP server socket" in said or "couldn't bind to server socket" in said:
+        return InvalidSettings(
+            f"{engine} cannot listen on port {port}: another program uses it.",
+            hint="Choose another port, or leave it out and a free one is taken. "
+            f"To see who has it: ss -ltnp 'sport = :{port}'.",
+        )
+    if "failed to allocate" in said or "bad_alloc" in said or "unable to allocate" in said:
+        return OutOfMemory(
+            f"{engine} could not get the memory it needs: {first}.",
+            hint="Use a smaller context, fewer sequences or a smaller cache type, or free memory.",
+        )
+    refused = [text for text in reasons if text.startswith("llama_init_from_model:")]
+    if refused:
+        return InvalidSettings(
+            f"{engine} refuses these settings: {refused[0].partition(': ')[2]}.",
+            hint="Change the setting it names and start again.",
+        )
+    if "load model" in said or "loading model" in said or "gguf_init" in said:
+        return EngineModelError(
+            f"{engine} cannot load the model: {first}.",
+            hint="Check the file with `kvscope show`; this engine may also be too old for the model.",
+        )
+    return EngineStartFailed(f"{engine} did not start: {first}.", hint="The end of its log is kept with the trial.")
+
+
+def why_aborted(log: str) -> str | None:
+    """The line in which the program says why it gave itself up: a failed assertion, or file:line: message."""
+    for line in reversed(list(_lines(log))):
+        if "GGML_ASSERT" in line or re.match(r"\S+\.(?:cpp|c|h|hpp|cc):\d+: ", line) or "terminate called" in line:
+            return re.sub(r"^\S*/", "", line)  # the path of the file on the machine that built it says nothing
+    return None
+
+
+def _levelled(log: str) -> Iterator[tuple[str, str]]:
+    for line in log.splitlines():
+        found = _PREFIX.match(line)
+        if found and found["level"]:
+            yield found["level"], found["text"]

@@ -1,0 +1,248 @@
+"""A program that kvscope starts: its log, its death and the reason, its end.
+
+Only what was started here is ever signalled. The program leads a session and process group of its own, so that Ctrl-C
+in the terminal reaches kvscope alone, and ending the group ends everything the program started in turn.
+"""
+
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO
+
+from kvscope.errors import EngineDied, EngineError, EngineNotFound, EngineTimeout, OutOfMemory
+
+LOG_TAIL_LINES = 60
+_TAIL_BYTES = 256 * 1024
+
+_TIED = Path(__file__).with_name("die_with_parent.py")
+
+# Linux ends a child with its parent (PR_SET_PDEATHSIG) when the *thread* that started it ends. So one thread starts
+# them all, and lives as long as kvscope does.
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvscope-starter")
+
+
+def _new_starter() -> None:
+    global _starter
+    _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvscope-starter")
+
+
+os.register_at_fork(after_in_child=_new_starter)  # a forked copy has the object but not its thread
+
+
+class EngineProcess:
+    """One program, from its start to its end.
+
+    stderr goes to a temporary file without a name, which the system takes back however kvscope ends. With
+    ``talks=True``, stdin and stdout are pipes for ``send`` and ``receive``; otherwise stdout joins the log.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, name: str, talks: bool, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.command = tuple(command)
+        self.name = name
+        self._talks = talks
+        self._environment = dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: BinaryIO | None = None
+        self._kept_log = ""
+        self._unread = b""
+        self._oom_kills_before: int | None = None
+
+    def start(self) -> None:
+        """Raises EngineNotFound when there is no such program, or it may not be run."""
+        if shutil.which(self.command[0]) is None:
+            raise EngineNotFound(
+                f"{self.name}: there is no program {self.command[0]!r}, or it may not be executed.",
+                hint="Give its full path, or put its folder on PATH.",
+            )
+        self._oom_kills_before = oom_kills()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives until stop)
+        self._process = _starter.submit(self._popen, self._log).result()
+
+    def _popen(self, log: BinaryIO) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            (sys.executable, "-I", "-S", str(_TIED), str(os.getpid()), *self.command),
+            stdin=subprocess.PIPE if self._talks else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self._talks else log,
+            stderr=log,
+            env={**os.environ, **self._environment},
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None before the start and after ``stop``."""
+        return None if self._process is None else self._process.pid
+
+    def alive(self) -> bool:
+        """Whether the program runs. One that has ended keeps its process id reserved until ``stop``."""
+        return self._process is not None and self._exit_status() is None
+
+    def _exit_status(self) -> int | None:
+        """Exit code, or minus the signal; None while it runs. Does not free the process id: a signal to the group
+        must not be able to reach a stranger that got the same number."""
+        if self._process is None or self._process.returncode is not None:
+            return None if self._process is None else self._process.returncode
+        state = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if state is None:
+            return None
+        return state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
+
+    # --- conversation with our own worker -------------------------------------------------------------------------
+
+    def send(self, line: str) -> None:
+        """Write one line to the program. Raises EngineDied when it has gone."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise self.death() from error
+
+    def receive(self, timeout_s: float, *, doing: str) -> str:
+        """The next line from the program. Raises EngineDied, OutOfMemory or EngineTimeout."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        until_s = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._unread:
+                if not selector.select(max(0.0, until_s - time.monotonic())):
+                    raise EngineTimeout(
+                        f"{self.name} did not answer within {timeout_s:g} s while {doing}.",
+                        hint="A large model on a slow disk can need longer. Its log is kept with the trial.",
+                    )
+                read = os.read(self._process.stdout.fileno(), 65536)
+                if not read:
+                    raise self.death(while_doing=doing)
+                self._unread += read
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode(errors="replace")
+
+    # --- the log --------------------------------------------------------------------------------------------------
+
+    def log_size(self) -> int:
+        """Bytes logged so far; 0 after ``stop``."""
+        return 0 if self._log is None else os.fstat(self._log.fileno()).st_size
+
+    def log_text(self, since: int = 0) -> str:
+        """The log from byte ``since`` on. After ``stop``, the end of it that was kept."""
+        if self._log is None:
+            return self._kept_log
+        return os.pread(self._log.fileno(), max(0, self.log_size() - since), since).decode(errors="replace")
+
+    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        """The last lines of the log."""
+        text = self.log_text(since=max(0, self.log_size() - _TAIL_BYTES))
+        return "\n".join(text.splitlines()[-lines:])
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def death(self, *, while_doing: str = "") -> EngineError:
+        """Why the program is gone, as an error to raise: OutOfMemory where the kernel says so, else EngineDied."""
+        status = self._await_exit(2.0)
+        doing = f" while {while_doing}" if while_doing else ""
+        if status == -signal.SIGKILL:
+            before, now = self._oom_kills_before, oom_kills()
+            if before is not None and now is not None and now > before:
+                return OutOfMemory(
+                    f"{self.name} was killed{doing}: the machine or its container ran out of memory. It got SIGKILL, "
+                    f"and the kernel counted {now - before} out-of-memory kill(s) since the engine started.",
+                    hint="Use a smaller context, fewer sequences or a smaller cache type, or free memory.",
+                )
+        return EngineDied(
+            f"{self.name} ended{doing}: {_in_words(status)}.{_reason(self.log_text())}",
+            hint="The end of its log is kept with the trial.",
+        )
+
+    def exits_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does so within that time (a socket closes a moment before its process is gone)."""
+        return self._process is None or self._await_exit(seconds) is not None
+
+    def _await_exit(self, seconds: float) -> int | None:
+        until_s = time.monotonic() + seconds
+        while (status := self._exit_status()) is None and time.monotonic() < until_s:
+            time.sleep(0.01)
+        return status
+
+    def stop(self, *, farewell: str | None = None, grace_s: float = 5.0) -> None:
+        """End the program and everything it started: ``farewell`` (a last line to say to it), then SIGTERM, then
+        SIGKILL. Each step is given ``grace_s``. Safe to call twice; never raises for a program that is gone."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            if farewell is not None and self.alive():
+                try:
+                    self.send(farewell)
+                    self._await_exit(grace_s)
+                except EngineError:
+                    pass
+            if self.alive():
+                self._signal(signal.SIGTERM)
+                self._await_exit(grace_s)
+            self._signal(signal.SIGKILL)  # what is left of the group, the program itself included
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    _close(pipe)
+        if self._log is not None:
+            self._kept_log = self.log_text(since=max(0, self.log_size() - _TAIL_BYTES))
+            self._log.close()
+            self._log = None
+        self._process = None
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return  # nobody is left in the group (macOS says "not permitted" where only an ended process is)
+
+
+def _close(pipe: object) -> None:
+    try:
+        pipe.close()  # type: ignore[attr-defined]
+    except OSError:
+        return  # what was not written yet has no reader any more
+
+
+def python_command(file: Path, *arguments: str) -> tuple[str, ...]:
+    """This very Python, running ``file`` without putting its folder on the module path."""
+    return (sys.executable, "-P", str(file), *arguments)
+
+
+def oom_kills() -> int | None:
+    """How often the kernel has killed for want of memory since the machine started, in any container: /proc/vmstat,
+    Linux 4.13 or newer. None where it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition(" ")
+        if name == "oom_kill":
+            return int(value)
+    return None
+
+
+def _in_words(status: int | None) -> str:
+    if status is None:
+        return "it closed its connection but is still running"
+    if status < 0:
+        return f"killed by signal {-status} ({signal.Signals(-status).name})"
+    return f"exit code {status}"
+
+
+def _reason(log: str) -> str:
+    """The last line of the log, as a sentence of its own, where there is one."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return f" Its last words: {lines[-1][:500]}" if lines else ""
