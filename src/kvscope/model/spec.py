@@ -97,7 +97,11 @@ class TensorInfo:
 class ModelSpec:
     """``sources`` maps a field ("layers[0].num_kv_heads") to where its value came from: "config.json: head_dim",
     "derived: ...", "class default of transformers 5.x Gemma3TextConfig". ``fingerprint`` is a hash of the headers
-    read. ``tensors`` is empty when the source lists none (a bare config.json)."""
+    read. ``tensors`` is empty when the source lists none (a bare config.json).
+
+    ``architecture`` is the file's own word ("gemma3_text"), ``family`` kvscope's for the same thing in any format
+    ("gemma3"). ``dtype`` is the format the file says its weights are in, None where it differs per tensor (GGUF) or is
+    not said. ``source_kind`` is "gguf" or "config": engines treat them differently."""
 
     name: str
     architecture: str
@@ -108,6 +112,9 @@ class ModelSpec:
     hidden_size: int
     trained_context_tokens: int | None
     layers: tuple[LayerSpec, ...]
+    family: str = ""
+    source_kind: str = ""
+    dtype: str | None = None
     tensors: tuple[TensorInfo, ...] = ()
     fingerprint: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""3. What it should cost: ModelSpec and Scenario in, Prediction out. Pure: no input, no output."""
+"""What it should cost: ModelSpec + Scenario → Prediction. Pure arithmetic: no files, no engines, no other packages."""

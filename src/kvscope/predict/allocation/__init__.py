@@ -1,1 +1,1 @@
-"""Needed becomes allocated: one engine per file."""
+"""Needed → allocated: what each engine reserves for what the tokens need. One engine per file."""

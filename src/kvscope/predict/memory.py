@@ -1,0 +1,65 @@
+"""predict(): the whole question, on any engine whose rules are known. Engines' own rules are in allocation/."""
+
+from collections.abc import Mapping
+
+from kvscope.errors import UnknownName, UsageError
+from kvscope.model.spec import ModelSpec
+from kvscope.predict.allocation.llama_cpp import predict_llama_cpp
+from kvscope.predict.allocation.logical import predict_logical
+from kvscope.predict.prediction import Asked, Prediction
+from kvscope.scenario import Phase, SettingValue
+
+__all__ = ["Prediction", "predict"]
+
+READY_ENGINES = ("llama.cpp", "logical")
+PLANNED_ENGINES = ("transformers", "vllm", "sglang", "ollama")
+
+
+def predict(
+    model: ModelSpec,
+    *,
+    engine: str,
+    engine_version: str | None = None,
+    tokens: int | None = None,
+    sequences: int = 1,
+    phase: Phase = "decode",
+    settings: Mapping[str, SettingValue] | None = None,
+    dtype: str | None = None,
+    available_bytes: int | None = None,
+) -> Prediction:
+    """Bytes that ``model`` takes on ``engine`` with ``tokens`` tokens held in each of ``sequences`` sequences.
+
+    ``tokens`` None: as many as one sequence may hold (the context limit of the settings, else the trained context).
+    ``settings``: the engine's own names. ``engine`` "logical" is no engine: what the tokens themselves need.
+    Raises UnknownName, UsageError (with the engine's own reason where the engine would refuse), ModelError.
+    """
+    if engine in PLANNED_ENGINES:
+        raise UsageError(
+            f"kvscope does not know the memory rules of {engine} yet.",
+            hint=f"Ready now: {', '.join(READY_ENGINES)}. 'logical' is what the tokens need on any engine.",
+        )
+    if engine not in READY_ENGINES:
+        raise UnknownName("engine", engine, (*READY_ENGINES, *PLANNED_ENGINES))
+    if phase not in ("prefill", "decode"):
+        raise UnknownName("phase", phase, ("prefill", "decode"))
+    _check_count("tokens", tokens, smallest=0)
+    _check_count("sequences", sequences, smallest=1)
+    if available_bytes is not None:
+        raise UsageError(
+            f"available_bytes sizes a pool of cache pages; {engine} has none.",
+            hint="Leave it out. llama.cpp reserves what n_ctx asks for.",
+        )
+    if dtype is not None and engine == "llama.cpp":
+        raise UsageError(
+            "llama.cpp keeps weights as the file stores them, so dtype cannot be chosen.",
+            hint="The cache's formats are the settings cache_type_k and cache_type_v.",
+        )
+    asked = Asked(tokens=tokens, num_sequences=sequences, phase=phase, engine_version=engine_version)
+    if engine == "logical":
+        return predict_logical(model, asked, settings or {}, dtype)
+    return predict_llama_cpp(model, asked, settings or {})
+
+
+def _check_count(name: str, value: int | None, *, smallest: int) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < smallest):
+        raise UsageError(f"{name} is {value!r}; a whole number from {smallest} up was expected.")

@@ -1,0 +1,245 @@
+"""What a prediction is: items of bytes, each with its reason. Every total is a sum of items; nothing else is added."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kvscope.model.spec import ModelSpec
+from kvscope.predict.growth import GrowthLaw
+from kvscope.scenario import EngineSettings, Phase, Scenario, SettingValue, Workload
+
+SCHEMA = "kvscope.prediction/1"
+
+Component = Literal[
+    "weights", "kv_cache", "recurrent_state", "index_cache", "compute_buffer", "output_buffer", "runtime", "host_cache"
+]
+Status = Literal["exact", "estimated", "partial"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The caller's question before an engine's rules complete it. ``tokens`` None: as many as a sequence may hold."""
+
+    tokens: int | None
+    num_sequences: int = 1
+    phase: Phase = "decode"
+    engine_version: str | None = None
+
+    def scenario(self, engine: str, version: str, tokens: int, settings: Mapping[str, SettingValue]) -> Scenario:
+        return Scenario(
+            workload=Workload(tokens=tokens, num_sequences=self.num_sequences, phase=self.phase),
+            settings=EngineSettings(engine=engine, engine_version=version, values=settings),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryItem:
+    """One row of bytes. ``needed``: what the tokens require. ``allocated``: what the engine reserves. ``because``: the
+    formula with its numbers and the rule's engine version. ``backing``: "anonymous" memory, or "file" for pages of a
+    mapped file, which the operating system may drop and read again."""
+
+    component: Component
+    needed: GrowthLaw
+    allocated: GrowthLaw
+    because: str
+    layer_index: int | None = None
+    device: str = "cpu"
+    backing: Literal["anonymous", "file"] = "anonymous"
+    status: Status = "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheTensor:
+    """One tensor that holds a layer's cache; ``shape`` as [sequences or streams, heads, tokens or cells, width]."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCache:
+    """``kind`` is one of full_attention, sliding_window, no_cache."""
+
+    index: int
+    kind: str
+    tensors: tuple[CacheTensor, ...]
+
+    @property
+    def cache_bytes(self) -> int:
+        return sum(tensor.num_bytes for tensor in self.tensors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """One buffer that the engine allocates and reports. ``num_bytes`` is None where its size is not known. ``details``
+    are the numbers special to its kind (cells, streams, layers, k_bytes, v_bytes)."""
+
+    name: str
+    kind: str
+    num_bytes: int | None
+    device: str = "cpu"
+    backing: Literal["anonymous", "file"] = "anonymous"
+    details: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knee:
+    """A length at which growth changes its slope."""
+
+    tokens: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Bytes at ``scenario.workload.tokens`` tokens per sequence. ``missing`` names the components whose bytes are not
+    known: their totals are None, never 0. ``notes`` are plain sentences for a person, such as: these tokens do not fit.
+    """
+
+    model: ModelSpec
+    scenario: Scenario
+    effective: Mapping[str, Any]
+    items: tuple[MemoryItem, ...]
+    layers: tuple[LayerCache, ...]
+    buffers: tuple[Buffer, ...]
+    status: Status
+    unknown: tuple[Unknown, ...] = ()
+    missing: frozenset[Component] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    def component_bytes(self, component: Component) -> int | None:
+        """Allocated bytes of one component: the sum of its items; None where they are not known."""
+        if component in self.missing:
+            return None
+        return sum(item.allocated.bytes_at(self._tokens) for item in self.items if item.component == component)
+
+    @property
+    def _tokens(self) -> int:
+        return self.scenario.workload.tokens
+
+    @property
+    def cache_bytes(self) -> int | None:
+        """KV cache, recurrent state and index cache together."""
+        return _sum_known(self.component_bytes(c) for c in ("kv_cache", "recurrent_state", "index_cache"))
+
+    @property
+    def total_bytes(self) -> int:
+        """Sum of all items: what is known. ``missing`` and ``unknown`` say what it leaves out."""
+        return sum(item.allocated.bytes_at(self._tokens) for item in self.items)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes that one more token of one sequence needs, at the length asked."""
+        tokens, sequences = self._tokens, self.scenario.workload.num_sequences
+        laws = [item.needed for item in self.items]
+        return sum(law.bytes_at(tokens + 1) - law.bytes_at(tokens) for law in laws) // sequences
+
+    @property
+    def bytes_per_sequence(self) -> int:
+        """Bytes of state that a sequence needs whatever its length."""
+        fixed = sum(item.needed.fixed_bytes for item in self.items if item.component == "recurrent_state")
+        return fixed // self.scenario.workload.num_sequences
+
+    @property
+    def knees(self) -> tuple[Knee, ...]:
+        caps = sorted({item.needed.cap_tokens for item in self.items if item.needed.cap_tokens is not None})
+        return tuple(Knee(tokens=cap, why="sliding window full") for cap in caps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of contract kvscope.prediction/1. Bytes are whole numbers; what is not known is None."""
+        workload = self.scenario.workload
+        return {
+            "schema": SCHEMA,
+            "model": _model_dict(self.model),
+            "scenario": {
+                "engine": self.scenario.settings.engine,
+                "engine_version": self.scenario.settings.engine_version,
+                "tokens": workload.tokens,
+                "sequences": workload.num_sequences,
+                "phase": workload.phase,
+                "settings": dict(self.scenario.settings.values),
+            },
+            "effective": dict(self.effective),
+            "status": self.status,
+            "unknown": [{"what": entry.what, "why": entry.why} for entry in self.unknown],
+            "notes": list(self.notes),
+            "totals": self._totals(),
+            "growth": {
+                "bytes_per_token": self.bytes_per_token,
+                "bytes_per_sequence": self.bytes_per_sequence,
+                "knees": [{"tokens": knee.tokens, "why": knee.why} for knee in self.knees],
+            },
+            "layers": [_layer_dict(layer) for layer in self.layers],
+            "buffers": [_buffer_dict(buffer) for buffer in self.buffers],
+            "pool": None,
+            "items": [_item_dict(item, workload.tokens) for item in self.items],
+        }
+
+    def _totals(self) -> dict[str, int | None]:
+        kv_cache = self.component_bytes("kv_cache")
+        return {
+            "weights_bytes": self.component_bytes("weights"),
+            "kv_cache_bytes": kv_cache,
+            "kv_cache_storage_bytes": kv_cache,
+            "recurrent_state_bytes": self.component_bytes("recurrent_state"),
+            "index_cache_bytes": self.component_bytes("index_cache"),
+            "cache_bytes": self.cache_bytes,
+            "compute_buffer_bytes": self.component_bytes("compute_buffer"),
+            "output_buffer_bytes": self.component_bytes("output_buffer"),
+            "runtime_bytes": self.component_bytes("runtime"),
+            "host_cache_bytes": self.component_bytes("host_cache"),
+            "total_bytes": self.total_bytes,
+        }
+
+
+def _sum_known(values: Any) -> int | None:
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def _model_dict(model: ModelSpec) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "architecture": model.architecture,
+        "fingerprint": model.fingerprint,
+        "num_layers": len(model.layers),
+        "parameters": model.num_parameters,
+        "trained_context_tokens": model.trained_context_tokens,
+        "sources": dict(model.sources),
+    }
+
+
+def _layer_dict(layer: LayerCache) -> dict[str, Any]:
+    tensors = [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "bytes": t.num_bytes} for t in layer.tensors]
+    return {"index": layer.index, "kind": layer.kind, "cache_bytes": layer.cache_bytes, "tensors": tensors}
+
+
+def _buffer_dict(buffer: Buffer) -> dict[str, Any]:
+    head = {"name": buffer.name, "kind": buffer.kind}
+    tail = {"bytes": buffer.num_bytes, "device": buffer.device, "backing": buffer.backing}
+    return {**head, **buffer.details, **tail}
+
+
+def _item_dict(item: MemoryItem, tokens: int) -> dict[str, Any]:
+    return {
+        "component": item.component,
+        "layer_index": item.layer_index,
+        "device": item.device,
+        "backing": item.backing,
+        "needed_bytes": item.needed.bytes_at(tokens),
+        "allocated_bytes": item.allocated.bytes_at(tokens),
+        "status": item.status,
+        "because": item.because,
+    }
