@@ -1,0 +1,121 @@
+"""One thing varies, the rest is held, and the order is random but repeatable."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvscope.errors import BadDesign, UnknownName
+from kvscope.experiment.design import Condition, Design, DesignKind, Factor, make_design
+from kvscope.experiment.designs import DESIGNS, design_kind
+from kvscope.experiment.measure import Held, plan_design
+
+KIND = DesignKind(
+    name="k",
+    version=1,
+    question="?",
+    factor="prompt_tokens",
+    says="",
+    confounders=(),
+    default_levels=(10, 20, 30),
+    default_condition=Condition(settings={"n_ctx": 512}, prompt_tokens=1, output_tokens=2),
+)
+
+
+def design(**changes: object) -> Design:
+    return make_design(KIND, **changes)  # type: ignore[arg-type]  # keyword by keyword, as the tests need them
+
+
+@given(repeats=st.integers(1, 6), seed=st.integers(), levels=st.lists(st.integers(1, 999), min_size=1, unique=True))
+def test_every_block_holds_every_level_once_and_the_baseline_opens(repeats: int, seed: int, levels: list[int]) -> None:
+    trials = design(levels=levels, repeats=repeats, seed=seed).trials("d")
+    measured = [trial for trial in trials if trial.role == "measured"]
+    assert measured[0].level == levels[0]
+    for block in range(repeats):
+        assert sorted(trial.level for trial in measured if trial.block == block) == sorted(levels)
+    assert [trial.position for trial in trials] == list(range(len(trials)))
+    assert len({trial.trial_id for trial in trials}) == len(trials)
+
+
+def test_the_order_follows_the_seed_and_nothing_else() -> None:
+    levels = list(range(1, 30))
+    first = [trial.level for trial in design(levels=levels, seed=1).trials("d")]
+    assert first == [trial.level for trial in design(levels=levels, seed=1).trials("other")]
+    assert first != [trial.level for trial in design(levels=levels, seed=2).trials("d")]
+    blocks = [first[1:30], first[30:59]]
+    assert blocks[0] != blocks[1]
+
+
+def test_warm_ups_come_first_and_are_marked() -> None:
+    trials = design(warmups=2).trials("d")
+    assert [trial.role for trial in trials[:3]] == ["warmup", "warmup", "measured"]
+    assert trials[0].level == 10
+
+
+def test_a_level_changes_its_factor_and_nothing_else() -> None:
+    for trial in design().trials("d"):
+        assert trial.condition == replace(KIND.default_condition, prompt_tokens=trial.level)
+
+
+def test_trial_ids_change_with_the_design() -> None:
+    assert design().trials("a")[0].trial_id != design().trials("b")[0].trial_id
+
+
+def test_two_things_at_once_is_refused_unless_asked_for_and_then_labelled() -> None:
+    second = Factor(name="n_ctx", levels=(512, 1024))
+    with pytest.raises(BadDesign, match="vary two things") as caught:
+        design(second=second)
+    assert "--grid" in (caught.value.hint or "")
+    grid = design(second=second, grid=True, repeats=1, warmups=0)
+    assert grid.is_grid
+    assert not design().is_grid
+    points = {(trial.condition.prompt_tokens, trial.condition.settings["n_ctx"]) for trial in grid.trials("d")}
+    assert points == {(p, n) for p in (10, 20, 30) for n in (512, 1024)}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"levels": []}, {"levels": [5, 5]}, {"levels": [0]}, {"levels": ["long"]}, {"repeats": 0}], ids=str
+)
+def test_impossible_designs_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(BadDesign):
+        design(**changes).trials("d")
+
+
+def test_every_shipped_design_plans_and_says_what_it_is() -> None:
+    for name, kind in DESIGNS.items():
+        planned = plan_design(name, engine="llama.cpp")
+        assert planned.trials("d")
+        assert kind.question.endswith("?")
+        assert kind.says
+        assert kind.confounders
+
+
+def test_an_unknown_design_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="no design") as caught:
+        design_kind("input_lenght")
+    assert "input_length" in (caught.value.hint or "")
+
+
+def test_one_context_limit_for_all_levels_unless_it_is_the_factor() -> None:
+    # 2048 + 32 output tokens, rounded up to 256 cells: 2304.
+    assert plan_design("input_length", engine="llama.cpp").held.settings["n_ctx"] == 2304
+    chosen = plan_design("input_length", engine="llama.cpp", held=Held(settings={"n_ctx": (4096,)}))
+    assert chosen.held.settings["n_ctx"] == 4096
+    assert "n_ctx" not in plan_design("context_limit", engine="llama.cpp").held.settings
+    assert "n_ctx" not in plan_design("input_length", engine="fake").held.settings
+
+
+def test_several_values_of_a_held_thing_are_a_second_factor() -> None:
+    held = Held(settings={"n_ctx": (512, 1024)})
+    with pytest.raises(BadDesign, match="prompt_tokens and n_ctx"):
+        plan_design("input_length", engine="llama.cpp", held=held)
+    assert plan_design("input_length", engine="llama.cpp", held=held, grid=True).is_grid
+    three = Held(settings={"n_ctx": (512, 1024)}, output_tokens=(1, 2))
+    with pytest.raises(BadDesign, match="3 things"):
+        plan_design("input_length", engine="llama.cpp", held=three, grid=True)
+
+
+def test_the_factor_cannot_be_held() -> None:
+    with pytest.raises(BadDesign, match="is what this design varies"):
+        plan_design("input_length", engine="llama.cpp", held=Held(input_tokens=(64,)))
