@@ -53,7 +53,8 @@ class TokenEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """One read of the socket: when, how many bytes, how many streamed events were completed by it."""
+    """One read of the socket: when, how many bytes, and how many of the answer's events (``Generation.events``) it
+    completed. Over an answer, ``num_events`` sums to the number of events."""
 
     at_s: float
     num_bytes: int
@@ -102,6 +103,38 @@ class EngineReport:
     notes: tuple[str, ...] = ()
 
 
+class OwnMapping(Protocol):
+    """One mapping, as ``kvscope.probe.base.MemoryMapping``."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def resident_bytes(self) -> int: ...
+    @property
+    def anonymous_bytes(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+
+
+class OwnMemory(Protocol):
+    """Readings that an engine gives of itself: the same as ``kvscope.probe.base.MemoryProbe``, which this package does
+    not import."""
+
+    name: str
+
+    def unavailable(self) -> str | None: ...
+
+    def read(self) -> Mapping[str, int]: ...
+
+    def reset_peak(self) -> str | None: ...
+
+    def maps(self) -> Sequence[OwnMapping]: ...
+
+
 class Engine(Protocol):
     """See the module's docstring for the order of calls. ``settings`` uses the engine's own names."""
 
@@ -115,6 +148,10 @@ class Engine(Protocol):
 
     def pids(self) -> tuple[int, ...]:
         """Process ids that belong to this engine now; empty when it runs nowhere we can see."""
+        ...
+
+    def memory_probe(self) -> OwnMemory | None:
+        """Readings of its own where there is no process to watch (the fake engine); None: watch ``pids``."""
         ...
 
     def count_prompt_tokens(self, messages: Sequence[Message]) -> int:

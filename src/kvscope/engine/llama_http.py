@@ -45,6 +45,9 @@ class LlamaHttp:
         process = self._process
         return (process.pid,) if process is not None and process.pid is not None and process.alive() else ()
 
+    def memory_probe(self) -> None:
+        """None: the process is there to be watched."""
+
     @property
     def url(self) -> str:
         """Where the server answers. Raises EngineStartFailed before it is loaded."""

@@ -153,6 +153,15 @@ class ProcessTreeProbe:
 _PERMISSION_HINT = "It belongs to another user, or the system hides it (hidepid). Run kvscope as the user that owns it."
 
 
+def process_exists(pid: int, proc: Path = PROC) -> bool:
+    """Whether that process is there and still holds something: one that ended but was not collected does not."""
+    try:
+        stat = (proc / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
 def process_tree(roots: Iterable[int], proc: Path = PROC) -> tuple[int, ...]:
     """``roots`` and all their descendants alive now, parents before children."""
     roots = tuple(roots)

@@ -28,8 +28,8 @@ def due_times(interval_s: float, seed: int) -> Iterator[float]:
 class Sampler:
     """Reads ``probe`` in a thread until stopped.
 
-    ``origin_s`` is the moment, on ``time.perf_counter``'s clock, from which ``at_s`` counts (the trial's start). All
-    quantities of one reading share one ``at_s``, taken just before it. It never raises into the measurement: the first
+    ``now`` gives the time that ``at_s`` is on, in seconds (the trial's clock). All quantities of one reading share one
+    ``at_s``, taken just before it. It never raises into the measurement: the first
     error ends the sampling and is kept in ``error``. ``missed`` counts due moments that had passed altogether while an
     earlier reading was late.
     """
@@ -38,20 +38,18 @@ class Sampler:
         self,
         probe: Probe,
         *,
-        origin_s: float | None = None,
         interval_s: float = DEFAULT_INTERVAL_S,
         quantities: Sequence[str] = ("anon_bytes", "swap_bytes", "file_bytes"),
         seed: int = 0,
-        clock: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.error: Exception | None = None
         self.missed = 0
         self._probe = probe
-        self._origin_s = origin_s
         self._interval_s = interval_s
         self._quantities = tuple(quantities)
         self._seed = seed
-        self._clock = clock
+        self._now = now
         self._stopping = threading.Event()
         self._samples: list[Sample] = []
         self._thread = threading.Thread(target=self._run, name="kvscope-sampler", daemon=True)
@@ -74,11 +72,10 @@ class Sampler:
         return sum(late) / len(late) if late else 0.0
 
     def _run(self) -> None:
-        start_s = self._clock()
-        origin_s = start_s if self._origin_s is None else self._origin_s
+        start_s = self._now()
         for after_s in due_times(self._interval_s, self._seed):
             due_s = start_s + after_s
-            wait_s = due_s - self._clock()
+            wait_s = due_s - self._now()
             if wait_s < -self._interval_s:
                 self.missed += 1
                 continue
@@ -86,19 +83,19 @@ class Sampler:
             if self._stopping.is_set():
                 return
             try:
-                self._take(due_s, origin_s)
+                self._take(due_s)
             except Exception as error:  # whatever it is, a bug of ours included, the trial goes on
                 self.error = error
                 return
 
-    def _take(self, due_s: float, origin_s: float) -> None:
-        now_s = self._clock()
+    def _take(self, due_s: float) -> None:
+        now_s = self._now()
         reading = self._probe.read()
         self._samples += [
             Sample(
                 probe=self._probe.name,
                 quantity=quantity,
-                at_s=now_s - origin_s,
+                at_s=now_s,
                 value_bytes=reading[quantity],
                 late_s=max(now_s - due_s, 0.0),
             )

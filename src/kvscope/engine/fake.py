@@ -1,0 +1,379 @@
+"""An engine that obeys laws it is given: known memory and known times, for learning the tool, for documents and tests.
+
+It loads no model and holds no memory. Every number is computed from ``FakeLaw``, so what a measurement should find is
+known in advance. It behaves like llama.cpp: the cache is paid at load, the compute buffer when the first prompt fills
+it, and copies of earlier conversations stay in host memory up to a limit.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import takewhile
+from typing import Protocol
+
+from kvscope.engine.base import (
+    Capabilities,
+    ChatRequest,
+    EngineReport,
+    Generation,
+    Message,
+    Read,
+    ReportedBuffer,
+    TokenEvent,
+)
+from kvscope.errors import ContextOverflow, EngineDied, EngineStalled, EngineStartFailed, InvalidSettings, ProbeLost
+from kvscope.scenario import SettingValue
+from kvscope.units import MIB
+
+LAW_VERSION = "1"
+# What the fake chat template adds to each message, and once to open the answer.
+TEMPLATE_TOKENS_PER_MESSAGE = 4
+TEMPLATE_TOKENS_TO_OPEN = 2
+BYTES_PER_EVENT = 100
+
+
+class Clock(Protocol):
+    """Seconds that only go forward, and a way to let them pass."""
+
+    def now(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class RealClock:
+    """The machine's own."""
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class VirtualClock:
+    """Time that passes only when somebody sleeps: a whole study in no time."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def now(self) -> float:
+        return self._now_s
+
+    def sleep(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeLaw:
+    """Settings of the fake engine, all of them. Requests count from 1, warm-ups included.
+
+    Memory, bytes: ``process_bytes`` before load; at load ``weights_bytes`` (file-backed), ``fixed_bytes`` and
+    ``bytes_per_token`` × n_ctx; the compute buffer as far as a prompt fills a microbatch; a copy of each finished
+    conversation (``bytes_per_token`` a token) up to ``cache_ram_mib``. After unload, ``fixed_bytes`` are kept.
+
+    Time, seconds, for n prompt tokens that were not cached: TTFT = ``ttft_s`` + ``ttft_s_per_token`` n +
+    ``ttft_s_per_token_pair`` n²; each later token ``itl_s`` + ``itl_s_per_token`` × the tokens held.
+    """
+
+    n_ctx: int = 4096
+    n_ubatch: int = 512
+    cache_ram_mib: int = 0
+    process_bytes: int = 8 * MIB
+    weights_bytes: int = 92 * MIB
+    fixed_bytes: int = 28 * MIB
+    bytes_per_token: int = 23_040
+    compute_bytes: int = 16 * MIB
+    load_s: float = 0.1
+    ttft_s: float = 0.01
+    ttft_s_per_token: float = 0.0001
+    ttft_s_per_token_pair: float = 0.0
+    itl_s: float = 0.001
+    itl_s_per_token: float = 0.0
+    die_at_request: int | None = None
+    stall_at_request: int | None = None
+    prompt_limit_tokens: int | None = None  # longer prompts are cut in silence
+    natural_end_tokens: int | None = None  # where an answer ends by itself, unless told to go on
+
+    def first_token_s(self, num_tokens: int) -> float:
+        """TTFT for that many tokens to process."""
+        return self.ttft_s + self.ttft_s_per_token * num_tokens + self.ttft_s_per_token_pair * num_tokens**2
+
+    def loaded_bytes(self) -> int:
+        """Anonymous memory after load, before any request."""
+        return self.process_bytes + self.fixed_bytes + self.bytes_per_token * self.n_ctx
+
+
+def fake_law(settings: Mapping[str, SettingValue]) -> FakeLaw:
+    """The law with these settings. Raises InvalidSettings for a name or a value that it does not have."""
+    known = {each.name: each.default for each in fields(FakeLaw)}
+    for name, value in settings.items():
+        if name not in known:
+            raise InvalidSettings(
+                f"The fake engine has no setting {name!r}.", hint=f"It has: {', '.join(sorted(known))}."
+            )
+        wanted = float if isinstance(known[name], float) else int
+        allowed = (int, float) if wanted is float else (int,)
+        if isinstance(value, bool) or not isinstance(value, allowed) or value < 0:
+            raise InvalidSettings(f"{name} does not take {value!r}.", hint="Give a number of 0 or more.")
+    return FakeLaw(**settings)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeMapping:
+    """One mapping of the fake process, with the fields of ``kvscope.probe.base.MemoryMapping``."""
+
+    kind: str
+    name: str
+    size_bytes: int
+    resident_bytes: int
+    anonymous_bytes: int
+    count: int = 1
+
+
+@dataclass(slots=True)
+class FakeMemory:
+    """What the fake process holds. A probe of itself: the engine's ``memory_probe``."""
+
+    law: FakeLaw
+    name: str = "fake engine"
+    running: bool = False
+    loaded: bool = False
+    kept_bytes: int = 0
+    computed_tokens: int = 0
+    copies: list[int] = field(default_factory=list)
+    peak_bytes: int = 0
+
+    def unavailable(self) -> str | None:
+        """None: it can always be read."""
+        return None
+
+    def parts(self) -> dict[str, int]:
+        """Anonymous bytes by part."""
+        if not self.running:
+            return {}
+        if not self.loaded:
+            return {"process": self.law.process_bytes, "kept": self.kept_bytes}
+        filled = min(self.computed_tokens, self.law.n_ubatch)
+        return {
+            "process": self.law.process_bytes,
+            "fixed": self.law.fixed_bytes,
+            "kv_cache": self.law.bytes_per_token * self.law.n_ctx,
+            "compute_buffer": self.law.compute_bytes * filled // self.law.n_ubatch,
+            "host_cache": sum(self.copies),
+        }
+
+    def read(self) -> Mapping[str, int]:
+        """Bytes now. Raises ProbeLost when the fake process has ended."""
+        if not self.running:
+            raise ProbeLost("The fake engine is not running.", hint="Launch it first.")
+        self.note_peak()
+        return {
+            "anon_bytes": sum(self.parts().values()),
+            "swap_bytes": 0,
+            "file_bytes": self._file_bytes(),
+            "shmem_bytes": 0,
+            "peak_bytes": self.peak_bytes,
+        }
+
+    def note_peak(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, sum(self.parts().values()) + self._file_bytes())
+
+    def reset_peak(self) -> str | None:
+        """Start a new peak here."""
+        self.peak_bytes = 0
+        self.note_peak()
+        return None
+
+    def maps(self) -> tuple[FakeMapping, ...]:
+        """One mapping per part, and the model's file."""
+        if not self.running:
+            raise ProbeLost("The fake engine is not running.", hint="Launch it first.")
+        held = self.parts()
+        sizes = {**held, "compute_buffer": self.law.compute_bytes} if self.loaded else held
+        found = [
+            FakeMapping(
+                kind="heap" if part in ("process", "fixed", "kept") else "anonymous",
+                name="",
+                size_bytes=size,
+                resident_bytes=held[part],
+                anonymous_bytes=held[part],
+            )
+            for part, size in sizes.items()
+            if size
+        ]
+        if self.loaded:
+            size = self.law.weights_bytes
+            found.append(
+                FakeMapping(kind="file", name="fake.gguf", size_bytes=size, resident_bytes=size, anonymous_bytes=0)
+            )
+        return tuple(found)
+
+    def _file_bytes(self) -> int:
+        return self.law.weights_bytes if self.loaded else 0
+
+
+class FakeEngine:
+    """See ``kvscope.engine.base`` for the order of calls, ``FakeLaw`` for the settings."""
+
+    name = "fake"
+    capabilities = Capabilities(
+        baseline_before_load=True,
+        can_unload=True,
+        counts_prompt_tokens=True,
+        reports_prompt_tokens=True,
+        reports_cached_tokens=True,
+        reports_timings=True,
+        reports_buffers=True,
+        has_pid=False,
+    )
+
+    def __init__(self, *, settings: Mapping[str, SettingValue], clock: Clock | None = None) -> None:
+        self.settings: Mapping[str, SettingValue] = dict(settings)
+        self.law = fake_law(settings)
+        self.memory = FakeMemory(self.law)
+        self._clock: Clock = RealClock() if clock is None else clock
+        self._requests = 0
+        self._last_words: list[str] = []
+        self._log: list[str] = []
+
+    def launch(self) -> None:
+        """The fake process exists."""
+        self.memory = FakeMemory(self.law, running=True)
+        self._log.append("launched")
+
+    def load(self) -> EngineReport:
+        """The fake model is loaded; reported is what the law says."""
+        self._needs(self.memory.running, "Call launch() first.")
+        self._clock.sleep(self.law.load_s)
+        self.memory.loaded = True
+        self._log.append(f"loaded, n_ctx = {self.law.n_ctx}")
+        cache_bytes = self.law.bytes_per_token * self.law.n_ctx
+        return EngineReport(
+            version=LAW_VERSION,
+            build="fake",
+            buffers=(
+                _reported("weights", "file", self.law.weights_bytes),
+                _reported("kv_cache", "full", cache_bytes, cells=self.law.n_ctx),
+                _reported("compute_buffer", "fake", self.law.compute_bytes),
+            ),
+            effective={"n_ctx": self.law.n_ctx, "n_ctx_seq": self.law.n_ctx, "n_ubatch": self.law.n_ubatch},
+            slots=(self.law.n_ctx,),
+        )
+
+    def pids(self) -> tuple[int, ...]:
+        """Empty: there is no process."""
+        return ()
+
+    def memory_probe(self) -> FakeMemory:
+        """The law's own memory."""
+        return self.memory
+
+    def count_prompt_tokens(self, messages: Sequence[Message]) -> int:
+        """One token for each word (split at white space), and the fake template's own."""
+        return len(_words(messages)) + TEMPLATE_TOKENS_PER_MESSAGE * len(messages) + TEMPLATE_TOKENS_TO_OPEN
+
+    def generate(self, request: ChatRequest) -> Generation:
+        """An answer whose every moment follows the law. Raises ContextOverflow, and EngineDied or EngineStalled where
+        the settings say so."""
+        self._needs(self.memory.loaded, "Call load() first.")
+        self._requests += 1
+        num_prompt = self.count_prompt_tokens(request.messages)
+        if num_prompt > self.law.n_ctx:
+            raise ContextOverflow(
+                f"The prompt has {num_prompt} tokens; the engine's context holds {self.law.n_ctx}.",
+                hint="Shorten the prompt, or load with a larger context (n_ctx).",
+            )
+        if self.law.prompt_limit_tokens is not None:
+            num_prompt = min(num_prompt, self.law.prompt_limit_tokens)
+        self._fail_if_told(request)
+        cached = self._cached_tokens(request) if request.reuse_prefix else 0
+        return self._answer(request, num_prompt, min(cached, num_prompt - 1))
+
+    def _fail_if_told(self, request: ChatRequest) -> None:
+        if self._requests == self.law.die_at_request:
+            self.stop()
+            raise EngineDied("The fake engine ended while answering: told to, at this request.", hint="As asked.")
+        if self._requests == self.law.stall_at_request:
+            self._clock.sleep(request.stall_s)
+            raise EngineStalled(f"The fake engine sent nothing for {request.stall_s:g} s.", hint="As asked.")
+
+    def _cached_tokens(self, request: ChatRequest) -> int:
+        pairs = zip(_words(request.messages), self._last_words, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    def _answer(self, request: ChatRequest, num_prompt: int, cached: int) -> Generation:
+        law = self.law
+        limit = min(request.max_output_tokens, max(law.n_ctx - num_prompt, 1))
+        natural = None if request.ignore_end else law.natural_end_tokens
+        num_output = limit if natural is None else min(limit, natural)
+        at_s = law.first_token_s(num_prompt - cached)
+        times = [at_s]
+        for number in range(1, num_output):
+            at_s += law.itl_s + law.itl_s_per_token * (num_prompt + number)
+            times.append(at_s)
+        self.memory.computed_tokens = max(self.memory.computed_tokens, num_prompt - cached)
+        self._clock.sleep(at_s)
+        self._keep_copy(num_prompt + num_output, request)
+        self.memory.note_peak()
+        self._log.append(f"request {self._requests}: {num_prompt} prompt tokens, {num_output} output tokens")
+        return Generation(
+            events=tuple(TokenEvent(at_s=moment, text=f"word{number} ") for number, moment in enumerate(times)),
+            reads=tuple(Read(at_s=moment, num_bytes=BYTES_PER_EVENT, num_events=1) for moment in times),
+            completed_s=at_s,
+            prompt_tokens=num_prompt,
+            cached_tokens=cached,
+            output_tokens=num_output,
+            finish_reason="stop" if natural is not None and num_output == natural else "length",
+            engine_timings={"prompt_ms": times[0] * 1000, "predicted_ms": (at_s - times[0]) * 1000},
+        )
+
+    def _keep_copy(self, num_tokens: int, request: ChatRequest) -> None:
+        self._last_words = _words(request.messages)
+        copies = [*self.memory.copies, self.law.bytes_per_token * num_tokens]
+        while copies and sum(copies) > self.law.cache_ram_mib * MIB:
+            copies.pop(0)
+        self.memory.copies = copies
+
+    def host_cache(self) -> ReportedBuffer | None:
+        """Copies of earlier conversations; None where the law keeps none."""
+        if not self.law.cache_ram_mib:
+            return None
+        copies = self.memory.copies
+        return _reported("host_cache", f"prompt cache, {len(copies)} prompts", sum(copies))
+
+    def active_requests(self) -> int | None:
+        """0: a request is over when ``generate`` returns."""
+        return 0
+
+    def unload(self) -> None:
+        """Give up the fake model; ``fixed_bytes`` stay with the process."""
+        if self.memory.loaded:
+            self.memory.kept_bytes = self.law.fixed_bytes
+        self.memory.loaded = False
+        self.memory.copies = []
+        self.memory.computed_tokens = 0
+        self._log.append("unloaded")
+
+    def stop(self) -> None:
+        """The fake process ends. Safe to call twice and at any moment."""
+        self.memory.running = False
+        self.memory.loaded = False
+
+    def log_tail(self, lines: int = 60) -> str:
+        """What happened, one line each."""
+        return "\n".join(self._log[-lines:])
+
+    def _needs(self, fulfilled: bool, hint: str) -> None:
+        if not fulfilled:
+            raise EngineStartFailed("The fake engine is not ready.", hint=hint)
+
+
+def _words(messages: Sequence[Message]) -> list[str]:
+    return [word for message in messages for word in message.content.split()]
+
+
+def _reported(component: str, name: str, num_bytes: int, *, cells: int | None = None) -> ReportedBuffer:
+    printed = f"{num_bytes / MIB:.2f}"
+    return ReportedBuffer(
+        component=component, name=name, printed_mib=printed, cells=cells, line=f"fake: {component} = {printed} MiB"
+    )

@@ -1,0 +1,239 @@
+"""A llama-server program of the user's own, started with flags made from the settings and spoken to over HTTP.
+
+It loads its model as it starts, so there is no moment between the two, and it cannot give the model up and live on.
+"""
+
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+
+from kvscope.engine.base import Capabilities, EngineReport
+from kvscope.engine.http_client import run
+from kvscope.engine.llama_cpp import model_file
+from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, LlamaHttp
+from kvscope.engine.llama_log import read_address, why_aborted, why_not_loaded
+from kvscope.engine.openai_http import get_text
+from kvscope.engine.process import EngineProcess
+from kvscope.errors import (
+    ConnectionLost,
+    ConnectionRefused,
+    EngineError,
+    EngineNotFound,
+    EngineReplyError,
+    EngineStartFailed,
+    EngineTimeout,
+    InvalidSettings,
+    ServerError,
+)
+from kvscope.model.spec import ModelSpec
+from kvscope.scenario import SettingValue
+
+_POLL_S = 0.05
+_VERSION_TIMEOUT_S = 20.0
+
+# Our name → llama-server's flag, as its --help and tools/server/README.md spell it (llama.cpp b11549).
+_VALUE_FLAGS = {
+    "n_ctx": "--ctx-size",
+    "n_parallel": "--parallel",
+    "n_batch": "--batch-size",
+    "n_ubatch": "--ubatch-size",
+    "n_threads": "--threads",
+    "n_threads_batch": "--threads-batch",
+    "n_gpu_layers": "--gpu-layers",
+    "cache_type_k": "--cache-type-k",
+    "cache_type_v": "--cache-type-v",
+    "cache_ram_mib": "--cache-ram",
+    "n_ctx_checkpoints": "--ctx-checkpoints",
+    "n_cache_reuse": "--cache-reuse",
+    "flash_attn": "--flash-attn",
+    "flash_attn_type": "--flash-attn",
+    "load_mode": "--load-mode",
+    "seed": "--seed",
+    "verbosity": "--verbosity",
+}
+# Our name → (flag when true, flag when false); None: that is what the program does anyway.
+_SWITCHES: dict[str, tuple[str | None, str | None]] = {
+    "kv_unified": ("--kv-unified", "--no-kv-unified"),
+    "swa_full": ("--swa-full", None),
+    "no_extra_bufts": ("--no-repack", "--repack"),
+    "no_kv_offload": ("--no-kv-offload", "--kv-offload"),
+    "warmup": ("--warmup", "--no-warmup"),
+    "cache_prompt": ("--cache-prompt", "--no-cache-prompt"),
+    "cache_idle_slots": ("--cache-idle-slots", "--no-cache-idle-slots"),
+    "cont_batching": ("--cont-batching", "--no-cont-batching"),
+    "ctx_shift": ("--context-shift", "--no-context-shift"),
+    "endpoint_metrics": ("--metrics", None),
+    "endpoint_slots": ("--slots", "--no-slots"),
+}
+
+
+def flags(settings: Mapping[str, SettingValue]) -> Iterator[str]:
+    """Command-line flags for the settings. Raises InvalidSettings for one that has no flag here."""
+    for name, value in settings.items():
+        if name == "fit_params":
+            yield from ("--fit", "on" if value else "off")
+        elif name in _VALUE_FLAGS:
+            yield from (_VALUE_FLAGS[name], str(value))
+        elif name in _SWITCHES:
+            if not isinstance(value, bool):
+                raise InvalidSettings(f"{name} takes true or false, not {value!r}.", hint="Correct it and start again.")
+            flag = _SWITCHES[name][0 if value else 1]
+            yield from () if flag is None else (flag,)
+        else:
+            raise InvalidSettings(
+                f"kvscope knows no llama-server flag for the setting {name!r}.",
+                hint=f"Put the flag itself into the engine's command. Known: {', '.join(known_settings())}.",
+            )
+
+
+def known_settings() -> tuple[str, ...]:
+    """Names of settings that have a flag."""
+    return tuple(sorted({"fit_params", *_VALUE_FLAGS, *_SWITCHES}))
+
+
+class LlamaServerEngine(LlamaHttp):
+    """``command``: the program and flags of one's own. Flags made from ``settings`` follow them, and the last wins."""
+
+    capabilities = Capabilities(
+        baseline_before_load=False,
+        can_unload=False,
+        counts_prompt_tokens=True,
+        reports_prompt_tokens=True,
+        reports_cached_tokens=True,
+        reports_timings=True,
+        reports_buffers=True,
+        has_pid=True,
+    )
+
+    def __init__(
+        self,
+        *,
+        command: str,
+        model: ModelSpec,
+        settings: Mapping[str, SettingValue],
+        port: int = 0,
+        load_timeout_s: float = LOAD_TIMEOUT_S,
+    ) -> None:
+        super().__init__(settings=settings)
+        self._command = split_command(command)
+        self._model_path = model_file(model)
+        self._port = port
+        self._load_timeout_s = load_timeout_s
+
+    def launch(self) -> None:
+        """Start the program; it begins to load its model at once. Raises EngineNotFound, InvalidSettings."""
+        arguments = ("--model", self._model_path, "--host", "127.0.0.1", "--port", str(self._port))
+        command = (*self._command, *arguments, *flags(self.settings))
+        self._process = EngineProcess(command, name="llama-server", talks=False, environment=ENVIRONMENT)
+        self._process.start()
+
+    def load(self) -> EngineReport:
+        """Wait until the server answers. Raises InvalidSettings, EngineModelError, OutOfMemory, EngineStartFailed,
+        EngineTimeout, EngineDied."""
+        process = self._process
+        if process is None or process.pid is None:
+            raise EngineStartFailed("llama-server is not running.", hint="Call launch() first.")
+        until_s = time.monotonic() + self._load_timeout_s
+        while (url := self._answering()) is None:
+            if not process.alive():
+                raise self._why_it_ended(process)
+            if time.monotonic() > until_s:
+                self.stop()
+                raise EngineTimeout(
+                    f"llama-server was not ready within {self._load_timeout_s:g} s.",
+                    hint="A large model on a slow disk can need longer. Its log is kept with the trial.",
+                )
+            time.sleep(_POLL_S)
+        self._url = url
+        return self._report(_version_of(process.log_text()))
+
+    def _answering(self) -> str | None:
+        """The server's URL once it is healthy: it listens before the model is loaded, and answers 503 until then."""
+        assert self._process is not None
+        url = read_address(self._process.log_text())
+        if url is None:
+            return None
+        try:
+            run(get_text(f"{url}/health"))
+        except (ServerError, ConnectionRefused, ConnectionLost):
+            return None
+        return url
+
+    def _why_it_ended(self, process: EngineProcess) -> EngineError:
+        log = process.log_text()
+        reason = why_aborted(log)
+        if reason is not None:
+            return EngineStartFailed(
+                f"llama-server gave up while loading: {reason}",
+                hint="Most often a setting it cannot work with (a very small n_ctx, n_batch 0 ...). Change it.",
+            )
+        if (refused := _refused_flag(log)) is not None:
+            return InvalidSettings(
+                f"llama-server refuses its command line: {refused}",
+                hint="Compare the flags with `llama-server --help`: this version may spell it differently.",
+            )
+        death = process.death(while_doing="loading")
+        why = why_not_loaded(log, port=self._port, engine="llama-server")
+        return death if type(why) is EngineStartFailed else why
+
+    def unload(self) -> None:
+        """Not possible: EngineStartFailed is raised."""
+        raise EngineStartFailed(
+            "llama-server cannot give up its model and live on.", hint="Its memory is released when it is stopped."
+        )
+
+    def stop(self) -> None:
+        """End the program: SIGTERM, then by force. Safe to call twice and at any moment."""
+        self._url = None
+        if self._process is not None:
+            self._process.stop()
+
+
+def split_command(command: str) -> tuple[str, ...]:
+    """A command as a shell would read it. Raises InvalidSettings."""
+    try:
+        parts = tuple(shlex.split(command))
+    except ValueError as error:
+        raise InvalidSettings(f"The engine's command cannot be read: {error}.", hint="Check its quotes.") from error
+    if not parts:
+        raise InvalidSettings("The engine's command is empty.", hint="Give the path of llama-server.")
+    return parts
+
+
+def command_version(command: str) -> tuple[str, str]:
+    """(version, build) as the program's own --version states them. Raises EngineNotFound, EngineReplyError."""
+    program = split_command(command)
+    try:
+        ran = subprocess.run(
+            (*program, "--version"), capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, errors="replace"
+        )
+    except OSError as error:
+        raise EngineNotFound(
+            f"{program[0]!r} cannot be run: {error.strerror}.", hint="Give the full path of llama-server."
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise EngineReplyError(
+            f"{program[0]!r} did not answer --version within {_VERSION_TIMEOUT_S:g} s.", hint="Is it llama-server?"
+        ) from error
+    found = re.search(r"version: (\S+ ?(?:\(\S+\))?)", ran.stdout + ran.stderr)
+    if found is None:
+        raise EngineReplyError(f"{program[0]!r} --version does not state a version.", hint="Is it llama-server?")
+    build = " ".join(
+        line.strip() for line in (ran.stdout + ran.stderr).splitlines() if "version" in line or "built" in line
+    )
+    return found[1].strip(), build
+
+
+def _version_of(log: str) -> str:
+    found = re.search(r"build_info: (\S+)", log) or re.search(r"build: (\d+ \(\S+\))", log)
+    return found[1] if found else "unknown"
+
+
+def _refused_flag(log: str) -> str | None:
+    """What the argument parser said, where it was that which failed."""
+    for line in log.splitlines():
+        if line.startswith("error: ") or "error while handling argument" in line:
+            return line.removeprefix("error: ").strip()
+    return None
