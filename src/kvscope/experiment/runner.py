@@ -4,10 +4,9 @@ Kill it at any moment and call it again: finished trials are kept and not repeat
 interrupted and tried anew.
 """
 
-import json
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -22,6 +21,7 @@ from kvscope.predict.memory import Prediction, predict
 from kvscope.probe.machine_memory import machine_memory
 from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, PredictionRow, RunRow, TrialResult, TrialRow
 from kvscope.record.store import Recorder
+from kvscope.units import format_mib
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,11 @@ class _Loop:
         )
         reason = None if self.options.try_anyway else refusal(trial, prediction)
         if reason is not None:
-            result = TrialResult(trial=replace(row, outcome="refused", duration_s=0.0, **reason))
+            slug, message, hint = reason
+            refused = replace(
+                row, outcome="refused", duration_s=0.0, error_slug=slug, error_message=message, error_hint=hint
+            )
+            result = TrialResult(trial=refused)
         else:
             result = run_trial(self._engine(trial), trial, row, seed=self.design.seed, now=self.now, sleep=self.sleep)
         self.recorder.finish_trial(result)
@@ -272,26 +276,24 @@ class _Loop:
             )
 
 
-def refusal(trial: Trial, prediction: Prediction) -> dict[str, str] | None:
-    """Why a trial is predicted not to fit and so is not run; None when it fits as far as is known."""
-    predicted: Mapping[str, object] = json.loads(json.dumps(prediction.to_dict()))
-    effective = predicted["effective"]
-    limit = effective.get("context_per_sequence_tokens") if isinstance(effective, dict) else None
-    needed = trial.condition.prompt_tokens + trial.condition.output_tokens
-    if isinstance(limit, int) and needed > limit:
-        return {
-            "error_slug": "context-overflow",
-            "error_message": f"{trial.condition.prompt_tokens} prompt and {trial.condition.output_tokens} output "
-            f"tokens make {needed}; the context limit is {limit}. Not run.",
-            "error_hint": f"Raise it (--set n_ctx={needed}), or add --try-anyway to see what the engine does.",
-        }
-    totals = predicted["totals"]
-    total = totals.get("total_bytes") if isinstance(totals, dict) else None
+def refusal(trial: Trial, prediction: Prediction) -> tuple[str, str, str] | None:
+    """(slug, message, hint) of why a trial is predicted not to fit and so is not run; None when it fits as far as is
+    known."""
+    predicted = prediction.to_dict()
+    prompt, output = trial.condition.prompt_tokens, trial.condition.output_tokens
+    limit = predicted["effective"].get("context_per_sequence_tokens")
+    if limit is not None and prompt + output > limit:
+        return (
+            "context-overflow",
+            f"{prompt} prompt and {output} output tokens are {prompt + output}; the context limit is {limit}. Not run.",
+            f"Raise it (--set n_ctx={prompt + output}), or add --try-anyway to see what the engine does.",
+        )
+    total = predicted["totals"]["total_bytes"]
     available = machine_memory().available_bytes
-    if isinstance(total, int) and available is not None and total > available:
-        return {
-            "error_slug": "out-of-memory",
-            "error_message": f"Predicted to need {total} bytes; {available} bytes are available. Not run.",
-            "error_hint": "Lower n_ctx, use a smaller cache type (cache_type_k, cache_type_v), or add --try-anyway.",
-        }
+    if total is not None and available is not None and total > available:
+        return (
+            "out-of-memory",
+            f"Predicted to need {format_mib(total)}; {format_mib(available)} are available. Not run.",
+            "Lower n_ctx, use a smaller cache type (cache_type_k, cache_type_v), or add --try-anyway.",
+        )
     return None

@@ -3,6 +3,7 @@
 Whatever happens, the attempt ends as a result: what was seen until then, and why it ended.
 """
 
+import os
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -171,7 +172,7 @@ class _TrialRun:
             self._mark_exited()
 
     def _note_occupants(self) -> None:
-        for occupant in other_occupants(exclude=self.engine.pids()):
+        for occupant in other_occupants(exclude=(os.getpid(), *self.engine.pids())):
             self.rows.occupants.append(
                 OccupantRow(pid=occupant.pid, name=occupant.name, resident_bytes=occupant.resident_bytes)
             )
