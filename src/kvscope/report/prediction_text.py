@@ -1,0 +1,261 @@
+"""A model and a prediction as plain text for the terminal. Works from the same dictionaries as --json prints, so a
+stored prediction renders like a fresh one."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvscope.units import format_bytes, format_count, format_mib
+
+UNKNOWN = "not known"
+WIDTH = 110
+_COMPONENTS = (
+    ("weights", "weights"),
+    ("kv_cache", "KV cache"),
+    ("recurrent_state", "recurrent state"),
+    ("index_cache", "index cache"),
+    ("compute_buffer", "compute buffer"),
+    ("output_buffer", "output buffer"),
+    ("host_cache", "host prompt cache"),
+    ("runtime", "runtime"),
+)
+# Shown even at 0 bytes, because the 0 has a reason worth reading.
+_ALWAYS_SHOWN = frozenset({"weights", "kv_cache", "compute_buffer", "output_buffer", "host_cache", "runtime"})
+
+
+def render_prediction(prediction: Mapping[str, Any]) -> str:
+    """One prediction: what it takes, what grows, and why, line by line."""
+    scenario = prediction["scenario"]
+    lines = [
+        f"{prediction['model']['name']} on {scenario['engine']}: {_tokens(scenario)}",
+        f"Rules: {scenario['engine_version']}. Status: {prediction['status']}.",
+        *_effective_line(prediction),
+        "",
+        *_component_table(prediction),
+        "",
+        *_growth_lines(prediction),
+        "",
+        *_reasons(prediction["items"], scenario["engine_version"]),
+    ]
+    if prediction["unknown"]:
+        lines += ["", "Not known, or not certain:"]
+        lines += [_wrapped(f"{entry['what'].replace('_', ' ')}: {entry['why']}") for entry in prediction["unknown"]]
+    if prediction.get("notes"):
+        lines += ["", "Note:"]
+        lines += [_wrapped(note) for note in prediction["notes"]]
+    return "\n".join(lines) + "\n"
+
+
+def render_predictions(predictions: Sequence[Mapping[str, Any]]) -> str:
+    """Several lengths of the same question as one table."""
+    first = predictions[0]
+    rows = [["tokens", "weights", "KV cache", "needed of it", "compute", "output", "total known", "per token"]]
+    for prediction in predictions:
+        totals = prediction["totals"]
+        needed = sum(item["needed_bytes"] for item in prediction["items"] if item["component"] == "kv_cache")
+        rows.append(
+            [
+                format_count(prediction["scenario"]["tokens"]),
+                _mib(totals["weights_bytes"]),
+                _mib(totals["kv_cache_bytes"]),
+                _mib(needed),
+                _mib(totals["compute_buffer_bytes"]),
+                _mib(totals["output_buffer_bytes"]),
+                _mib(totals["total_bytes"]),
+                f"{format_count(prediction['growth']['bytes_per_token'])} B",
+            ]
+        )
+    lines = [
+        f"{first['model']['name']} on {first['scenario']['engine']}, {first['scenario']['sequences']} at once",
+        f"Rules: {first['scenario']['engine_version']}.",
+        *_effective_line(first),
+        "",
+        *_table(rows, left=0),
+    ]
+    if first["scenario"]["engine"] == "llama.cpp":
+        lines += ["", "llama.cpp reserves the whole cache at load: it does not grow with the conversation."]
+    notes = dict.fromkeys(note for prediction in predictions for note in prediction.get("notes") or ())
+    lines += [f"Note: {note}" for note in notes]
+    return "\n".join(lines) + "\n"
+
+
+def render_model(model: Mapping[str, Any]) -> str:
+    """What a model is, from the dictionary that ``kvscope show --json`` prints."""
+    lines = [
+        f"{model['name']}  ({model['architecture']}, from {model['source']})",
+        "",
+        *_table(
+            [
+                ["parameters", _count(model["parameters"])],
+                ["layers", format_count(model["num_layers"])],
+                ["hidden size", format_count(model["hidden_size"])],
+                ["vocabulary", format_count(model["vocab_size"])],
+                ["trained context", f"{_count(model['trained_context_tokens'])} tokens"],
+                ["weights", _size(model["weights_bytes"])],
+                ["fingerprint", model["fingerprint"][:16]],
+            ],
+            left=2,
+        ),
+        "",
+        "Layers, by what they keep for each token:",
+        *_table(
+            [
+                ["layers", "kind", "KV heads", "K + V dims", "window", "bytes per token"],
+                *map(_group_row, model["groups"]),
+            ]
+        ),
+        f"One token costs {format_count(model['bytes_per_token'])} B in {model['cache_dtype']}"
+        + (
+            f", and {format_count(model['bytes_per_token_beyond_windows'])} B once every window is full."
+            if model["bytes_per_token_beyond_windows"] != model["bytes_per_token"]
+            else "."
+        ),
+    ]
+    if model["tensors_by_type"]:
+        rows = [["type", "tensors", "size"]]
+        rows += [[t["dtype"], format_count(t["count"]), _size(t["bytes"])] for t in model["tensors_by_type"]]
+        lines += ["", "Tensors, by type:", *_table(rows)]
+    lines += ["", "Where this comes from:"]
+    lines += _table([[field, where] for field, where in _shown_sources(model["sources"])], left=2)
+    return "\n".join(lines) + "\n"
+
+
+def _tokens(scenario: Mapping[str, Any]) -> str:
+    sequences = scenario["sequences"]
+    each = "one sequence" if sequences == 1 else f"each of {sequences} sequences"
+    return f"{format_count(scenario['tokens'])} tokens in {each}"
+
+
+def _effective_line(prediction: Mapping[str, Any]) -> list[str]:
+    effective = prediction["effective"]
+    if prediction["scenario"]["engine"] != "llama.cpp":
+        return [f"Cache elements: {effective['cache_dtype']}."]
+    cut = ""
+    if effective["slots"] > 1:
+        each = format_count(effective["context_per_sequence_tokens"])
+        cut = " shared by all" if effective["kv_unified"] else f" in {effective['streams']} streams of {each}"
+    slots = "1 slot" if effective["slots"] == 1 else f"{effective['slots']} slots"
+    return [
+        f"Context: {format_count(effective['context_tokens'])} cells{cut}, {slots}, "
+        f"batch {effective['batch_tokens']}, microbatch {effective['microbatch_tokens']}, "
+        f"cache {effective['cache_type_k']}/{effective['cache_type_v']}, flash attention {effective['flash_attn']}."
+    ]
+
+
+def _component_table(prediction: Mapping[str, Any]) -> list[str]:
+    totals = prediction["totals"]
+    rows = [["", "needed", "allocated", "bytes allocated"]]
+    for component, label in _COMPONENTS:
+        allocated = totals[f"{component}_bytes"]
+        if allocated == 0 and component not in _ALWAYS_SHOWN:
+            continue
+        needed = sum(item["needed_bytes"] for item in prediction["items"] if item["component"] == component)
+        known = allocated is not None
+        is_estimate = any(i["status"] == "estimated" for i in prediction["items"] if i["component"] == component)
+        rows.append(
+            [
+                label + (" (estimated)" if is_estimate else ""),
+                format_mib(needed) if known else UNKNOWN,
+                format_mib(allocated) if known else UNKNOWN,
+                format_count(allocated) if known else "",
+            ]
+        )
+    total = totals["total_bytes"]
+    label = "total of what is known" if None in totals.values() else "total"
+    rows.append([label, "", format_mib(total), format_count(total)])
+    return _table(rows)
+
+
+def _growth_lines(prediction: Mapping[str, Any]) -> list[str]:
+    growth = prediction["growth"]
+    per_token = growth["bytes_per_token"]
+    lines = [
+        f"One more token of one sequence needs {format_count(per_token)} B "
+        f"({format_mib(per_token * 1000)} per 1,000 tokens)."
+    ]
+    lines += [f"The slope changes at {format_count(k['tokens'])} tokens: {k['why']}." for k in growth["knees"]]
+    if prediction["scenario"]["engine"] == "llama.cpp":
+        lines.append("llama.cpp reserves the whole cache at load: its memory does not grow with the conversation.")
+    return lines
+
+
+def _reasons(items: Sequence[Mapping[str, Any]], rules: str) -> list[str]:
+    """Each item's reason; layers with the same reason are named together. The rules' version is named once, above."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for item in items:
+        groups.setdefault((item["component"], item["because"]), []).append(item)
+    lines = ["Why:"]
+    labels = dict(_COMPONENTS)
+    for (component, because), members in groups.items():
+        layers = [item["layer_index"] for item in members if item["layer_index"] is not None]
+        where = f", {'each of ' if len(layers) > 1 else ''}{layer_ranges(layers)}" if layers else ""
+        lines.append(_wrapped(f"{labels[component]}{where}: {because.replace(f'; {rules}', '')}"))
+    return lines
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
+
+
+def layer_ranges(indices: Sequence[int]) -> str:
+    """``[0, 1, 2, 5]`` → ``layers 0-2, 5``."""
+    ranges: list[list[int]] = []
+    for index in sorted(indices):
+        if ranges and index == ranges[-1][1] + 1:
+            ranges[-1][1] = index
+        else:
+            ranges.append([index, index])
+    text = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+    return f"{'layer' if len(indices) == 1 else 'layers'} {text}"
+
+
+def _group_row(group: Mapping[str, Any]) -> list[str]:
+    has_heads = group["num_kv_heads"] is not None
+    window = group["window_tokens"]
+    return [
+        layer_ranges(group["layers"]).partition(" ")[2],
+        group["kind"].replace("_", " "),
+        format_count(group["num_kv_heads"]) if has_heads else "",
+        f"{group['key_dim']} + {group['value_dim']}" if has_heads else "",
+        format_count(window) if window is not None else "",
+        f"{len(group['layers'])} × {format_count(group['bytes_per_token'])} B",
+    ]
+
+
+def _shown_sources(sources: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Layers that share a source are one line, so that 30 equal layers do not bury the rest."""
+    shown: dict[tuple[str, str], list[int]] = {}
+    lines: list[tuple[str, str]] = []
+    for field, where in sources.items():
+        if not field.startswith("layers["):
+            lines.append((field, where))
+            continue
+        index, _, name = field.removeprefix("layers[").partition("].")
+        shown.setdefault((name, where), []).append(int(index))
+    lines += [(f"{name} of {layer_ranges(indices)}", where) for (name, where), indices in shown.items()]
+    return lines
+
+
+def _table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Aligned columns; the first ``left`` columns to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(("  " + "  ".join(cells)).rstrip())
+    return lines
+
+
+def _mib(num_bytes: int | None) -> str:
+    return UNKNOWN if num_bytes is None else format_mib(num_bytes)
+
+
+def _size(num_bytes: int | None) -> str:
+    return UNKNOWN if num_bytes is None else f"{format_bytes(num_bytes)} ({format_count(num_bytes)} B)"
+
+
+def _count(value: int | None) -> str:
+    return UNKNOWN if value is None else format_count(value)
