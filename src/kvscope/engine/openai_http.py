@@ -85,31 +85,46 @@ class _Answer:
     def _take(self, event: Mapping[str, Any], at_s: float) -> None:
         if "error" in event or "code" in event:
             _raise_for_error(event.get("error", event), None, json.dumps(event))
-        self.usage = event.get("usage") or self.usage
-        self.timings = event.get("timings") or self.timings
-        for choice in event.get("choices") or ():
-            delta = choice.get("delta") or {}
-            text = (delta.get("reasoning_content") or "") + (delta.get("content") or "")
-            if text:
-                self.events.append(TokenEvent(at_s=at_s, text=text))
-            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        try:
+            self.usage = event.get("usage") or self.usage
+            self.timings = event.get("timings") or self.timings
+            for choice in event.get("choices") or ():
+                delta = choice.get("delta") or {}
+                text = (delta.get("reasoning_content") or "") + (delta.get("content") or "")
+                if text:
+                    self.events.append(TokenEvent(at_s=at_s, text=text))
+                self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        except (AttributeError, TypeError) as error:
+            raise EngineReplyError(
+                f"The server sent an event of an unexpected form: {verbatim(json.dumps(event))}", hint=_REPLY_HINT
+            ) from error
+
+    def _count(self, *place: str) -> int | None:
+        """A number of tokens as the usage states it; None where it does not."""
+        found: Any = self.usage
+        for name in place:
+            found = found.get(name) if isinstance(found, Mapping) else None
+        if found is None or (isinstance(found, int) and not isinstance(found, bool)):
+            return found
+        raise EngineReplyError(f"The server states {'.'.join(place)} as {found!r}, not a number.", hint=_REPLY_HINT)
 
     def generation(self, completed_s: float) -> Generation:
         if not self.ended and self.finish_reason is None:
             raise EngineReplyError(
                 f"The answer stopped after {len(self.events)} pieces, without its end being stated.", hint=_REPLY_HINT
             )
-        details = self.usage.get("prompt_tokens_details") or {}
         return Generation(
             events=tuple(self.events),
             reads=tuple(self.reads),
             completed_s=completed_s,
-            prompt_tokens=self.usage.get("prompt_tokens"),
-            cached_tokens=details.get("cached_tokens"),
-            output_tokens=self.usage.get("completion_tokens"),
+            prompt_tokens=self._count("prompt_tokens"),
+            cached_tokens=self._count("prompt_tokens_details", "cached_tokens"),
+            output_tokens=self._count("completion_tokens"),
             finish_reason=self.finish_reason,
             engine_timings={
-                name: float(value) for name, value in self.timings.items() if isinstance(value, int | float)
+                name: float(value)
+                for name, value in self.timings.items()
+                if isinstance(value, int | float) and not isinstance(value, bool)
             },
         )
 
@@ -163,6 +178,11 @@ def _raise_for_error(error: Any, status: int | None, body: str) -> NoReturn:
         raise ContextOverflow(
             f"The prompt has {asked} tokens; the engine's context holds {limit}.",
             hint=f"Shorten the prompt, or load the model with a context of more than {asked} tokens (n_ctx).",
+        )
+    if "context size has been exceeded" in message.lower():
+        raise ContextOverflow(
+            f"The engine's context was full while it worked: {message}",
+            hint="Send fewer requests at once, or load the model with a larger context (n_ctx).",
         )
     if code == 429:
         raise RateLimited(f"The server refuses for now (429): {message}", hint="Wait, or send fewer requests at once.")
