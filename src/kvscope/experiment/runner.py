@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from kvscope import __version__
 from kvscope.engine.base import Engine
 from kvscope.engine.registry import EngineChoice
-from kvscope.experiment.design import Design, Trial, design_hash
+from kvscope.errors import UsageError
+from kvscope.experiment.design import Condition, Design, Trial, design_hash
 from kvscope.experiment.machine import machine_facts, machine_id
 from kvscope.experiment.trial import run_trial
 from kvscope.model.spec import ModelSpec
@@ -59,6 +60,8 @@ class RunOptions:
 
 
 Listener = Callable[[Progress], None]
+# Why a trial is not run: outcome, slug, message, hint.
+Reason = tuple[str, str, str, str | None]
 
 
 def start_run(recorder: Recorder, command: str) -> RunRow:
@@ -90,9 +93,11 @@ def run_design(
 ) -> DesignSummary:
     """Run what is left of a design and record every trial.
 
-    Ctrl-C is recorded as the outcome of the trial it hits, then raised again. Raises EngineNotFound or
-    MissingDependency before anything is recorded, RecordError if a result cannot be kept.
+    Ctrl-C is recorded as the outcome of the trial it hits, then raised again. Before anything is recorded it raises
+    EngineNotFound, MissingDependency, and UsageError where the engine would refuse the baseline's settings. Raises
+    RecordError if a result cannot be kept.
     """
+    predict_condition(model, choice, design.condition(design.points()[0]))
     row = design_row(design, model, choice, run)
     recorder.add_design(row)
     return _Loop(recorder, run, design, row, model, choice, options or RunOptions(), listener, now, sleep).run()
@@ -203,38 +208,38 @@ class _Loop:
         return found
 
     def _attempt(self, trial: Trial, attempt: int) -> TrialResult:
-        prediction = self._predict(trial)
         row = self._trial_row(trial, attempt)
-        self.recorder.start_trial(
-            row,
-            PredictionRow(
+        prediction, reason = self._predict(trial)
+        kept = None
+        if prediction is not None:
+            kept = PredictionRow(
                 trial_id=trial.trial_id, attempt=attempt, created_at=_utc_now(), prediction=prediction.to_dict()
-            ),
-        )
-        reason = None if self.options.try_anyway else refusal(trial, prediction)
-        if reason is not None:
-            slug, message, hint = reason
-            refused = replace(
-                row, outcome="refused", duration_s=0.0, error_slug=slug, error_message=message, error_hint=hint
             )
-            result = TrialResult(trial=refused)
+        self.recorder.start_trial(row, kept)
+        if reason is not None and not self.options.try_anyway:
+            outcome, slug, message, hint = reason
+            result = TrialResult(
+                trial=replace(
+                    row, outcome=outcome, duration_s=0.0, error_slug=slug, error_message=message, error_hint=hint
+                )
+            )
         else:
-            result = run_trial(self._engine(trial), trial, row, seed=self.design.seed, now=self.now, sleep=self.sleep)
+            result = run_trial(
+                lambda: self._engine(trial), trial, row, seed=self.design.seed, now=self.now, sleep=self.sleep
+            )
         self.recorder.finish_trial(result)
         return result
 
     def _engine(self, trial: Trial) -> Engine:
         return self.choice.create(self.model, trial.condition.settings)
 
-    def _predict(self, trial: Trial) -> Prediction:
-        condition = trial.condition
-        return predict(
-            self.model,
-            engine=self.choice.rules,
-            # The last output token is produced but never fed back, so it takes no place in the cache.
-            tokens=condition.prompt_tokens + condition.output_tokens - 1,
-            settings=condition.settings,
-        )
+    def _predict(self, trial: Trial) -> tuple[Prediction | None, Reason | None]:
+        """The trial's prediction, and why it should not be run, each where there is one."""
+        try:
+            prediction = predict_condition(self.model, self.choice, trial.condition)
+        except UsageError as error:
+            return None, ("invalid_settings", "invalid-settings", f"{error.message} Not run.", error.hint)
+        return prediction, refusal(trial, prediction)
 
     def _trial_row(self, trial: Trial, attempt: int) -> TrialRow:
         return TrialRow(
@@ -276,14 +281,26 @@ class _Loop:
             )
 
 
-def refusal(trial: Trial, prediction: Prediction) -> tuple[str, str, str] | None:
-    """(slug, message, hint) of why a trial is predicted not to fit and so is not run; None when it fits as far as is
-    known."""
+def predict_condition(model: ModelSpec, choice: EngineChoice, condition: Condition) -> Prediction:
+    """What a trial under this condition should cost. Raises UsageError where the engine would refuse its settings."""
+    return predict(
+        model,
+        engine=choice.rules,
+        # The last output token is produced but never fed back, so it takes no place in the cache.
+        tokens=condition.prompt_tokens + condition.output_tokens - 1,
+        # An engine without rules of its own is predicted by what the tokens need, which no setting changes.
+        settings=condition.settings if choice.rules == choice.name else {},
+    )
+
+
+def refusal(trial: Trial, prediction: Prediction) -> Reason | None:
+    """Why a trial is predicted not to fit and so is not run; None when it fits as far as is known."""
     predicted = prediction.to_dict()
     prompt, output = trial.condition.prompt_tokens, trial.condition.output_tokens
     limit = predicted["effective"].get("context_per_sequence_tokens")
     if limit is not None and prompt + output > limit:
         return (
+            "refused",
             "context-overflow",
             f"{prompt} prompt and {output} output tokens are {prompt + output}; the context limit is {limit}. Not run.",
             f"Raise it (--set n_ctx={prompt + output}), or add --try-anyway to see what the engine does.",
@@ -292,6 +309,7 @@ def refusal(trial: Trial, prediction: Prediction) -> tuple[str, str, str] | None
     available = machine_memory().available_bytes
     if total is not None and available is not None and total > available:
         return (
+            "refused",
             "out-of-memory",
             f"Predicted to need {format_mib(total)}; {format_mib(available)} are available. Not run.",
             "Lower n_ctx, use a smaller cache type (cache_type_k, cache_type_v), or add --try-anyway.",

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, ReportedBuffer
+from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, OwnMemory, ReportedBuffer
 from kvscope.errors import EngineError, KvscopeError, ProbeError
 from kvscope.experiment.design import Trial
 from kvscope.probe.machine_memory import machine_memory, other_occupants
@@ -64,7 +64,7 @@ class _Rows:
 
 
 def run_trial(
-    engine: Engine,
+    create: Callable[[], Engine],
     trial: Trial,
     row: TrialRow,
     *,
@@ -72,12 +72,16 @@ def run_trial(
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> TrialResult:
-    """Run one attempt on an engine that is not launched yet, and stop the engine. Never raises: an error, a bug and
+    """Run one attempt on an engine that ``create`` makes, and stop the engine. Never raises: an error, a bug and
     Ctrl-C (outcome ``interrupted``) become the outcome of the result."""
     started_s = now()
-    run = _TrialRun(engine, trial, seed=seed, now=lambda: now() - started_s, sleep=sleep)
+    rows = _Rows()
+    engine: Engine | None = None
+    run: _TrialRun | None = None
     ending: dict[str, object] = {}
     try:
+        engine = create()
+        run = _TrialRun(engine, trial, rows, seed=seed, now=lambda: now() - started_s, sleep=sleep)
         run.run()
         ending["outcome"] = run.outcome()
     except KeyboardInterrupt:
@@ -89,8 +93,8 @@ def run_trial(
     except Exception as error:
         ending = _failure(error, engine)
     finally:
-        run.close()
-    rows = run.rows
+        if run is not None:
+            run.close()
     finished = replace(row, duration_s=now() - started_s, client=rows.client, **ending)  # type: ignore[arg-type]
     return TrialResult(
         trial=finished,
@@ -107,7 +111,7 @@ def run_trial(
     )
 
 
-def _failure(error: Exception, engine: Engine) -> dict[str, object]:
+def _failure(error: Exception, engine: Engine | None) -> dict[str, object]:
     ours = isinstance(error, KvscopeError)
     return {
         "outcome": error.outcome if isinstance(error, EngineError) else "internal",
@@ -115,21 +119,28 @@ def _failure(error: Exception, engine: Engine) -> dict[str, object]:
         "error_message": str(error) if ours else f"{type(error).__name__}: {error}",
         "error_hint": error.hint if isinstance(error, KvscopeError) else None,
         "traceback": traceback.format_exc(),
-        "engine_log_tail": engine.log_tail(),
+        "engine_log_tail": engine.log_tail() if engine is not None else None,
     }
 
 
 class _TrialRun:
     def __init__(
-        self, engine: Engine, trial: Trial, *, seed: int, now: Callable[[], float], sleep: Callable[[float], None]
+        self,
+        engine: Engine,
+        trial: Trial,
+        rows: _Rows,
+        *,
+        seed: int,
+        now: Callable[[], float],
+        sleep: Callable[[float], None],
     ) -> None:
         self.engine = engine
         self.trial = trial
         self.seed = seed
         self.now = now
         self.sleep = sleep
-        self.rows = _Rows()
-        self.probe = engine.memory_probe() or ProcessTreeProbe(engine.pids)
+        self.rows = rows
+        self.probe: OwnMemory = ProcessTreeProbe(engine.pids)
         self.sampler: Sampler | None = None
 
     def run(self) -> None:
@@ -178,6 +189,7 @@ class _TrialRun:
             )
 
     def _start_sampler(self) -> None:
+        self.probe = self.engine.memory_probe() or self.probe
         reason = self.probe.unavailable()
         if reason is not None:
             self.rows.warn("probe-unavailable", f"Memory of the engine cannot be read: {reason}", "See kvscope doctor.")
@@ -298,8 +310,9 @@ class _TrialRun:
                 prompt_tokens=condition.prompt_tokens,
                 count=self.engine.count_prompt_tokens,
                 language=condition.language,
-                seed=self.seed,
-                salt=f"{self.trial.trial_id}/{number}",
+                # Prompts of one salt and different seeds are certain to begin differently.
+                seed=self.seed + number,
+                salt=self.trial.trial_id,
             )
             for number in range(condition.requests)
         ]

@@ -37,7 +37,7 @@ def predict_logical(
     return Prediction(
         model=model,
         scenario=asked.scenario("logical", VERSION, tokens, {}),
-        effective={"context_tokens": None, "context_per_sequence_tokens": tokens, "cache_dtype": element.name},
+        effective={"context_tokens": None, "context_per_sequence_tokens": None, "cache_dtype": element.name},
         items=(*weights, *items),
         layers=layers,
         buffers=(),

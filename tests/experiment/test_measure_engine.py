@@ -1,0 +1,115 @@
+"""The whole loop on real llama.cpp with a real model, through the command line, killed and resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kvscope.record.store import open_records
+
+pytestmark = pytest.mark.engine
+
+KVSCOPE = [sys.executable, "-m", "kvscope"]
+DESIGN = ["measure", "input_length", "--levels", "64,128", "--repeats", "2", "--output-tokens", "8"]
+
+
+def kvscope(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*KVSCOPE, *words], cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+
+
+def workers() -> set[int]:
+    """Processes on this machine that host our engine."""
+    found = set()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if any(word.endswith(b"engine/worker.py") for word in words):
+                found.add(int(folder.name))
+    return found
+
+
+def test_measure_killed_and_run_again(tmp_path: Path) -> None:
+    before = workers()
+    process = subprocess.Popen(
+        [*KVSCOPE, *DESIGN], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    assert process.stderr is not None
+    with process.stderr:
+        # Opening line, then one line per finished trial: killed inside the third.
+        for _ in range(3):
+            assert process.stderr.readline()
+        time.sleep(0.5)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    deadline = time.monotonic() + 20
+    while workers() - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert workers() - before == set(), "the engine outlived the kvscope that started it"
+
+    with open_records(tmp_path / "kvscope.db") as records:
+        first = records.trials()
+    assert [trial.outcome for trial in first[:2]] == ["ok", "ok"]
+
+    done = kvscope(*DESIGN, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert {row["trial_id"] for row in rows[:2]} == {trial.trial_id for trial in first[:2]}
+    finished = [row for row in rows if row["outcome"] == "ok"]
+    assert len(finished) == 5
+    assert len({row["trial_id"] for row in finished}) == 5
+    assert [row["outcome"] for row in rows].count("interrupted") == len(rows) - 5 <= 1
+    for row in finished:
+        assert row["prompt_tokens_asked"] == row["prompt_tokens_ours"] == row["prompt_tokens_server"] == row["level"]
+        assert row["output_tokens"] == row["output_tokens_limit"] == 8
+        assert row["cached_tokens"] == 0
+        assert 0 < row["ttft_s"] < row["completion_s"]
+        assert row["memory_baseline_bytes"] < row["memory_loaded_bytes"] < row["memory_after_bytes"]
+        assert row["memory_peak_bytes"] >= row["memory_after_bytes"]
+        # 30 layers × (K + V) × 3 heads × 64 × 2 B × 256 cells (128 + 8 tokens, rounded up to 256).
+        assert row["kv_cache_bytes_predicted"] == 23_040 * 256
+        # The log prints two decimals of a MiB.
+        assert abs(row["kv_cache_bytes_engine"] - 23_040 * 256) <= 0.005 * 1024**2
+        # Loading filled the KV cache: what grew is at least that.
+        assert row["memory_loaded_bytes"] - row["memory_baseline_bytes"] > 23_040 * 256
+
+    again = kvscope(*DESIGN, cwd=tmp_path)
+    assert again.returncode == 0
+    assert "nothing left to run" in again.stderr
+
+
+def test_an_input_over_the_context_limit(tmp_path: Path) -> None:
+    words = ["measure", "input_length", "--levels", "64,600", "--repeats", "1", "--set", "n_ctx=256"]
+    done = kvscope(*words, "--json", cwd=tmp_path)
+    assert done.returncode == 1
+    rows = json.loads(done.stdout)
+    assert [row["outcome"] for row in rows] == ["ok", "ok", "refused"]
+    assert "the context limit is 256" in rows[-1]["error_message"]
+
+    tried = kvscope(*words, "--json", "--try-anyway", "--seed", "1", cwd=tmp_path)
+    assert tried.returncode == 1
+    last = json.loads(tried.stdout)[-1]
+    assert (last["outcome"], last["error_slug"]) == ("context_overflow", "context-overflow")
+    assert "600" in last["error_message"]
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        words = ["measure", "input_length", "--levels", "64", "--repeats", "1", "--port", port, "--fail-fast"]
+        done = kvscope(*words, "--json", cwd=tmp_path)
+    assert done.returncode == 1
+    (row,) = json.loads(done.stdout)
+    assert row["outcome"] == "invalid_settings"
+    assert port in row["error_message"]
