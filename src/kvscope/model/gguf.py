@@ -22,7 +22,6 @@ _UNHANDLED_KEYS = (
     "attention.value_length_swa",
     "attention.shared_kv_layers",
     "attention.chunk_size",
-    "attention.sliding_window_pattern",
     "attention.recurrent_layers",
     "full_attention_interval",
     "nextn_predict_layers",
@@ -80,7 +79,11 @@ class _Reader:
         return value
 
     def _refuse_variants(self, family: Family) -> None:
-        keys = [*_UNHANDLED_KEYS, *(["attention.sliding_window"] if family.full_every is None else [])]
+        keys = [*_UNHANDLED_KEYS]
+        if family.full_every is None:
+            keys.append("attention.sliding_window")
+        if family.name != "gemma3":
+            keys.append("attention.sliding_window_pattern")
         for key in keys:
             value = self.metadata.get(f"{self.architecture}.{key}")
             if value is not None and value != 0:
@@ -173,10 +176,28 @@ class _Reader:
         window = self._whole(self._value(key, "window_tokens"), key)
         if window == 0:
             return None, (False,) * num_layers, f"{self.architecture}.{key} = 0: every layer is full attention"
+        if f"{self.architecture}.{key}_pattern" in self.metadata:
+            return (
+                window,
+                self._stated_pattern(f"{key}_pattern", num_layers),
+                f"GGUF key {self.architecture}.{key}_pattern",
+            )
         rule = f"every layer of {self.architecture} slides"
         if family.full_every > 1:
             rule = f"every {family.full_every}th layer of {self.architecture} is full, the others slide"
         return window, sliding_layers(family.full_every, num_layers), rule
+
+    def _stated_pattern(self, key: str, num_layers: int) -> tuple[bool, ...]:
+        """A period (every n-th layer is full) or one truth value per layer (true: slides)."""
+        value = self._value(key, "its sliding layers")
+        if isinstance(value, tuple):
+            if len(value) != num_layers or not all(isinstance(entry, bool) for entry in value):
+                raise self._malformed(key, f"{num_layers} truth values were expected, one per layer")
+            return tuple(bool(entry) for entry in value)
+        period = self._whole(value, key)
+        if period < 2:
+            raise self._malformed(key, f"the period is {period}; 2 or more was expected")
+        return sliding_layers(period, num_layers)
 
     def _num_parameters(self) -> int | None:
         self.sources["num_parameters"] = "elements of all tensors in the GGUF tensor table"

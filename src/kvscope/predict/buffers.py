@@ -18,16 +18,12 @@ INT64_BYTES = 8
 WIDE_ROWS = 5
 ROTATION_BLOCK = 64  # smallest Hadamard matrix that rotates a quantised cache; values always use this one
 
-# Where the graph was measured without flash attention too: (rows as wide as the model, rows as wide as the heads).
-_SCORE_ROWS = {
-    "llama": (3, 3),
-    "qwen2": (3, 3),
-    "qwen3": (3, 3),
-    "granite": (3, 3),
-    "command-r": (3, 3),
-    "ernie4_5": (3, 3),
-    "gemma3": (5, 2),
-}
+# Without flash attention: (rows as wide as the model, rows as wide as the heads) beside the attention scores.
+_SCORE_ROWS = {"gemma3": (5, 2)}
+_OTHER_SCORE_ROWS = (3, 3)
+# Families whose graph was measured in embedding mode, and without flash attention.
+_EMBEDDING_MEASURED = frozenset({"llama", "qwen2", "qwen3", "granite", "ernie4_5"})
+_SCORES_MEASURED = _EMBEDDING_MEASURED | {"command-r", "gemma3"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,22 +139,32 @@ def _input_bytes(graph: Graph, tokens: int, kv_width: int) -> int:
 
 
 def _scores_bytes(model: ModelSpec, graph: Graph, shape: _Shape, tokens: int, hidden: int) -> int:
-    hidden_rows, head_rows = _SCORE_ROWS.get(model.family, (3, 3))
+    hidden_rows, head_rows = _SCORE_ROWS.get(model.family, _OTHER_SCORE_ROWS)
     scores = FLOAT_BYTES * shape.q_heads * max(graph.cells) * tokens
     return scores + hidden_rows * hidden + head_rows * _padded(FLOAT_BYTES * shape.q_width * tokens)
 
 
 def _doubt(model: ModelSpec, graph: Graph, shape: _Shape, widest: int, tokens: int) -> str | None:
-    """Why this size is not certain, or None."""
+    """Why this size is not certain, or None. llama.cpp packs tensors into freed gaps, so that a formula holds only for
+    the proportions it was measured on; the checks below are the borders of those measurements."""
     if model.source_kind != "gguf":
         return "the converted file's vocabulary may be padded differently from config.json"
+    hidden, q_width = model.hidden_size, shape.q_width
+    if shape.ffn_width <= 2 * hidden or q_width > 2 * hidden:
+        return "proportions (feed-forward or attention against hidden size) outside those measured"
+    attention = FLOAT_BYTES * tokens * (3 * hidden + 3 * q_width + 2 * shape.kv_width)
+    if graph.flash_attn and attention > FLOAT_BYTES * tokens * WIDE_ROWS * hidden + widest:
+        return "attention rows may be the widest step for these proportions"
     if graph.cache_is_float32 and graph.flash_attn:
-        return "a float32 cache is converted during attention; its graph was measured for few shapes"
-    if not graph.flash_attn and (model.family not in _SCORE_ROWS or graph.key_is_quantised):
-        return "without flash attention this combination was not measured"
-    attention = FLOAT_BYTES * tokens * (3 * model.hidden_size + 3 * shape.q_width + 2 * shape.kv_width)
-    if graph.flash_attn and attention > FLOAT_BYTES * tokens * WIDE_ROWS * model.hidden_size + widest:
-        return "attention rows may be the widest step for these unusual dimensions"
+        return "a float32 cache is converted during attention, which was measured for few shapes"
+    if graph.key_is_quantised and (model.family == "command-r" or not graph.flash_attn):
+        return "quantised keys were not measured for this family, or without flash attention"
+    if graph.embedding and model.family not in _EMBEDDING_MEASURED:
+        return "embedding mode was not measured for this family"
+    if not graph.flash_attn:
+        is_measured = q_width >= hidden if model.family == "gemma3" else q_width == hidden
+        if model.family not in _SCORES_MEASURED or not is_measured:
+            return "without flash attention these proportions were not measured"
     return None
 
 

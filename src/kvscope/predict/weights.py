@@ -15,10 +15,13 @@ from kvscope.model.spec import ModelSpec, TensorInfo
 from kvscope.predict.growth import constant
 from kvscope.predict.prediction import MemoryItem, Unknown
 
-REPACKED_TYPES = frozenset({"q4_0", "q4_k", "mxfp4"})
-# Types tried on the engine: whether any other type is repacked is not known, so the split is not stated for it.
-TRIED_TYPES = REPACKED_TYPES | {"float32", "float16", "bfloat16", "q8_0", "q4_1", "q5_0", "q5_1", "q6_k"}
-# The repacking code handles eight rows at once (ggml-cpu/repack.cpp: ne[1] % 8 == 0), else leaves a matrix alone.
+REPACKED_TYPES = frozenset({"q4_0", "q4_k", "iq4_nl", "mxfp4"})
+# Types tried on the engine, one generated model each: whether another type is repacked is not known.
+TRIED_TYPES = REPACKED_TYPES | {
+    "float32", "float16", "bfloat16", "q8_0", "q4_1", "q5_0", "q5_1", "q6_k", "q2_k", "q3_k", "q5_k", "q1_0", "q2_0",
+    "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_s", "iq1_m", "tq1_0", "tq2_0", "nvfp4",
+}  # fmt: skip
+# Matrices whose number of rows is no multiple of eight stay where they are (tried: 290 rows).
 REPACK_ROWS = 8
 TOKEN_EMBEDDINGS = "token_embd.weight"
 OUTPUT = "output.weight"

@@ -311,7 +311,7 @@ def _output(model: ModelSpec, settings: LlamaCppSettings) -> tuple[MemoryItem, l
 
 
 def _compute(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tuple[MemoryItem | None, list[Unknown]]:
-    caches = (cells.per_stream,) if cells.window is None else (cells.per_stream, cells.window)
+    caches = _cells_of_used_caches(model, cells)
     graph = Graph(
         microbatch_tokens=cells.microbatch,
         num_slots=settings.n_parallel,
@@ -334,6 +334,14 @@ def _compute(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tupl
         because=f"{found.because}; reserved at load, touched by the first full microbatch; {VERSION}",
     )
     return item, [] if found.doubt is None else [Unknown(what="compute_buffer", why=f"estimated: {found.doubt}")]
+
+
+def _cells_of_used_caches(model: ModelSpec, cells: Cells) -> tuple[int, ...]:
+    """Cells of each cache that some layer reads: a cache without layers takes no part in the graph."""
+    if cells.window is None:
+        return (cells.per_stream,)
+    has_full = any(isinstance(layer.cache, FullAttention) for layer in model.layers)
+    return (cells.per_stream, cells.window) if has_full else (cells.window,)
 
 
 def _rotations(model: ModelSpec, settings: LlamaCppSettings) -> tuple[int, ...]:
