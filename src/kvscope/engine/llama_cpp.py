@@ -101,7 +101,7 @@ class LlamaCppEngine(LlamaHttp):
         """End the child: told to exit, then by force. Safe to call twice and at any moment."""
         self._url = None
         if self._process is not None:
-            self._process.stop(farewell=json.dumps({"do": "exit"}))
+            self._process.stop(farewell=json.dumps({"do": "exit"}), grace_s=self.stop_grace_s)
 
     def _running(self) -> EngineProcess:
         if self._process is None or self._process.pid is None:

@@ -33,6 +33,8 @@ class LlamaHttp:
     """A llama.cpp server in a process of ours. Subclasses start it and say how it ends."""
 
     name = "llama.cpp"
+    # How long each step of stopping is given: told to end, SIGTERM, SIGKILL.
+    stop_grace_s = 5.0
 
     def __init__(self, *, settings: Mapping[str, SettingValue]) -> None:
         self.settings: Mapping[str, SettingValue] = {**DEFAULT_SETTINGS, **settings}

@@ -188,7 +188,7 @@ class LlamaServerEngine(LlamaHttp):
         """End the program: SIGTERM, then by force. Safe to call twice and at any moment."""
         self._url = None
         if self._process is not None:
-            self._process.stop()
+            self._process.stop(grace_s=self.stop_grace_s)
 
 
 def split_command(command: str) -> tuple[str, ...]:

@@ -1,0 +1,69 @@
+"""Name → engine, and what is said when there is none."""
+
+import sys
+
+import pytest
+
+from kvscope.engine.fake import FakeEngine
+from kvscope.engine.registry import EngineChoice, available_engines, create_engine
+from kvscope.errors import MissingDependency, ModelNotFound, UnknownName
+from kvscope.model.spec import ModelSpec
+
+DESCRIBED = ModelSpec(
+    name="described",
+    architecture="llama",
+    source="config.json",
+    file_path=None,
+    num_parameters=None,
+    vocab_size=1,
+    hidden_size=1,
+    trained_context_tokens=None,
+    layers=(),
+)
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(UnknownName, match=r"no engine called 'lama\.cpp'") as caught:
+        create_engine("lama.cpp", model=DESCRIBED, settings={})
+    assert caught.value.hint is not None
+    assert "Did you mean llama.cpp?" in caught.value.hint
+    with pytest.raises(UnknownName):
+        EngineChoice(name="vllm").check()
+
+
+def test_the_fake_needs_no_model_file() -> None:
+    engine = EngineChoice(name="fake").create(DESCRIBED, {"n_ctx": 100})
+    assert isinstance(engine, FakeEngine)
+    assert EngineChoice(name="fake").version() == ("1", "fake")
+    assert EngineChoice(name="fake").rules == "logical"
+
+
+def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(MissingDependency) as caught:
+        create_engine("llama.cpp", model=DESCRIBED, settings={})
+    assert "kvscope[llama-cpp]" in str(caught.value.hint)
+    found = {name: (version, reason) for name, version, reason in available_engines()}
+    assert found["llama.cpp"][0] is None
+    assert "kvscope[llama-cpp]" in str(found["llama.cpp"][1])
+    assert found["fake"] == ("1", None)
+
+
+def test_engines_to_come_are_said_to_be_missing() -> None:
+    found = {name: reason for name, _, reason in available_engines()}
+    assert found["vllm"] == "Not supported yet by this release."
+
+
+@pytest.mark.engine
+def test_the_build_tells_two_wheels_of_one_version_apart() -> None:
+    version, build = EngineChoice(name="llama.cpp").version()
+    assert version[0].isdigit()
+    assert build.startswith("xllamacpp sha256:")
+    # Nothing was imported to find that out.
+    assert "xllamacpp" not in sys.modules or sys.modules["xllamacpp"] is not None
+
+
+@pytest.mark.engine
+def test_a_model_without_a_file_cannot_run() -> None:
+    with pytest.raises(ModelNotFound, match=r"read from config\.json"):
+        create_engine("llama.cpp", model=DESCRIBED, settings={})
