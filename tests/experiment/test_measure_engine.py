@@ -76,7 +76,7 @@ def test_measure_killed_and_run_again(tmp_path: Path) -> None:
         # 30 layers × (K + V) × 3 heads × 64 × 2 B × 256 cells (128 + 8 tokens, rounded up to 256).
         assert row["kv_cache_bytes_predicted"] == 23_040 * 256
         # The log prints two decimals of a MiB.
-        assert abs(row["kv_cache_bytes_engine"] - 23_040 * 256) <= 0.005 * 1024**2
+        assert abs(row["kv_cache_bytes_engine"] - 23_040 * 256) <= 0.005 * 1024**2 + 1
         # Loading filled the KV cache: what grew is at least that.
         assert row["memory_loaded_bytes"] - row["memory_baseline_bytes"] > 23_040 * 256
 
