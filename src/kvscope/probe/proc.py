@@ -32,7 +32,8 @@ class ProcessTreeProbe:
 
     ``read()`` gives anon_bytes (RssAnon), swap_bytes (VmSwap), file_bytes (RssFile), shmem_bytes (RssShmem) and
     peak_bytes (VmHWM: the most that was resident of all kinds together since start or ``reset_peak``), summed over the
-    tree. A sum of peaks of several processes is an upper bound: they need not have peaked together.
+    tree. A sum of peaks of several processes is an upper bound: they need not have peaked together. The kernel keeps the
+    peak from counters that each processor adds to in batches, so it can be off by a few hundred KiB.
     """
 
     name = "process tree"
