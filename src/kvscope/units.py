@@ -73,6 +73,11 @@ def format_count(value: int) -> str:
     return f"{value:,}"
 
 
-def format_percent(share: float) -> str:
+def format_percent(share: float, digits: int = 1) -> str:
     """A share of one as percent: ``99.4 %``."""
-    return f"{share * 100:.1f} %"
+    return f"{share * 100:.{digits}f} %"
+
+
+def format_number(value: float, digits: int) -> str:
+    """A number alone, for a column whose title has the unit: ``1,234.50``. What rounds to zero has no sign."""
+    return f"{round(value, digits) + 0.0:,.{digits}f}"

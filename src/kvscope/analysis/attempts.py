@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvscope.record.metrics import TrialMetrics, metrics_of
-from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, Json, RequestRow, TrialResult, TrialRow
+from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, Json, RequestRow, RunRow, TrialResult, TrialRow
 from kvscope.record.store import Records
 
 
@@ -13,6 +13,7 @@ class Attempt:
     """``prediction`` is the contract's kvscope.prediction/1, as stored before the attempt ran."""
 
     design: DesignRow
+    run: RunRow
     result: TrialResult
     metrics: TrialMetrics
     prediction: Mapping[str, Json] | None
@@ -70,14 +71,15 @@ class Attempt:
         return None
 
 
-def load_attempts(records: Records, design: DesignRow) -> tuple[Attempt, ...]:
-    """All attempts of a design, in the order in which they started."""
+def load_attempts(records: Records, design: DesignRow, runs: Mapping[str, RunRow]) -> tuple[Attempt, ...]:
+    """All attempts of a design, in the order in which they started. ``runs``: the record's sittings by their id."""
     loaded = []
     for trial in records.trials(design.design_id):
         result = records.result(trial.trial_id, trial.attempt)
         loaded.append(
             Attempt(
                 design=design,
+                run=runs[trial.run_id],
                 result=result,
                 metrics=metrics_of(result),
                 prediction=records.prediction(trial.trial_id, trial.attempt),

@@ -19,8 +19,6 @@ MIB = 1024**2
 # Components whose memory the engine writes in full when it loads, so that all of it is resident from then on.
 # llama.cpp: the KV cache and recurrent states are zero-filled; weights outside a mapped file are copied or repacked.
 FILLED_AT_LOAD: Mapping[str, frozenset[str]] = {"llama.cpp": frozenset({"kv_cache", "recurrent_state", "weights"})}
-# The engine's name for the part of the weights that stays in the mapped file.
-FILE_BACKED_KINDS = ("CPU_Mapped",)
 # Kinds of mappings that are the engine's own run time: measured here, predicted nowhere.
 RUNTIME_KINDS = {"heap": "heap", "arena": "arenas", "stack": "stacks"}
 
@@ -66,6 +64,16 @@ class Attribution:
     def term_bytes(self, slug: str) -> int:
         """Sum of the terms of that name; 0 where the identity has none."""
         return sum(t.num_bytes for t in self.terms if t.slug == slug)
+
+    @property
+    def measured_bytes(self) -> int:
+        """Terms that were seen and that nothing predicts: the engine's run time."""
+        return sum(t.num_bytes for t in self.terms if t.basis == "measured")
+
+    @property
+    def predicted_bytes(self) -> int:
+        """Terms whose size was known before (predicted, stated by the engine, or by its rule)."""
+        return sum(t.num_bytes for t in self.terms if t.basis != "measured")
 
     def _left(self, backing: str, growth: int) -> int:
         return growth - sum(t.num_bytes for t in self.terms if t.backing == backing)
@@ -147,7 +155,7 @@ def _buffers(result: TrialResult, prediction: Mapping[str, Json] | None, mark: M
             is_filled=b["name"] in filled,
         )
         for b in predicted.get("buffers") or ()
-        if b.get("bytes") and b.get("kind") not in FILE_BACKED_KINDS
+        if b.get("bytes") and b.get("backing") != "file"
     ]
     cache = host_cache_bytes(result, mark.request_index) if mark.phase == "after_request" else None
     if cache:
@@ -170,7 +178,7 @@ def host_cache_bytes(result: TrialResult, request_index: int | None) -> int | No
 
 
 def _mapped_weights_bytes(prediction: Mapping[str, Json] | None) -> int | None:
-    sizes = [int(b["bytes"]) for b in (prediction or {}).get("buffers") or () if b.get("kind") in FILE_BACKED_KINDS]
+    sizes = [int(b["bytes"]) for b in (prediction or {}).get("buffers") or () if b.get("backing") == "file"]
     return sum(sizes) if sizes else None
 
 

@@ -62,7 +62,7 @@ def compare_components(
         sizes = [int(b["bytes"]) for b in (prediction or {}).get("buffers") or () if b["name"] == slug]
         printed = tuple(r.printed_mib for r in _reported(result, slug, attribution))
         resident = _resident(slug, attribution)
-        if not items and not printed and resident is None:
+        if not printed and resident is None and not _total(items, "allocated_bytes"):
             continue
         rows.append(
             Component(

@@ -154,6 +154,8 @@ def _unexplained(study: Study) -> list[Finding]:
                 "unexplained_bytes": attribution.unexplained_bytes,
                 "share": attribution.unexplained_share,
                 "growth_bytes": attribution.growth_bytes,
+                "predicted_bytes": attribution.predicted_bytes,
+                "measured_bytes": attribution.measured_bytes,
                 "context_tokens": study.main.attempt.context_tokens,
             },
             evidence=(study.main.attempt.key,),
@@ -299,6 +301,7 @@ def _release(release: Release) -> Finding:
     return Finding(
         slug="release_host_cache" if caused else f"release_{release.verdict}",
         values={
+            "factor": release.factor,
             "level": release.level,
             "step_bytes": release.step.value,
             "conversations": len(release.conversations),

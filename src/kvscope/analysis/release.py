@@ -42,6 +42,7 @@ class Release:
     growth, unknown otherwise. ``left`` tells of what the memory after the engine's own release is made."""
 
     attempt_key: str
+    factor: str
     level: Json
     verdict: str
     cause: str
@@ -93,6 +94,7 @@ def judge_release(attempt: Attempt) -> Release | None:
     limit = _cache_limit(result)
     return Release(
         attempt_key=attempt.key,
+        factor=attempt.design.factor,
         level=attempt.trial.level,
         verdict=_verdict(steps, cause, limit, conversations[-1].held_bytes, moments["launched"], moments["unloaded"]),
         cause=cause,

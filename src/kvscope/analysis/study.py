@@ -113,15 +113,15 @@ def analyse(records: Records) -> Analysis:
             design.engine_build,
         )
         groups.setdefault(key, []).append(design)
-    runs = records.runs()
+    runs = {run.run_id: run for run in records.runs()}
     return Analysis(studies=tuple(_study(records, designs, runs) for designs in groups.values()))
 
 
-def _study(records: Records, rows: Sequence[DesignRow], all_runs: Sequence[RunRow]) -> Study:
-    designs = tuple(_design_study(row, load_attempts(records, row)) for row in rows)
+def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, RunRow]) -> Study:
+    designs = tuple(_design_study(row, load_attempts(records, row, all_runs)) for row in rows)
     attempts = [a for d in designs for a in d.attempts]
     used = {a.trial.run_id for a in attempts}
-    runs = tuple(run for run in all_runs if run.run_id in used)
+    runs = tuple(run for run in all_runs.values() if run.run_id in used)
     first = rows[0]
     by_n_ctx = _latest(designs, lambda d: d.factor == "n_ctx")
     by_input = _latest(designs, lambda d: d.factor == "prompt_tokens")
@@ -214,7 +214,8 @@ def _timeline(study: DesignStudy | None) -> Attempt | None:
 def _releases(designs: Sequence[DesignStudy], main: Attempt | None) -> tuple[Release, ...]:
     """One verdict per level of the latest release check; without one, what the main attempt can tell."""
     study = _latest(designs, lambda d: d.name == "release")
-    attempts = [main] if study is None else _representatives(study)
+    chosen = [] if study is None else [representative(study.attempts, level) for level in study.design.levels]
+    attempts = chosen or [main]
     return tuple(r for a in attempts if a is not None and (r := judge_release(a)) is not None)
 
 

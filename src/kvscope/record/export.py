@@ -24,7 +24,7 @@ def export_rows(records: Records) -> list[dict[str, Json]]:
     runs = {run.run_id: run for run in records.runs()}
     designs = {design.design_id: design for design in records.designs()}
     return [
-        _row(
+        export_row(
             records.result(trial.trial_id, trial.attempt),
             designs[trial.design_id],
             runs[trial.run_id],
@@ -34,7 +34,10 @@ def export_rows(records: Records) -> list[dict[str, Json]]:
     ]
 
 
-def _row(result: TrialResult, design: DesignRow, run: RunRow, prediction: Mapping[str, Json] | None) -> dict[str, Json]:
+def export_row(
+    result: TrialResult, design: DesignRow, run: RunRow, prediction: Mapping[str, Json] | None
+) -> dict[str, Json]:
+    """The columns of one attempt."""
     trial = result.trial
     metrics = metrics_of(result)
     measured = [request for request in result.requests if request.role == "measured"]

@@ -1,0 +1,75 @@
+"""kvscope report: the one-page report, or the same findings as text, from a record alone."""
+
+import json
+from pathlib import Path
+
+import click
+
+from kvscope.analysis.study import Analysis, analyse
+from kvscope.errors import OutputExists, RecordUnwritable
+from kvscope.experiment.measure import DEFAULT_RECORDS
+from kvscope.record.store import open_records
+
+FORMATS = ("html", "md", "text")
+_BY_SUFFIX = {".html": "html", ".htm": "html", ".md": "md", ".txt": "text"}
+
+EXAMPLE = """\
+\b
+Examples:
+  kvscope report --records kvscope-lab/kvscope.db                     the findings, here
+  kvscope report --records kvscope-lab/kvscope.db --out report.html   the page
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.option("--records", default=DEFAULT_RECORDS, show_default=True, help="Record file.")
+@click.option("--out", type=click.Path(dir_okay=False), help="File to write; standard output if left out.")
+@click.option("--format", "file_format", type=click.Choice(FORMATS), help="By default from the file's name; else text.")
+@click.option("--charts", type=click.Path(file_okay=False), help="Folder for the charts as SVG files.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def report(
+    records: str, out: str | None, file_format: str | None, charts: str | None, force: bool, as_json: bool
+) -> int:
+    """Make the report of a record. It needs no engine and no network."""
+    from kvscope.report.page import write_file
+
+    with open_records(records) as found:
+        analysis = analyse(found)
+    if charts is not None:
+        _write_charts(analysis, Path(charts), force)
+    if as_json:
+        from kvscope.report.summary import summary
+
+        click.echo(json.dumps(summary(analysis), ensure_ascii=False))
+    chosen = file_format or (_BY_SUFFIX.get(Path(out).suffix.lower(), "html") if out else "text")
+    if out is not None:
+        write_file(out, _render(analysis, chosen), force=force)
+        click.echo(f"Wrote {out}.", err=True)
+    elif not as_json and (charts is None or file_format is not None):
+        click.echo(_render(analysis, chosen))
+    return 0
+
+
+def _render(analysis: Analysis, chosen: str) -> str:
+    from kvscope.report.page import render_page
+    from kvscope.report.text import render_markdown, render_text
+
+    return {"html": render_page, "md": render_markdown, "text": render_text}[chosen](analysis)
+
+
+def _write_charts(analysis: Analysis, folder: Path, force: bool) -> None:
+    from kvscope.report.page import write_file
+    from kvscope.report.sections import chart_files
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordUnwritable(f"Cannot make {folder}: {error.strerror}.", hint="Name another folder.") from error
+    files = chart_files(analysis)
+    there = [name for name in files if (folder / name).exists()]
+    if there and not force:
+        raise OutputExists(f"{folder / there[0]} exists already.", hint="Name another folder, or add --force.")
+    for name, svg in files.items():
+        write_file(folder / name, svg, force=force)
+    click.echo(f"Wrote {len(files)} charts to {folder}.", err=True)

@@ -1,0 +1,213 @@
+"""Charts: a Vega-Lite specification becomes a static SVG when the report is made.
+
+Specifications use placeholder colours. In the page they become CSS variables, so that a chart follows light, dark and
+print; in a file of its own they become plain colours. Filled areas get a pattern each: colour is never the only sign.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from kvscope.report.blocks import Chart
+
+WIDTH = 440
+HEIGHT = 230
+
+INK, AXIS, GRID = "#000011", "#000012", "#000013"
+MEASURED, PREDICTED, FAILED, SECOND = "#000021", "#000022", "#000023", "#000024"
+
+# Placeholder → (CSS variable, colour in a file of its own).
+_LINES: Mapping[str, tuple[str, str]] = {
+    INK: ("--ink", "#1c2733"),
+    AXIS: ("--muted", "#5c6770"),
+    GRID: ("--grid", "#dfe3e7"),
+    MEASURED: ("--measured", "#14508c"),
+    PREDICTED: ("--predicted", "#a8500a"),
+    FAILED: ("--failed", "#b3151c"),
+    SECOND: ("--second", "#1d7a5f"),
+}
+
+# Part of memory → (placeholder, CSS variable, colour, pattern).
+PARTS: Mapping[str, tuple[str, str, str, str]] = {
+    "weights": ("#000031", "--part-weights", "#7a8ea0", "solid"),
+    "kv_cache": ("#000032", "--part-kv", "#d97a1a", "stripes"),
+    "buffers": ("#000033", "--part-buffers", "#2a9d8f", "dots"),
+    "runtime": ("#000034", "--part-runtime", "#8467ad", "cross"),
+    "libraries": ("#000035", "--part-libraries", "#b6bec6", "lines"),
+    "host_cache": ("#000036", "--part-host", "#b8961d", "lines"),
+    "unexplained": ("#000037", "--part-unexplained", "#c8434a", "stripes_back"),
+}
+
+_STROKES = {
+    "stripes": '<path d="M0,6L6,0" stroke="{paper}" stroke-width="1.6" stroke-opacity=".7"/>',
+    "stripes_back": '<path d="M0,0L6,6" stroke="{paper}" stroke-width="2.4" stroke-opacity=".9"/>',
+    "dots": '<circle cx="3" cy="3" r="1.2" fill="{paper}" fill-opacity=".85"/>',
+    "cross": '<path d="M0,0L6,6M0,6L6,0" stroke="{paper}" stroke-width=".9" stroke-opacity=".7"/>',
+    "lines": '<path d="M0,3H6" stroke="{paper}" stroke-width="1.4" stroke-opacity=".8"/>',
+    "solid": "",
+}
+
+_TAG = re.compile(r"<[^>]+>")
+_LONG_NUMBER = re.compile(r"(?<![#\w.])(-?\d+\.\d{3,})(?![\w.])")
+_NOISE = re.compile(
+    r'\s(?:class|aria-[a-z]+|role|pointer-events|xmlns:xlink|font-family|version)="[^"]*"|\sopacity="1"|\sdisplay="none"'
+)
+_EMPTY_PATH = re.compile(r'<path(?: d=""| d="M0,0h0v0h0Z")+\s*(?:stroke="[^"]*")?\s*/>')
+_EMPTY_GROUP = re.compile(r"<g(?: [^>]*)?></g>")
+_ATTRIBUTELESS_GROUP = re.compile(r"<g>((?:(?!<g[ >]|</g>).)*)</g>")
+
+
+def base_config() -> dict[str, Any]:
+    """The look that all charts share."""
+    return {
+        "background": None,
+        "padding": {"left": 8, "right": 8, "top": 4, "bottom": 4},
+        "font": "sans-serif",
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": AXIS,
+            "titleColor": INK,
+            "titleFontWeight": "normal",
+            "labelFontSize": 13,
+            "titleFontSize": 13,
+            "gridColor": GRID,
+            "domainColor": AXIS,
+            "tickColor": AXIS,
+            "labelAngle": 0,
+        },
+        "text": {"color": INK, "fontSize": 13},
+    }
+
+
+def to_spec(chart: Any) -> dict[str, Any]:
+    """An Altair chart as a specification with the common look. The data are small and stay inside."""
+    spec: dict[str, Any] = chart.to_dict()
+    spec["config"] = base_config()
+    return spec
+
+
+def draw(chart: Chart, prefix: str = "") -> str:
+    """The chart as SVG for the page, with a title and a description; ``prefix`` keeps ids of one page apart."""
+    return _finish(chart, prefix + chart.slug, in_page=True)
+
+
+def draw_file(chart: Chart) -> str:
+    """The chart as an SVG file of its own, in plain colours."""
+    return _finish(chart, chart.slug, in_page=False)
+
+
+def _finish(chart: Chart, name: str, *, in_page: bool) -> str:
+    import vl_convert
+
+    svg = _compact(vl_convert.vegalite_to_svg(dict(chart.spec), vl_version="6.4"))
+    name = re.sub(r"[^a-z0-9-]", "-", name.lower())
+    svg = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{name}-{m[1]}"', svg)
+    svg = svg.replace("url(#", f"url(#{name}-")
+    svg, patterns = _with_patterns(svg, name, in_page=in_page)
+    for placeholder, (variable, colour) in _LINES.items():
+        svg = svg.replace(placeholder, f"var({variable})" if in_page else colour)
+    head = (
+        f'<title id="{name}-title">{escape(chart.title)}</title>'
+        f'<desc id="{name}-desc">{escape(chart.description)}</desc>'
+        f"{f'<defs>{patterns}</defs>' if patterns else ''}"
+    )
+    opening = f'<svg role="img" aria-labelledby="{name}-title {name}-desc"'
+    if not in_page:
+        opening = f'<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" {opening[5:]}'
+    size = re.search(r'<svg[^>]*?(width="\d+" height="\d+" viewBox="[^"]+")[^>]*>', svg)
+    assert size is not None  # vl-convert always writes all three
+    return svg.replace(size[0], f"{opening} {size[1]}>{head}", 1)
+
+
+def _compact(svg: str) -> str:
+    """Without what only an interactive chart needs, and with coordinates to a hundredth of a pixel."""
+
+    def tidy(tag: re.Match[str]) -> str:
+        short = _NOISE.sub("", tag[0])
+        return _LONG_NUMBER.sub(lambda n: f"{float(n[1]):.2f}".rstrip("0").rstrip("."), short)
+
+    svg = _TAG.sub(tidy, svg)
+    before = None
+    while before != svg:
+        before = svg
+        svg = _EMPTY_GROUP.sub("", _EMPTY_PATH.sub("", svg))
+        svg = _ATTRIBUTELESS_GROUP.sub(r"\1", svg)
+    return svg
+
+
+def _with_patterns(svg: str, name: str, *, in_page: bool) -> tuple[str, str]:
+    patterns = []
+    paper = "var(--paper)" if in_page else "#ffffff"
+    for part, (placeholder, variable, colour, kind) in PARTS.items():
+        if placeholder not in svg:
+            continue
+        fill = f"var({variable})" if in_page else colour
+        key = f"{name}-{part.replace('_', '-')}"
+        patterns.append(
+            f'<pattern id="{key}" width="6" height="6" patternUnits="userSpaceOnUse">'
+            f'<rect width="6" height="6" fill="{fill}"/>{_STROKES[kind].format(paper=paper)}</pattern>'
+        )
+        svg = svg.replace(placeholder, f"url(#{key})")
+    return svg, "".join(patterns)
+
+
+def plot(values: Sequence[Mapping[str, Any]]) -> Any:
+    """An Altair chart on these values, which stay inside its specification."""
+    import altair as alt
+
+    data: Any = alt.Data
+    return alt.Chart(data(values=[dict(value) for value in values]))
+
+
+def crosses(values: Sequence[Mapping[str, Any]], **encoding: Any) -> Any:
+    """Failures: a × at each of ``values``."""
+    return plot(values).mark_point(shape="cross", angle=45, size=120, filled=True, color=FAILED).encode(**encoding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyItem:
+    """One entry of a chart's key. ``sign``: dot, square, line, dashed or cross."""
+
+    label: str
+    sign: str
+    colour: str
+
+
+def key(items: Sequence[KeyItem], start: int = -40) -> list[Any]:
+    """A key above the plot that shows each sign as it is drawn: Vega-Lite's own legends cannot mix dots and lines.
+    Entries are set in rows from ``start`` (0 is the plot's left edge) over the chart's whole width; the width of each
+    is estimated from its letters."""
+    rows: list[list[tuple[int, KeyItem]]] = [[]]
+    at = start
+    for item in items:
+        need = 40 + round(6.9 * len(item.label))
+        if at + need > start + WIDTH and rows[-1]:
+            rows.append([])
+            at = start
+        rows[-1].append((at, item))
+        at += need
+    lift = 18 * len(rows)
+    return [
+        mark for n, entries in enumerate(rows) for x, item in entries for mark in _key_marks(item, x, 18 * n - lift)
+    ]
+
+
+def _key_marks(item: KeyItem, x: int, y: int) -> list[Any]:
+    import altair as alt
+
+    one = plot([{}])
+    place = {"x": alt.value(x + 9), "y": alt.value(y)}
+    text = one.mark_text(text=item.label, align="left", baseline="middle", dx=14, fontSize=13, color=INK)
+    if item.sign in ("line", "dashed"):
+        dash = [5, 3] if item.sign == "dashed" else [1, 0]
+        span = {"x": alt.value(x), "x2": alt.value(x + 19), "y": alt.value(y)}
+        sign = one.mark_rule(color=item.colour, strokeWidth=2, strokeDash=dash).encode(**span)
+    elif item.sign == "cross":
+        sign = one.mark_point(shape="cross", angle=45, size=90, filled=True, color=item.colour).encode(**place)
+    else:
+        shape = {"dot": "circle"}.get(item.sign, item.sign)
+        size = 150 if item.sign == "square" else 70
+        sign = one.mark_point(shape=shape, size=size, filled=True, color=item.colour, opacity=1).encode(**place)
+    return [sign, text.encode(**place)]

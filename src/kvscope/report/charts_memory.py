@@ -1,0 +1,355 @@
+"""The charts of memory: by context limit, against the context limit, over time, added by requests, after release."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.attribute import Attribution
+from kvscope.analysis.growth import ContextGrowth, InputGrowth
+from kvscope.analysis.release import Release
+from kvscope.analysis.study import MemoryView
+from kvscope.record.rows import SampleRow
+from kvscope.report.blocks import Chart, Table, columns, row
+from kvscope.report.charts import (
+    AXIS,
+    FAILED,
+    HEIGHT,
+    INK,
+    MEASURED,
+    PARTS,
+    PREDICTED,
+    SECOND,
+    WIDTH,
+    KeyItem,
+    crosses,
+    key,
+    plot,
+    to_spec,
+)
+from kvscope.report.numbers import mib_cell, number_cell, seconds_cell
+from kvscope.report.words import name_of, say
+from kvscope.units import MIB, format_count
+
+# Part of the chart → terms of the identity that it holds.
+PART_TERMS: Mapping[str, tuple[str, ...]] = {
+    "weights": ("weights", "model_file"),
+    "kv_cache": ("kv_cache", "recurrent_state"),
+    "buffers": ("compute_buffer", "output_buffer", "working_buffers"),
+    "runtime": ("heap", "arenas", "stacks"),
+    "libraries": ("library_data", "library_code"),
+    "host_cache": ("host_cache",),
+}
+_PREDICTED_PARTS: Mapping[str, tuple[str, ...]] = {
+    "weights": ("weights",),
+    "kv_cache": ("kv_cache", "recurrent_state"),
+    "buffers": ("compute_buffer", "output_buffer"),
+}
+# Sampled quantity → words of its series.
+CURVES = {"anon_bytes": "series.anon", "file_bytes": "series.file"}
+_PALETTE = (MEASURED, SECOND, PREDICTED, FAILED)
+_SIGNS = ("dot", "diamond", "square", "triangle-up")
+# Most points drawn of one sampled curve.
+CURVE_POINTS = 120
+
+
+def parts_of(attribution: Attribution) -> dict[str, int]:
+    """The identity's terms summed into the parts of the chart, the unexplained rest among them."""
+    parts = {part: sum(attribution.term_bytes(t) for t in terms) for part, terms in PART_TERMS.items()}
+    return {**parts, "unexplained": attribution.unexplained_bytes}
+
+
+def _predicted_parts(view: MemoryView) -> dict[str, int]:
+    sizes = {c.slug: c.allocated_bytes or 0 for c in view.components_loaded}
+    return {part: sum(sizes.get(slug, 0) for slug in slugs) for part, slugs in _PREDICTED_PARTS.items()}
+
+
+def by_context_chart(views: Sequence[MemoryView]) -> Chart | None:
+    """Two bars for each context limit: predicted, and seen in memory after the load."""
+    import altair as alt
+
+    bars: list[tuple[str, Mapping[str, int]]] = []
+    for view in views:
+        if view.loaded is None or not view.loaded.maps_read:
+            continue
+        tokens = view.attempt.context_tokens
+        bars.append((say("bar.predicted", tokens=tokens), _predicted_parts(view)))
+        bars.append((say("bar.seen", tokens=tokens), parts_of(view.loaded)))
+    if not bars:
+        return None
+    used = [part for part in PARTS if any(parts.get(part) for _, parts in bars)]
+    names = {part: name_of("part", part) for part in used}
+    data = [
+        {"bar": label, "part": names[part], "mib": max(0, parts.get(part, 0)) / MIB, "order": used.index(part)}
+        for label, parts in bars
+        for part in used
+    ]
+    chart = (
+        plot(data)
+        .mark_bar()
+        .encode(
+            y=alt.Y("bar:N", sort=[label for label, _ in bars], title=None, axis=alt.Axis(labelLimit=160, ticks=False)),
+            x=alt.X("mib:Q", title=say("axis.mib"), stack="zero"),
+            color=_part_colour(names),
+            order=alt.Order("order:Q"),
+        )
+    )
+    chart = alt.layer(chart, *key(_part_items(names), -120)).properties(width=WIDTH - 130, height=30 * len(bars))
+    return Chart(
+        slug="memory-by-context",
+        title=say("chart.by_context.title"),
+        description=say("chart.by_context.description"),
+        spec=to_spec(chart),
+        table=Table(
+            caption=say("chart.by_context.caption"),
+            columns=columns(say("col.bar"), *names.values(), say("col.sum")),
+            rows=tuple(
+                row(label, *[mib_cell(parts.get(p, 0)) for p in used], mib_cell(sum(parts.values())))
+                for label, parts in bars
+            ),
+            summary=say("chart.as_table"),
+        ),
+    )
+
+
+def _part_colour(names: Mapping[str, str]) -> Any:
+    """Parts of memory in their colours. ``names``: part → the reader's name."""
+    import altair as alt
+
+    scale = alt.Scale(domain=list(names.values()), range=[PARTS[part][0] for part in names])
+    return alt.Color("part:N", scale=scale, legend=None)
+
+
+def _part_items(names: Mapping[str, str]) -> list[KeyItem]:
+    return [KeyItem(label=label, sign="square", colour=PARTS[part][0]) for part, label in names.items()]
+
+
+def context_chart(growth: ContextGrowth, failed_tokens: Sequence[int]) -> Chart:
+    """Measured growth at load as dots, the predicted KV cache as a line, failures as crosses at the top."""
+    import altair as alt
+
+    dots = [{"x": x, "y": y / MIB} for x, y in growth.points]
+    levels = sorted({x for x, _ in growth.points} | set(failed_tokens))
+    line = [{"x": x, "y": y / MIB} for x in levels if (y := growth.predicted.at(x)) is not None]
+    lost = [{"x": x, "y": max(y for _, y in growth.points) / MIB * 1.08} for x in failed_tokens]
+    place = {
+        "x": alt.X("x:Q", title=say("axis.context_tokens"), axis=alt.Axis(values=levels, format=",d")),
+        "y": alt.Y("y:Q", title=say("axis.mib")),
+    }
+    items = [KeyItem(label=say("series.measured"), sign="dot", colour=MEASURED)]
+    items += [KeyItem(label=say("series.predicted_kv"), sign="dashed", colour=PREDICTED)] if line else []
+    items += [KeyItem(label=say("series.failed"), sign="cross", colour=FAILED)] if lost else []
+    chart = alt.layer(
+        plot(line).mark_line(strokeDash=[6, 4], strokeWidth=2, color=PREDICTED).encode(**place),
+        plot(dots).mark_point(filled=True, size=60, color=MEASURED, opacity=1).encode(**place),
+        crosses(lost, **place),
+        *key(items),
+    ).properties(width=WIDTH - 60, height=HEIGHT)
+    return Chart(
+        slug="memory-against-context",
+        title=say("chart.context.title"),
+        description=say("chart.context.description"),
+        spec=to_spec(chart),
+        table=Table(
+            caption=say("chart.context.caption"),
+            columns=columns(say("col.context_tokens"), say("col.measured_growth"), say("col.predicted_kv")),
+            rows=tuple(
+                row(format_count(x), mib_cell(y, 2), mib_cell(growth.predicted.at(x), 2)) for x, y in growth.points
+            ),
+            summary=say("chart.as_table"),
+        ),
+    )
+
+
+def timeline_chart(attempt: Attempt) -> Chart:
+    """Sampled memory of one attempt, with a numbered line at each mark."""
+    import altair as alt
+
+    anon, file = (say(name) for name in CURVES.values())
+    curves = [
+        {"x": s.at_s, "y": s.value_bytes / MIB, "what": say(name)}
+        for quantity, name in CURVES.items()
+        for s in thinned([s for s in attempt.result.samples if s.quantity == quantity])
+    ]
+    top = max((s.value_bytes for s in attempt.result.samples if s.quantity in CURVES), default=1) / MIB * 1.16
+    marks = [m for m in attempt.result.marks if m.phase != "exited"]
+    # Labels of moments that lie close together take turns in height, so that none covers another.
+    flags = [{"x": m.at_s, "y": top * (1 - 0.07 * (n % 2)), "n": str(n + 1)} for n, m in enumerate(marks)]
+    curve = plot(curves).mark_line(strokeWidth=2, interpolate="step-after")
+    rules = plot(flags).mark_rule(strokeDash=[2, 3], color=AXIS)
+    labels = plot(flags).mark_text(dx=7, fontSize=12, fontWeight="bold", color=INK)
+    x = alt.X("x:Q", title=say("axis.seconds"))
+    chart = alt.layer(
+        rules.encode(x=x),
+        curve.encode(
+            x=x,
+            y=alt.Y("y:Q", title=say("axis.mib"), scale=alt.Scale(domainMax=top)),
+            color=alt.Color("what:N", scale=alt.Scale(domain=[anon, file], range=[MEASURED, SECOND]), legend=None),
+            strokeDash=alt.StrokeDash(
+                "what:N", scale=alt.Scale(domain=[anon, file], range=[[1, 0], [5, 3]]), legend=None
+            ),
+        ),
+        labels.encode(x=x, y="y:Q", text="n:N"),
+        *key(
+            [
+                KeyItem(label=anon, sign="line", colour=MEASURED),
+                KeyItem(label=file, sign="dashed", colour=SECOND),
+            ]
+        ),
+    ).properties(width=WIDTH - 60, height=HEIGHT)
+    return Chart(
+        slug="memory-over-time",
+        title=say("chart.timeline.title", tokens=attempt.prompt_tokens),
+        description=say("chart.timeline.description"),
+        spec=to_spec(chart),
+        table=Table(
+            caption=say("chart.timeline.caption"),
+            columns=columns(
+                say("col.moment"), say("col.number"), say("col.at_s"), say("col.anon_mib"), say("col.file_mib")
+            ),
+            rows=tuple(
+                row(
+                    name_of("phase", m.phase),
+                    str(n + 1),
+                    seconds_cell(m.at_s),
+                    mib_cell(m.anon_bytes + m.swap_bytes, 2),
+                    mib_cell(m.file_bytes, 2),
+                )
+                for n, m in enumerate(marks)
+            ),
+        ),
+    )
+
+
+def thinned(samples: Sequence[SampleRow]) -> list[SampleRow]:
+    """At most CURVE_POINTS samples that still show every peak: of each stretch, the lowest and the highest."""
+    if len(samples) <= CURVE_POINTS:
+        return list(samples)
+    stretch = -(-len(samples) * 2 // CURVE_POINTS)
+    kept: list[SampleRow] = []
+    for start in range(0, len(samples), stretch):
+        part = samples[start : start + stretch]
+        ends = {min(part, key=lambda s: s.value_bytes).at_s, max(part, key=lambda s: s.value_bytes).at_s}
+        kept += [s for s in part if s.at_s in ends]
+    return kept
+
+
+def added_chart(growth: InputGrowth) -> Chart | None:
+    """What requests added after the load, by cause, against what the KV cache would be if it came with the tokens."""
+    import altair as alt
+
+    if not growth.added:
+        return None
+    parts = {"kv_cache": "kv_cache_bytes", "buffers": "working_bytes", "host_cache": "host_cache_bytes"}
+    parts |= {"runtime": "runtime_bytes", "unexplained": "unexplained_bytes"}
+    used = [p for p, field in parts.items() if p == "kv_cache" or any(getattr(a, field) for a in growth.added)]
+    names = {p: name_of("part", p) for p in used}
+    bars = [
+        {"x": a.prompt_tokens, "part": names[p], "mib": max(0, getattr(a, parts[p])) / MIB, "order": used.index(p)}
+        for a in growth.added
+        for p in used
+    ]
+    ghost = [
+        {"x": a.prompt_tokens, "y": a.kv_formula_bytes / MIB} for a in growth.added if a.kv_formula_bytes is not None
+    ]
+    x = alt.X("x:O", title=say("axis.prompt_tokens"), axis=alt.Axis(format=",d"))
+    items = [*_part_items(names), KeyItem(label=say("series.if_kv"), sign="dashed", colour=PREDICTED)]
+    expected = plot(ghost).mark_line(strokeDash=[6, 4], color=PREDICTED, point={"color": PREDICTED, "size": 40})
+    chart = alt.layer(
+        plot(bars)
+        .mark_bar(size=46)
+        .encode(
+            x=x,
+            y=alt.Y("mib:Q", title=say("axis.added_mib"), stack="zero"),
+            color=_part_colour(names),
+            order=alt.Order("order:Q"),
+        ),
+        expected.encode(x=x, y="y:Q"),
+        *key(items),
+    ).properties(width=WIDTH - 60, height=HEIGHT)
+    return Chart(
+        slug="memory-added",
+        title=say("chart.added.title"),
+        description=say("chart.added.description"),
+        spec=to_spec(chart),
+        table=_added_table(growth),
+    )
+
+
+def _added_table(growth: InputGrowth) -> Table:
+    names = ("added", "naive", "kv_added", "buffers_added", "host_added", "runtime_added", "unexplained", "if_kv")
+    return Table(
+        caption=say("chart.added.caption"),
+        columns=columns(say("col.prompt_tokens"), *(say(f"col.{name}") for name in names)),
+        rows=tuple(
+            row(
+                format_count(a.prompt_tokens),
+                mib_cell(a.added_bytes, 2),
+                number_cell(a.per_token_bytes),
+                mib_cell(a.kv_cache_bytes, 2),
+                mib_cell(a.working_bytes, 2),
+                mib_cell(a.host_cache_bytes, 2),
+                mib_cell(a.runtime_bytes, 2),
+                mib_cell(a.unexplained_bytes, 2, signed=True),
+                mib_cell(a.kv_formula_bytes, 2),
+            )
+            for a in growth.added
+        ),
+    )
+
+
+def release_chart(releases: Sequence[Release], factor: str) -> Chart:
+    """Memory held at each moment of the release check, one line for each level."""
+    import altair as alt
+
+    steps = max(len(r.conversations) for r in releases)
+    order = [
+        name_of("phase", "launched"),
+        name_of("phase", "loaded"),
+        *(say("moment.conversation", number=n + 1) for n in range(steps)),
+        name_of("phase", "unloaded"),
+        name_of("phase", "exited"),
+    ]
+    names = {n: say("series.level", factor=factor, level=r.level) for n, r in enumerate(releases)}
+    data = [
+        {"x": moment, "y": held / MIB, "what": names[n]}
+        for n, r in enumerate(releases)
+        for moment, held in _moments(r)
+        if held is not None
+    ]
+    colours = {name: _PALETTE[n % len(_PALETTE)] for n, name in names.items()}
+    signs = {name: _SIGNS[n % len(_SIGNS)] for n, name in names.items()}
+    place = {
+        "x": alt.X("x:N", sort=order, title=None, axis=alt.Axis(labelAngle=-35)),
+        "y": alt.Y("y:Q", title=say("axis.mib")),
+    }
+    layers = []
+    for name in names.values():
+        one = plot([d for d in data if d["what"] == name])
+        shape = {"dot": "circle"}.get(signs[name], signs[name])
+        layers.append(one.mark_line(strokeWidth=2, color=colours[name]).encode(**place))
+        layers.append(one.mark_point(filled=True, size=70, color=colours[name], shape=shape, opacity=1).encode(**place))
+    items = [KeyItem(label=name, sign=signs[name], colour=colours[name]) for name in names.values()]
+    chart = alt.layer(*layers, *key(items)).properties(width=WIDTH - 60, height=HEIGHT)
+    rows = [row(m, *[mib_cell(dict(_moments(r)).get(m), 2) for r in releases]) for m in order]
+    return Chart(
+        slug="memory-after-conversations",
+        title=say("chart.release.title"),
+        description=say("chart.release.description"),
+        spec=to_spec(chart),
+        table=Table(
+            caption=say("chart.release.caption"),
+            columns=columns(say("col.moment"), *names.values()),
+            rows=tuple(rows),
+            summary=say("chart.as_table"),
+        ),
+    )
+
+
+def _moments(release: Release) -> list[tuple[str, int | None]]:
+    return [
+        (name_of("phase", "launched"), release.launched_bytes),
+        (name_of("phase", "loaded"), release.loaded_bytes),
+        *((say("moment.conversation", number=n + 1), c.held_bytes) for n, c in enumerate(release.conversations)),
+        (name_of("phase", "unloaded"), release.unloaded_bytes),
+        (name_of("phase", "exited"), release.exited_bytes),
+    ]

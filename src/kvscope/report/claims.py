@@ -1,0 +1,85 @@
+"""Findings as claims: the sentence, its interval, what else could explain it, how to check, and the rows behind it."""
+
+from collections.abc import Mapping
+
+from kvscope.analysis.findings import Finding
+from kvscope.analysis.fit import Estimate
+from kvscope.analysis.study import Study
+from kvscope.report.blocks import Claim, Link
+from kvscope.report.words import name_of, say, say_note
+
+# How a finding's size is written: its placeholder format in the words, by slug.
+_SIZE_WORDS = {
+    "slope_agrees": "size.bytes_per_token",
+    "slope_differs": "size.bytes_per_token",
+    "slope_measured": "size.bytes_per_token",
+    "ttft_grows": "size.per_thousand",
+    "ttft_does_not_grow": "size.per_thousand",
+    "tpot_grows": "size.per_thousand",
+    "tpot_unclear": "size.per_thousand",
+    "output_time": "size.per_token",
+    "release_host_cache": "size.per_conversation",
+    "release_retained_bounded": "size.per_conversation",
+    "release_released": "size.per_conversation",
+    "release_growing": "size.per_conversation",
+    "release_undecided": "size.per_conversation",
+}
+SHOWN_ROWS = 6
+
+
+def row_anchors(study: Study, prefix: str) -> dict[str, Link]:
+    """Attempt → link to its row of the page. Anchors count rows, so that no recorded text gets into an address."""
+    return {
+        attempt.key: Link(text=str(number), anchor=f"{prefix}row-{number}")
+        for number, attempt in enumerate(study.attempts, start=1)
+    }
+
+
+def claim_text(finding: Finding) -> str:
+    """The sentence of a finding."""
+    values: dict[str, object] = dict(finding.values)
+    if "component" in values:
+        values["component"] = name_of("component", str(values["component"]))
+    if "outcome" in values:
+        values["outcome"] = name_of("outcome", str(values["outcome"]))
+    size = finding.size
+    return say(f"finding.{finding.slug}", **values, size=None if size is None else size.value)
+
+
+def size_text(finding: Finding) -> str | None:
+    """The interval of a finding, or why there is none; None for a finding without a size."""
+    if finding.size is None or finding.slug not in _SIZE_WORDS:
+        return None
+    return interval_text(finding.size, _SIZE_WORDS[finding.slug])
+
+
+def interval_text(estimate: Estimate, words: str) -> str:
+    """``words`` filled with low and high and the number of points, or the reason why there is no interval."""
+    if estimate.has_interval:
+        text = say(words, low=estimate.low, high=estimate.high, num=estimate.num)
+        return text if estimate.reason is None else f"{text} {say_note(estimate.reason)}"
+    return say("size.none") if estimate.reason is None else say_note(estimate.reason)
+
+
+def claim(finding: Finding, anchors: Mapping[str, Link]) -> Claim:
+    remarks = [text for text in (size_text(finding),) if text]
+    remarks += [say(f"also.{slug}") for slug in finding.also_possible]
+    if finding.how_to_check is not None:
+        remarks.append(say(f"check_by.{finding.how_to_check}"))
+    links = sorted((anchors[key] for key in finding.evidence if key in anchors), key=lambda link: int(link.text))
+    if len(links) > SHOWN_ROWS:
+        remarks.append(say("evidence.more", shown=SHOWN_ROWS, total=len(links)))
+    return Claim(
+        text=claim_text(finding),
+        remarks=tuple(remarks),
+        evidence=tuple(links[:SHOWN_ROWS]),
+        is_contradiction=finding.is_contradiction,
+    )
+
+
+def claims(study: Study, anchors: Mapping[str, Link], *slugs: str) -> tuple[Claim, ...]:
+    """Claims of the findings whose slug is, or begins with, one of ``slugs`` (``release_`` means all of them)."""
+    wanted = [
+        f for f in study.findings if any(f.slug == s or (s.endswith("_") and f.slug.startswith(s)) for s in slugs)
+    ]
+    return tuple(claim(finding, anchors) for finding in wanted)

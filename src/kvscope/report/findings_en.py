@@ -1,0 +1,126 @@
+"""Findings in English: as a claim with its remarks for the page, and in short for the terminal."""
+
+from collections.abc import Mapping
+
+_FINDINGS: dict[str, str] = {
+    "finding.reported_differs": "At a context limit of {context_tokens:count} tokens the engine's log says "
+    "{reported_mib} MiB for {component}; the prediction is {predicted_bytes:mib2}.",
+    "finding.reported_agrees": "{agreeing} of {total} buffers that the engine's log states equal the prediction, to "
+    "the last digit it prints.",
+    "finding.slope_agrees": "One token of context costs {predicted_bytes:count} bytes by prediction and "
+    "{measured_bytes:count} by measurement ({share:percent2} apart).",
+    "finding.slope_differs": "One token of context should cost {predicted_bytes:count} bytes and costs "
+    "{measured_bytes:count}: {share:percent2} apart, and the interval excludes the prediction.",
+    "finding.slope_measured": "One token of context costs {measured_bytes:count} bytes by measurement; nothing was "
+    "predicted.",
+    "finding.kv_not_resident": "Of the KV cache's {allocated_bytes:mib2} only {resident_bytes:mib2} are in memory "
+    "after the load, although the engine writes all of it.",
+    "finding.unexplained_small": "{unexplained_bytes:signed_mib} of {growth_bytes:mib} stay unexplained "
+    "({share:percent}), at a context limit of {context_tokens:count} tokens.",
+    "finding.unexplained_large": "{unexplained_bytes:signed_mib} of {growth_bytes:mib} stay unexplained "
+    "({share:percent}, more than a tenth), at a context limit of {context_tokens:count} tokens.",
+    "finding.tokens_mismatch": "{wrong} of {total} prompts were counted differently by the server.",
+    "finding.failed": "{count} of {total} trials failed: {outcome}.",
+    "finding.first_microbatch": "Requests add memory, but not for the KV cache. A prompt of {tokens:count} tokens "
+    "added {added_bytes:mib}: {working_bytes:mib} of it is the compute buffer ({touched_max_bytes:mib} with the "
+    "output buffer), reserved at load and touched for the first time by the first {microbatch_tokens:count} tokens. "
+    "Divided by the tokens it reads {shortest_naive_bytes:count} bytes a token at {shortest_tokens:count} tokens and "
+    "{naive_bytes:count} at {tokens:count}, while the KV cache costs {bytes_per_token:count}: memory added divided "
+    "by tokens sent is not the price of a token.",
+    "finding.ttft_grows": "The first token comes after {from_s:s} with {from_tokens:count} prompt tokens and after "
+    "{to_s:s} with {to_tokens:count}. Each further 1,000 tokens cost {first_step_s:s} at first and {last_step_s:s} "
+    "at the end.",
+    "finding.ttft_does_not_grow": "The time to the first token does not grow with the prompt here: {from_s:s} with "
+    "{from_tokens:count} tokens, {to_s:s} with {to_tokens:count}.",
+    "finding.tpot_grows": "Every later token takes {from_s:s} after {from_tokens:count} prompt tokens and {to_s:s} "
+    "after {to_tokens:count}: each step looks back at more tokens.",
+    "finding.tpot_unclear": "Every later token takes {from_s:s} after {from_tokens:count} prompt tokens and {to_s:s} "
+    "after {to_tokens:count}; these repeats cannot tell the difference from noise.",
+    "finding.output_time": "An answer of {from_tokens:count} tokens took {from_s:s}, one of {to_tokens:count} took "
+    "{to_s:s}: {size:s} for each output token.",
+    "finding.stopped_early": "Some answers ended before their limit ({limits:list}): the shortest had {fewest} "
+    "tokens. The limit set is not the length generated.",
+    "finding.release_host_cache": "Retained and bounded, with {factor} = {level}: each conversation leaves "
+    "{step_bytes:mib} more, and the engine's host prompt cache, which it limits to {limit_bytes:mib}, accounts for "
+    "it.",
+    "finding.release_retained_bounded": "Retained and bounded, with {factor} = {level}: over {conversations} "
+    "conversations memory moved by {grown_bytes:signed_mib}; after the engine's own release {kept_bytes:mib} of "
+    "{added_bytes:mib} stay. This alone is not a leak.",
+    "finding.release_released": "Released, with {factor} = {level}: after the engine's own release "
+    "{kept_bytes:signed_mib} of {added_bytes:mib} stay.",
+    "finding.release_growing": "Growing, with {factor} = {level}: {step_bytes:mib} more after each of "
+    "{conversations} conversations, with no limit that explains it.",
+    "finding.release_undecided": "Undecided, with {factor} = {level}: {conversations} conversations are too few, or "
+    "memory was not read after the release.",
+    "size.bytes_per_token": "95 % interval {low:count} to {high:count} bytes, {num} trials.",
+    "size.per_thousand": "Over this range {low:s} to {high:s} more for each 1,000 tokens (95 %), {num} trials.",
+    "size.per_token": "95 % interval {low:s} to {high:s} for each token, {num} trials.",
+    "size.per_conversation": "From one conversation to the next: {low:signed_mib} to {high:signed_mib} (95 %), {num} "
+    "steps.",
+    "size.none": "No interval can be given.",
+    "note.nothing_measured": "Nothing was measured.",
+    "note.one_repeat": "One repeat only, so no interval can be given.",
+    "note.few_repeats": "Only {count} repeats, so the interval is wide.",
+    "note.one_level": "One level only, so there is no slope.",
+    "note.two_levels": "Two levels only, so a bend cannot be seen.",
+    "note.too_few_points": "Only {count} points, so no interval can be given.",
+    "also.other_engine_build": "Could also be: an engine build with other rules than the prediction knows.",
+    "also.other_settings": "Could also be: a setting that the engine changed by itself.",
+    "also.other_buffers_follow_context": "Could also be: another buffer that grows with the context.",
+    "also.swapped_out": "Could also be: part of it was swapped out.",
+    "also.engine_fills_lazily": "Could also be: an engine build that does not write its cache at load.",
+    "also.large_malloc_blocks": "Likely: single blocks of the engine's allocator that are too large for its heap, "
+    "such as vocabulary tables; they get mappings of their own.",
+    "also.counters_read_apart": "Likely: the totals and the list of mappings are read a moment apart.",
+    "also.server_cut_prompt": "Could also be: the server cut or changed the prompt.",
+    "also.busy_machine": "Could also be: other programs on this machine; see the checks.",
+    "also.allocator_keeps": "Could also be: an allocator that keeps freed memory for reuse.",
+    "check_by.compare_log": "To check: compare with the engine's own lines at the end of this page.",
+    "check_by.more_context_levels": "To check: kvscope measure context_limit with more --levels.",
+    "check_by.look_at_smaps": "To check: the mappings are in the record, table maps.",
+    "check_by.vary_context_not_input": "To check: hold the input and vary the context limit (kvscope measure "
+    "context_limit).",
+    "check_by.more_repeats": "To check: the same design with more --repeats.",
+    "check_by.more_conversations": "To check: kvscope measure release --requests 10.",
+}
+
+_TEXT: dict[str, str] = {
+    "text.no_doubts": "= All checks passed.",
+    "text.failed": "× {failed} of {total} trials failed ({causes}); kept in the record, left out of the averages.",
+    "text.first_microbatch": "Longer prompts then added no KV cache: of {added_bytes:mib} at {tokens:count} tokens, "
+    "{working_bytes:mib} is the compute buffer, touched for the first time.",
+    "text.unexplained_small": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
+    "{predicted_bytes:mib} predicted and seen, {measured_bytes:mib} run time, {unexplained_bytes:signed_mib} "
+    "unexplained ({share:percent}).",
+    "text.unexplained_large": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
+    "{predicted_bytes:mib} predicted and seen, {measured_bytes:mib} run time, {unexplained_bytes:signed_mib} "
+    "unexplained ({share:percent}, too much).",
+    "text.release_retained_bounded": "{factor} = {level}: retained and bounded. {grown_bytes:signed_mib} over "
+    "{conversations} conversations; of {added_bytes:mib} added, {kept_bytes:mib} stay after the engine's release, "
+    "{exited_bytes:mib} after its exit.",
+    "text.doubts": "! Doubts: {names}. Reasons are on the page.",
+    "text.more": "… more on the page.",
+    "text.slope_agrees": "Bytes per token of context: {predicted_bytes:count} predicted, {measured_bytes:count} "
+    "measured (95 %: {low:count} to {high:count}).",
+    "text.slope_differs": "Bytes per token of context: {predicted_bytes:count} predicted, {measured_bytes:count} "
+    "measured (95 %: {low:count} to {high:count}).",
+    "text.slope_measured": "Bytes per token of context: {measured_bytes:count} measured (95 %: {low:count} to "
+    "{high:count}); none predicted.",
+    "text.reported_agrees": "The engine's log: {agreeing} of {total} buffers equal the prediction to the last digit.",
+    "text.ttft_grows": "First token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
+    "{to_tokens:count}; 1,000 more cost {first_step_s:s} at first and {last_step_s:s} at the end.",
+    "text.tpot_grows": "Each later token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
+    "{to_tokens:count}.",
+    "text.tpot_unclear": "Each later token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
+    "{to_tokens:count}; may be noise.",
+    "text.output_time": "Whole answer: {from_s:s} for {from_tokens:count} output tokens, {to_s:s} for "
+    "{to_tokens:count}.",
+    "text.release_host_cache": "{factor} = {level}: retained and bounded. Each conversation leaves {step_bytes:mib}: "
+    "the host prompt cache, limited to {limit_bytes:mib}.",
+    "text.release_released": "{factor} = {level}: released. Of {added_bytes:mib} added, {kept_bytes:mib} stay after "
+    "the engine's release.",
+    "text.release_growing": "{factor} = {level}: growing. {step_bytes:mib} more after each of {conversations} "
+    "conversations, and no limit explains it.",
+}
+
+FINDINGS: Mapping[str, str] = {**_FINDINGS, **_TEXT}

@@ -1,0 +1,192 @@
+"""1. The answer: one sentence with its interval, whether to believe it, and where to read on."""
+
+from collections.abc import Mapping
+
+from kvscope.analysis.attribute import Attribution
+from kvscope.analysis.fit import Estimate
+from kvscope.analysis.study import MemoryView, Study
+from kvscope.report.blocks import Answer, Badge, Chart, Claim, Link, Row, Table, columns, row
+from kvscope.report.charts_memory import PART_TERMS, by_context_chart, context_chart
+from kvscope.report.charts_time import ttft_chart
+from kvscope.report.claims import claim
+from kvscope.report.numbers import mib_cell
+from kvscope.report.section_growth import failed_levels
+from kvscope.report.section_trust import clipped
+from kvscope.report.words import name_of, say
+from kvscope.units import MIB, format_number
+
+THOUSAND = 1000
+_TABLE_PARTS: Mapping[str, tuple[str, ...]] = {
+    "weights": ("weights",),
+    "kv_cache": ("kv_cache", "recurrent_state"),
+    "buffers": ("compute_buffer", "output_buffer"),
+}
+
+
+def answer(study: Study, anchors: Mapping[str, Link], prefix: str) -> Answer:
+    return Answer(
+        strip=strip(study),
+        headline=headline(study),
+        interval=interval_line(study),
+        badges=_badges(study, prefix),
+        doubts=contradictions(study, anchors),
+        table=_table(study),
+        chart=_chart(study),
+        remarks=remarks(study),
+    )
+
+
+def contradictions(study: Study, anchors: Mapping[str, Link]) -> tuple[Claim, ...]:
+    return tuple(claim(finding, anchors) for finding in study.findings if finding.is_contradiction)
+
+
+def strip(study: Study) -> tuple[str, ...]:
+    """What was measured, on what, when."""
+    machine = study.machine
+    memory = machine.get("memory_total_bytes")
+    facts = [
+        study.model_name,
+        f"{study.engine} ({study.engine_version})",
+        say("strip.machine", cpus=machine.get("usable_cpus"), cpu=machine.get("cpu")),
+    ]
+    if isinstance(memory, int):
+        facts.append(say("strip.memory", size=memory))
+    facts += [say("strip.date", date=run.started_at[:10]) for run in study.runs[:1]]
+    return tuple(clipped(fact, 120) for fact in facts)
+
+
+def _memory_slope(study: Study) -> Estimate | None:
+    slope = None if study.context is None else study.context.measured.slope
+    return slope if slope is not None and slope.value is not None else None
+
+
+def _time_slope(study: Study) -> Estimate | None:
+    slope = None if study.ttft is None else study.ttft.line.slope
+    return slope if slope is not None and slope.value is not None else None
+
+
+def headline(study: Study) -> str:
+    """The answer as one sentence, from whatever of it was measured."""
+    memory, time = _memory_slope(study), _time_slope(study)
+    time_s = None if time is None or time.value is None else time.value * THOUSAND
+    if memory is not None and memory.value is not None:
+        slug = "headline.memory" if time is None else "headline.both"
+        return say(slug, size_bytes=memory.value * THOUSAND, time_s=time_s)
+    per_token = ((study.prediction or {}).get("growth") or {}).get("bytes_per_token")
+    size = None if per_token is None else int(per_token) * THOUSAND
+    if time is not None:
+        return say("headline.time" if size is None else "headline.predicted_time", size_bytes=size, time_s=time_s)
+    if study.failures and not study.is_measured:
+        group = study.failures[0]
+        cause = name_of("outcome", group.outcome)
+        return say("headline.failed", failed=study.num_failed, total=len(study.attempts), cause=cause)
+    if size is not None:
+        return say("headline.measured_other" if study.is_measured else "headline.predicted", size_bytes=size)
+    return say("headline.nothing")
+
+
+def interval_line(study: Study) -> str:
+    """The intervals of the headline, and on how much they rest."""
+    memory, time = _memory_slope(study), _time_slope(study)
+    parts = []
+    if memory is not None and memory.low is not None and memory.high is not None:
+        low, high = (format_number(x * THOUSAND / MIB, 2) for x in (memory.low, memory.high))
+        parts.append(say("interval.memory", low=low, high=high))
+    if time is not None and time.low is not None and time.high is not None:
+        parts.append(say("interval.time", low_s=time.low * THOUSAND, high_s=time.high * THOUSAND))
+    if not parts:
+        return say("interval.none") if study.is_measured else say("interval.predicted")
+    counts = [
+        level.num_measured for d in study.designs if d.design.factor in ("n_ctx", "prompt_tokens") for level in d.levels
+    ]
+    parts.append(say("interval.repeats", fewest=min(counts)))
+    if memory is not None and study.context is not None:
+        parts.append(say("interval.contexts", count=study.context.measured.num_levels))
+    if time is not None and study.ttft is not None:
+        parts.append(say("interval.inputs", count=study.ttft.line.num_levels))
+    return say("interval.line", parts=" · ".join(parts))
+
+
+def _badges(study: Study, prefix: str) -> tuple[Badge, ...]:
+    badges = []
+    share = None if study.main is None or study.main.loaded is None else study.main.loaded.unexplained_share
+    if share is not None:
+        text = say("badge.explained", share=1 - share)
+        kind = "good" if share <= 0.10 else "bad"
+        badges.append(Badge(mark="=" if kind == "good" else "≠", text=text, kind=kind, anchor=f"{prefix}memory"))
+    failed, total = study.num_failed, len(study.attempts)
+    text = say("badge.failed", failed=failed, total=total) if failed else say("badge.no_failures", total=total)
+    mark, kind = ("×", "bad") if failed else ("=", "good")
+    badges.append(Badge(mark=mark, text=text, kind=kind, anchor=f"{prefix}failed"))
+    doubts = [c for c in study.checks if c.passed is False and c.slug != "failures"]
+    if doubts:
+        names = ", ".join(dict.fromkeys(say(f"check_short.{c.slug}") for c in doubts))
+        text = say("badge.doubts", count=len(doubts), names=names)
+        badges.append(Badge(mark="!", text=text, kind="doubt", anchor=f"{prefix}trust"))
+    else:
+        badges.append(Badge(mark="=", text=say("badge.no_doubts"), kind="good", anchor=f"{prefix}trust"))
+    return tuple(badges)
+
+
+def _table(study: Study) -> Table | None:
+    """MiB of the main attempt after load: predicted, engine-reported, in memory."""
+    view = study.main
+    if view is None:
+        return None
+    rows = [_part_row(view, part, slugs) for part, slugs in _TABLE_PARTS.items()]
+    loaded = view.loaded
+    if loaded is not None and loaded.maps_read:
+        runtime = sum(loaded.term_bytes(t) for p in ("runtime", "libraries") for t in PART_TERMS[p])
+        rows.append(row(say("row.runtime"), say("unknown"), say("none"), mib_cell(runtime)))
+    if loaded is not None:
+        left = mib_cell(loaded.unexplained_bytes, signed=True)
+        rows.append(row(say("row.unexplained"), say("none"), say("none"), left, kind="total"))
+        rows.append(row(say("row.grown"), say("none"), say("none"), mib_cell(loaded.growth_bytes), kind="total"))
+    return Table(
+        caption=say("caption.answer", context_tokens=view.attempt.context_tokens),
+        columns=columns(say("col.mib"), say("col.predicted"), say("col.reported"), say("col.resident")),
+        rows=tuple(rows),
+    )
+
+
+def _part_row(view: MemoryView, part: str, slugs: tuple[str, ...]) -> Row:
+    found = [c for c in view.components_loaded if c.slug in slugs]
+    sizes = [c.allocated_bytes for c in found]
+    predicted = None if not sizes or None in sizes else sum(s for s in sizes if s is not None)
+    printed = [float(text) for c in found for text in c.reported_mib]
+    reported = format_number(sum(printed), 1) if printed else say("none")
+    return row(name_of("part", part), mib_cell(predicted), reported, _seen(view.loaded, part))
+
+
+def _seen(loaded: Attribution | None, part: str) -> str:
+    if loaded is None or not loaded.maps_read:
+        return say("unknown")
+    return mib_cell(sum(loaded.term_bytes(term) for term in PART_TERMS[part]))
+
+
+def _chart(study: Study) -> Chart | None:
+    if study.context is not None and study.context.measured.num_levels > 1:
+        return context_chart(study.context, failed_levels(study, "n_ctx"))
+    if study.ttft is not None and study.ttft.line.num_levels > 1:
+        return ttft_chart(study.ttft, failed_levels(study, "prompt_tokens"))
+    return None if study.main is None else by_context_chart((study.main,))
+
+
+def remarks(study: Study) -> tuple[str, ...]:
+    """What the headline leaves out: when the memory is taken, how far this machine goes, what was not asked."""
+    items = []
+    if study.context is not None and any(a.kv_cache_bytes == 0 for a in (study.inputs.added if study.inputs else ())):
+        items.append(say("remark.at_load", engine=study.engine))
+    if study.limit is not None:
+        items.append(
+            say(
+                f"remark.limit_{study.limit.binds}",
+                tokens=study.limit.tokens,
+                memory_tokens=study.limit.memory_tokens,
+                available_bytes=study.limit.available_bytes,
+            )
+        )
+    if not study.is_measured:
+        items.append(say("remark.not_measured"))
+    items.append(say("remark.quality"))
+    return tuple(items)

@@ -1,0 +1,141 @@
+"""3. Why does it grow? The layers, the formula with its numbers, the measured slope, and the plot that misleads."""
+
+from collections.abc import Mapping
+
+from kvscope.analysis.study import DesignStudy, Study
+from kvscope.record.rows import Json
+from kvscope.report.blocks import Block, Bullets, Fold, Link, Paragraph, Section, Table, columns, row
+from kvscope.report.charts_memory import added_chart, context_chart
+from kvscope.report.claims import claims
+from kvscope.report.words import say
+from kvscope.units import format_count
+
+
+def growth_section(study: Study, anchors: Mapping[str, Link]) -> Section:
+    blocks: list[Block] = [Paragraph(text=why(study), kind="lead")]
+    blocks += claims(study, anchors, "slope_agrees", "slope_differs", "slope_measured")
+    if study.context is not None:
+        blocks.append(context_chart(study.context, failed_levels(study, "n_ctx")))
+    else:
+        blocks.append(Paragraph(text=say("growth.no_context_design")))
+    blocks += _layers(study.prediction)
+    blocks += claims(study, anchors, "first_microbatch")
+    if study.inputs is not None:
+        chart = added_chart(study.inputs)
+        blocks += [chart] if chart is not None else []
+    blocks += _sources(study.prediction)
+    return Section(slug="growth", title=say("title.growth"), blocks=tuple(blocks))
+
+
+def why(study: Study) -> str:
+    """Which part grows with the context, with the formula."""
+    growth = (study.prediction or {}).get("growth") or {}
+    per_token = growth.get("bytes_per_token")
+    if per_token is None:
+        return say("growth.no_prediction")
+    formula = formula_line(study)
+    if formula is None:
+        return say("growth.why_other", bytes_per_token=per_token)
+    return say("growth.why", formula=formula)
+
+
+def formula_line(study: Study) -> str | None:
+    """The product behind one token's bytes, with its numbers; None where the prediction's layers give none."""
+    per_token = ((study.prediction or {}).get("growth") or {}).get("bytes_per_token")
+    formulas = _formulas(study.prediction)
+    if per_token is None or not formulas:
+        return None
+    slug = "growth.one_kind" if len(formulas) == 1 else "growth.kinds"
+    return say(slug, bytes_per_token=per_token, formula="; ".join(formulas))
+
+
+def _formulas(prediction: Mapping[str, Json] | None) -> list[str]:
+    """The product behind each group of equal layers, from their tensors' shapes: [streams, heads, cells, width]."""
+    groups: dict[tuple[str, ...], int] = {}
+    for layer in (prediction or {}).get("layers") or ():
+        tensors = {t["name"]: t for t in layer.get("tensors") or () if len(t["shape"]) == 4}
+        if "keys" not in tensors or "values" not in tensors:
+            continue
+        keys, values = tensors["keys"], tensors["values"]
+        widths = (keys["shape"][1], keys["shape"][3], values["shape"][1], values["shape"][3])
+        dtypes = dict.fromkeys((str(keys["dtype"]), str(values["dtype"])))
+        key = (*map(str, widths), " / ".join(dtypes))
+        groups[key] = groups.get(key, 0) + 1
+    return [
+        say("growth.formula", layers=n, heads_k=k[0], dim_k=k[1], heads_v=k[2], dim_v=k[3], dtype=k[4])
+        for k, n in groups.items()
+    ]
+
+
+def failed_levels(study: Study, factor: str) -> list[int]:
+    """Levels of a factor at which an attempt failed, for the × marks."""
+    levels = [a.trial.level for d in _by(study, factor) for a in d.attempts if a.is_failure]
+    return sorted({level for level in levels if isinstance(level, int)})
+
+
+def _by(study: Study, factor: str) -> list[DesignStudy]:
+    return [d for d in study.designs if d.design.factor == factor]
+
+
+def _groups(prediction: Mapping[str, Json] | None) -> dict[str, list[Mapping[str, Json]]]:
+    """The cache's items by their formula: layers with the same one belong together."""
+    groups: dict[str, list[Mapping[str, Json]]] = {}
+    for item in (prediction or {}).get("items") or ():
+        if item.get("layer_index") is not None and item.get("component") != "weights":
+            groups.setdefault(str(item.get("because") or ""), []).append(item)
+    return groups
+
+
+def _layers(prediction: Mapping[str, Json] | None) -> list[Block]:
+    """Layers grouped by kind and size, with what each keeps for one token; knees under it."""
+    groups: dict[tuple[str, int], list[int]] = {}
+    for layer in (prediction or {}).get("layers") or ():
+        groups.setdefault((str(layer["kind"]), int(layer["cache_bytes"])), []).append(int(layer["index"]))
+    if not groups:
+        return []
+    because = {int(i["layer_index"]): str(i["because"]) for g in _groups(prediction).values() for i in g}
+    rows = [
+        row(
+            kind.replace("_", " "),
+            str(len(indices)),
+            _ranges(indices),
+            format_count(size),
+            format_count(size * len(indices)),
+            because.get(indices[0], say("none")),
+        )
+        for (kind, size), indices in groups.items()
+    ]
+    effective = (prediction or {}).get("effective") or {}
+    titles = columns(say("col.kind"), say("col.layers"), say("col.which"), say("col.each"), say("col.all"))
+    table = Table(
+        caption=say("caption.layers", context_tokens=effective.get("context_tokens")),
+        columns=(*titles, *columns(say("col.formula"))),
+        rows=tuple(rows),
+    )
+    knees = ((prediction or {}).get("growth") or {}).get("knees") or ()
+    bullets = [say("growth.knee", tokens=knee["tokens"], why=knee["why"]) for knee in knees]
+    return [table, *([Bullets(items=tuple(bullets))] if bullets else [])]
+
+
+def _ranges(indices: list[int]) -> str:
+    """``0–4, 6`` of 0, 1, 2, 3, 4, 6."""
+    parts: list[list[int]] = []
+    for index in sorted(indices):
+        if parts and index == parts[-1][-1] + 1:
+            parts[-1].append(index)
+        else:
+            parts.append([index])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
+
+
+def _sources(prediction: Mapping[str, Json] | None) -> list[Block]:
+    sources = ((prediction or {}).get("model") or {}).get("sources") or {}
+    blocks: list[Block] = []
+    if sources:
+        text = "\n".join(f"{field}: {where}" for field, where in sources.items())
+        blocks.append(Fold(summary=say("summary.sources", count=len(sources)), text=text))
+    unknown = (prediction or {}).get("unknown") or ()
+    if unknown:
+        items = tuple(say("growth.unknown", what=str(u["what"]), why=str(u["why"])) for u in unknown)
+        blocks.append(Bullets(items=items))
+    return blocks

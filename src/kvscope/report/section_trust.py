@@ -1,0 +1,113 @@
+"""7. Does it still answer? 8. What failed? 9. Can these numbers be trusted?"""
+
+from collections.abc import Mapping
+
+from kvscope.analysis.checks import Check
+from kvscope.analysis.failures import FailureGroup
+from kvscope.analysis.study import Study
+from kvscope.report.blocks import Block, Bullets, Column, Fold, Link, Paragraph, Row, Section, Table, row
+from kvscope.report.section_time import level_text
+from kvscope.report.words import name_of, say
+
+SHOWN_ROWS = 8
+_SIGNS = {True: "passed", False: "doubt", None: "not_looked"}
+
+
+def quality_section() -> Section:
+    text = Paragraph(text=say("quality.not_measured"), kind="lead")
+    return Section(slug="quality", title=say("title.quality"), blocks=(text,))
+
+
+def failures_section(study: Study, anchors: Mapping[str, Link]) -> Section:
+    if not study.failures:
+        text = say("failures.none", total=len(study.attempts))
+        return Section(slug="failed", title=say("title.failed"), blocks=(Paragraph(text=text, kind="lead"),))
+    lead = say("failures.lead", failed=study.num_failed, total=len(study.attempts))
+    blocks: list[Block] = [Paragraph(text=lead, kind="lead"), _failures_table(study, anchors)]
+    for group in study.failures:
+        blocks += _evidence(group)
+    return Section(slug="failed", title=say("title.failed"), blocks=tuple(blocks))
+
+
+def _failures_table(study: Study, anchors: Mapping[str, Link]) -> Table:
+    names = ("cause", "count", "levels", "message", "first_line", "what_to_do", "rows")
+    return Table(
+        caption=say("caption.failures"),
+        columns=tuple(Column(title=say(f"col.{name}"), is_number=name == "count") for name in names),
+        rows=tuple(_failure_row(group, anchors) for group in study.failures),
+    )
+
+
+def _failure_row(group: FailureGroup, anchors: Mapping[str, Link]) -> Row:
+    levels = dict.fromkeys(level_text(a.trial.level) for a in group.attempts)
+    numbers = [anchors[key].text for key in group.evidence if key in anchors]
+    shown = ", ".join(numbers[:SHOWN_ROWS]) + (" …" if len(numbers) > SHOWN_ROWS else "")
+    return row(
+        name_of("outcome", group.outcome),
+        str(len(group.attempts)),
+        ", ".join(list(levels)[:SHOWN_ROWS]),
+        clipped(group.message or say("unknown")),
+        clipped(group.first_line or say("none")),
+        clipped(group.hint or name_of("advice", group.outcome)),
+        shown,
+        kind="failed",
+    )
+
+
+def _evidence(group: FailureGroup) -> list[Block]:
+    """The first attempt's engine log and traceback, folded."""
+    first = group.attempts[0].trial
+    cause = name_of("outcome", group.outcome)
+    blocks: list[Block] = []
+    if first.engine_log_tail:
+        blocks.append(Fold(summary=say("summary.log", cause=cause), text=clipped(first.engine_log_tail, 4000)))
+    if first.traceback:
+        blocks.append(Fold(summary=say("summary.traceback", cause=cause), text=clipped(first.traceback, 4000)))
+    return blocks
+
+
+def clipped(text: str, limit: int = 300) -> str:
+    """The end of long text is cut, and says so: the whole of it is in the record."""
+    return text if len(text) <= limit else say("clipped", text=text[:limit], left=len(text) - limit)
+
+
+def trust_section(study: Study) -> Section:
+    doubts = sum(check.passed is False for check in study.checks)
+    lead = say("trust.lead" if doubts else "trust.clean", doubts=doubts, total=len(study.checks))
+    table = Table(
+        caption=say("caption.checks"),
+        columns=(Column(title=say("col.result")), Column(title=say("col.check")), Column(title=say("col.seen"))),
+        rows=tuple(_check_row(check) for check in study.checks),
+    )
+    missing = Bullets(
+        items=tuple(say(f"not_measured.{name}") for name in ("quality", "device", "concurrency", "others"))
+    )
+    blocks: tuple[Block, ...] = (
+        Paragraph(text=lead, kind="lead"),
+        *((table,) if study.checks else ()),
+        Paragraph(text=say("trust.not_measured")),
+        missing,
+    )
+    return Section(slug="trust", title=say("title.trust"), blocks=blocks)
+
+
+def _check_row(check: Check) -> Row:
+    return row(
+        say(f"check.{_SIGNS[check.passed]}"),
+        say(f"check_name.{check.slug}"),
+        check_text(check),
+        kind="" if check.passed is not False else "doubt",
+    )
+
+
+def check_text(check: Check) -> str:
+    """What a check saw, with the limit it used."""
+    if check.passed is None:
+        return say("check.nothing")
+    values = dict(check.values)
+    if "level" in values:
+        values["level"] = level_text(values["level"])
+    if check.slug == "warning":
+        values["message"] = clipped(str(values["message"]))
+        values["hint"] = clipped(str(values["hint"]))
+    return say(f"check.{check.slug}", **values)

@@ -1,0 +1,57 @@
+"""The findings as JSON: schema kvscope.report/1."""
+
+from typing import Any
+
+from kvscope.analysis.fit import Estimate
+from kvscope.analysis.study import Analysis, Study
+from kvscope.report.claims import claim_text
+from kvscope.report.section_answer import headline, interval_line
+from kvscope.report.section_trust import check_text
+from kvscope.report.words import NO_BREAK
+
+
+def summary(analysis: Analysis) -> dict[str, Any]:
+    """Every study's answer, findings and checks. Numbers are in the units of their names; unknown is None."""
+    return {"schema": "kvscope.report/1", "studies": [_study(study) for study in analysis.studies]}
+
+
+def _study(study: Study) -> dict[str, Any]:
+    context, ttft = study.context, study.ttft
+    main = None if study.main is None else study.main.loaded
+    return {
+        "model_name": study.model_name,
+        "model_fingerprint": study.model_fingerprint,
+        "engine": study.engine,
+        "engine_version": study.engine_version,
+        "engine_build": study.engine_build,
+        "machine_id": study.machine_id,
+        "answer": _plain(headline(study)),
+        "interval": _plain(interval_line(study)),
+        "trials": len(study.attempts),
+        "failed": study.num_failed,
+        "bytes_per_token_measured": None if context is None else _estimate(context.measured.slope),
+        "bytes_per_token_predicted": None if context is None else context.predicted.slope.value,
+        "ttft_s_per_token": None if ttft is None else _estimate(ttft.line.slope),
+        "unexplained_bytes": None if main is None else main.unexplained_bytes,
+        "unexplained_share": None if main is None else main.unexplained_share,
+        "findings": [
+            {
+                "slug": f.slug,
+                "claim": _plain(claim_text(f)),
+                "is_contradiction": f.is_contradiction,
+                "values": dict(f.values),
+                "size": None if f.size is None else _estimate(f.size),
+                "evidence": list(f.evidence),
+            }
+            for f in study.findings
+        ],
+        "checks": [{"slug": c.slug, "passed": c.passed, "seen": _plain(check_text(c))} for c in study.checks],
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "num": estimate.num}
+
+
+def _plain(text: str) -> str:
+    return text.replace(NO_BREAK, " ")

@@ -1,0 +1,79 @@
+"""Every sentence and title of the report, in one place, with named placeholders. Another language is another ``WORDS``.
+
+A placeholder may name how its value is written: {x:mib}, {x:mib2}, {x:signed_mib}, {x:bytes}, {x:count}, {x:s},
+{x:percent}, {x:percent2}, {x:list}. A value that is None reads "unknown".
+"""
+
+from collections.abc import Callable, Mapping
+from string import Formatter
+from typing import Any
+
+from kvscope.analysis.notes import Note
+from kvscope.report.words_en import WORDS
+from kvscope.units import (
+    MIB,
+    format_bytes,
+    format_count,
+    format_mib,
+    format_number,
+    format_percent,
+    format_seconds,
+)
+
+NO_BREAK = "\u00a0"
+
+_WRITERS: Mapping[str, Callable[[Any], str]] = {
+    "mib": format_mib,
+    "mib2": lambda v: f"{format_number(v / MIB, 2)} MiB",
+    "signed_mib": lambda v: format_mib(v, signed=True),
+    "bytes": format_bytes,
+    "count": lambda v: format_count(round(v)),
+    "s": format_seconds,
+    "percent": format_percent,
+    "percent2": lambda v: format_percent(v, 2),
+    "list": lambda v: ", ".join(str(item) for item in v),
+}
+
+
+class _Words(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None:
+            return WORDS["unknown"]
+        if format_spec in _WRITERS:
+            text = _WRITERS[format_spec](value)
+            # A number and its unit stay on one line; lists may break.
+            return text if format_spec == "list" else text.replace(" ", NO_BREAK)
+        return str(value)
+
+
+_FORMATTER = _Words()
+
+
+def say(slug: str, /, **values: object) -> str:
+    """The sentence or title ``slug``, filled with ``values``. KeyError for a slug or a value that does not exist."""
+    return _FORMATTER.vformat(WORDS[slug], (), values)
+
+
+def say_note(note: Note) -> str:
+    """The sentence of a note of the analysis."""
+    return say(f"note.{note.slug}", **{**note.values, **_named(note.values)})
+
+
+def has_words(slug: str) -> bool:
+    """Whether there is a sentence of that slug."""
+    return slug in WORDS
+
+
+def name_of(kind: str, slug: str) -> str:
+    """The reader's name of a component, term, metric, factor …; the slug itself where there is none."""
+    return WORDS.get(f"{kind}.{slug}", slug)
+
+
+def _named(values: Mapping[str, object]) -> dict[str, object]:
+    """Components in values by their readers' names."""
+    named: dict[str, object] = {}
+    if isinstance(values.get("others"), tuple):
+        named["others"] = tuple(name_of("component", str(slug)) for slug in values["others"])  # type: ignore[attr-defined]
+    if "component" in values:
+        named["component"] = name_of("component", str(values["component"]))
+    return named

@@ -1,0 +1,291 @@
+"""The report's sentences in English, grouped by where they are used; findings are in ``findings_en``,
+titles and names in ``names_en``.
+``report.words`` fills the placeholders."""
+
+from collections.abc import Mapping
+
+from kvscope.report.findings_en import FINDINGS
+from kvscope.report.names_en import NAMES
+
+_GENERAL: dict[str, str] = {
+    "unknown": "unknown",
+    "none": "–",
+    "value.True": "on",
+    "value.False": "off",
+    "value.None": "not set",
+    "clipped": "{text} … [{left:count} more characters in the record]",
+    "estimate.interval": "{value}\n({low} to {high})",
+    "estimate.maybe_zero": "{text}\nmay be zero",
+    "evidence.more": "The first {shown} of {total} rows are named.",
+    "page.title": "kvscope: {model} on {engine}",
+    "page.title_empty": "kvscope: an empty record",
+    "page.empty": "This record holds no trials yet. To measure: kvscope lab, or kvscope measure DESIGN.",
+    "page.several": "This record holds {count} studies that cannot be compared: {what} differs. Each is shown alone.",
+    "page.interval": "In brackets: 95 % confidence interval.",
+    "page.evidence": "Rows:",
+    "page.contradiction": "Prediction and measurement disagree",
+    "page.next": "Next:",
+    "page.made": "Made by kvscope {version} from the record alone. This page needs no network and no scripts.",
+    "differs.machine": "machine",
+    "differs.model": "model",
+    "differs.engine": "engine or its build",
+}
+
+_ANSWER: dict[str, str] = {
+    "strip.machine": "{cpus} CPUs, {cpu}",
+    "strip.memory": "{size:bytes} memory",
+    "strip.date": "measured {date}",
+    "headline.both": "Each 1,000 tokens of context adds {size_bytes:mib}, and each 1,000 tokens of prompt delays the "
+    "first token by {time_s:s}.",
+    "headline.memory": "Each 1,000 tokens of context adds {size_bytes:mib}.",
+    "headline.time": "Each 1,000 tokens of prompt delays the first token by {time_s:s}.",
+    "headline.predicted_time": "Each 1,000 tokens of context should add {size_bytes:mib} (predicted), and each 1,000 "
+    "tokens of prompt delays the first token by {time_s:s} (measured).",
+    "headline.predicted": "Each 1,000 tokens of context should add {size_bytes:mib}. Predicted: nothing has been "
+    "measured yet.",
+    "headline.measured_other": "Each 1,000 tokens of context should add {size_bytes:mib}. Predicted: no trial varied "
+    "the context or the input.",
+    "headline.failed": "Nothing could be measured: {failed} of {total} trials failed ({cause}).",
+    "headline.nothing": "Nothing has been predicted or measured yet.",
+    "interval.line": "95 % confidence: {parts}",
+    "interval.memory": "{low} to {high} MiB",
+    "interval.time": "{low_s:s} to {high_s:s}",
+    "interval.repeats": "{fewest} or more repeats",
+    "interval.contexts": "{count} context limits",
+    "interval.inputs": "{count} input lengths",
+    "interval.none": "No interval can be given: it takes several levels and repeats.",
+    "interval.predicted": "Predictions only: nothing has been measured yet.",
+    "badge.explained": "{share:percent} of what grew has a name",
+    "badge.failed": "{failed} of {total} trials failed: why",
+    "badge.no_failures": "none of {total} trials failed",
+    "badge.doubts": "{count} doubts: {names}",
+    "badge.no_doubts": "all checks passed",
+    "caption.answer": "After loading, context limit {context_tokens:count} tokens, in MiB",
+    "remark.at_load": "{engine} takes that memory when it loads the model, for the whole context limit, used or not. "
+    "Longer prompts then add no KV cache.",
+    "remark.limit_trained": "Fits here: {tokens:count} tokens for one conversation. What binds is the length the "
+    "model was trained for; memory would hold about {memory_tokens:count}. Predicted, not run.",
+    "remark.limit_memory": "Fits here: about {tokens:count} tokens for one conversation. What binds is memory "
+    "({available_bytes:mib} were free). Predicted, not run.",
+    "remark.not_measured": "Predictions only: nothing has been measured yet.",
+    "remark.quality": "That it fits does not mean that it answers well: quality was not measured.",
+}
+
+_MEMORY: dict[str, str] = {
+    "memory.lead": "With a context limit of {context_tokens:count} tokens, loading the model added "
+    "{growth_bytes:mib}: {anon_bytes:mib} of the process's own memory and {file_bytes:mib} backed by files. "
+    "{predicted_bytes:mib} of it was predicted from the model's file and seen; {measured_bytes:mib} is run time that "
+    "no file predicts, seen as well; {unexplained_bytes:signed_mib} stay unexplained.",
+    "memory.lead_whole": "With a context limit of {context_tokens:count} tokens, the engine held {growth_bytes:mib} "
+    "after loading: {anon_bytes:mib} of its own and {file_bytes:mib} backed by files. {predicted_bytes:mib} of it "
+    "was predicted from the model's file and seen; {measured_bytes:mib} is run time that no file predicts, seen as "
+    "well; {unexplained_bytes:signed_mib} stay unexplained. Its memory before the load could not be read.",
+    "memory.not_read": "The engine's memory after loading was not read.",
+    "memory.not_measured": "Nothing was measured. What follows is predicted from the model's own file.",
+    "memory.no_prediction": "Nothing was predicted either.",
+    "memory.no_occupants": "Other programs' memory was not recorded.",
+    "caption.components": "The same component four ways, in MiB, at a context limit of {context_tokens:count} "
+    "tokens. Needed and allocated are predicted; the engine's log says what it reserved; resident is what the system "
+    "saw.",
+    "caption.predicted": "Predicted for a context limit of {context_tokens:count} tokens",
+    "caption.occupants": "The largest other programs when this trial began. None of this is in the engine's figures.",
+    "summary.occupants": "What else used memory on this machine",
+    "row.unexplained": "unexplained",
+    "row.grown": "grew since start",
+    "row.predicted_total": "predicted, without the run time",
+    "row.runtime": "run time, libraries",
+    "agrees.True": "yes, to the last digit",
+    "agrees.False": "NO",
+    "agrees.None": "–",
+    "resident.together": "together {size}",
+    "resident.rule": "{size} (rule)",
+    "remark.component": "{component}: {text}",
+    "remark.runtime": "Heap, arenas, stacks and libraries are read from the process and predicted by no file: they "
+    "hold the vocabulary, the tokenizer, the graph's book-keeping and the HTTP server.",
+    "remark.leftovers": "Unexplained, and where to look: new anonymous mappings that hold no known buffer, of "
+    "{sizes:list} MiB.",
+    "remark.no_start": "The engine could not be read before it loaded the model, so everything it holds counts as "
+    "growth here.",
+    "note.maps_not_read": "The system's list of memory mappings was not read, so only totals are known.",
+    "note.by_rule_not_seen": "not found as a mapping of its own. The engine writes all of it when it loads, so by "
+    "that rule all of it is resident.",
+    "note.no_own_mapping": "too small for a mapping of its own ({size_bytes:bytes}); what is resident of it is among "
+    "the small mappings.",
+    "note.seen_together": "shares one mapping with {others:list}; {size_bytes:mib2} of them together are resident, "
+    "the part that has been touched.",
+    "note.touched_part": "resident is the part that has been touched; the rest is only reserved.",
+    "note.weights_file_only": "{size_bytes:mib2} of the mapped file are resident; the copied part was not found.",
+    "note.not_looked_for": "not looked for at this moment.",
+}
+
+_GROWTH: dict[str, str] = {
+    "growth.why": "All of that growth is the KV cache: {formula}. The weights do not change.",
+    "growth.why_other": "The cache grows by {bytes_per_token:count} bytes for each token. The weights do not change.",
+    "growth.formula": "{layers} layers × ({heads_k} × {dim_k} keys + {heads_v} × {dim_v} values) in {dtype}",
+    "growth.no_prediction": "No prediction was recorded, so the growth has no formula.",
+    "growth.no_context_design": "The price of context was not measured. To do so: kvscope measure context_limit.",
+    "growth.knee": "From {tokens:count} tokens on, some layers stop growing: {why}.",
+    "growth.unknown": "Not known: {what} – {why}.",
+    "caption.layers": "Layers by kind at a context limit of {context_tokens:count} tokens",
+    "summary.sources": "Where each of {count} facts about the model was read",
+    "growth.one_kind": "{formula} = {bytes_per_token:count} bytes for each token",
+    "growth.kinds": "{formula}; together {bytes_per_token:count} bytes for each further token at this length",
+}
+
+_TIME: dict[str, str] = {
+    "time.lead": "Two waits, never added up: the first token waits for the whole prompt to be read; every later "
+    "token is one step that looks back at all tokens before it.",
+    "time.not_measured": "Times were not measured.",
+    "caption.limits": "The limit set and the tokens produced",
+    "summary.limits": "Limit against what was produced",
+    "changes.lead": "A baseline, then one changed condition at a time, repeated. Differences are paired by block, "
+    "with their 95 % interval.",
+    "changes.grid": "Two things vary at once here ({factor}), as was asked for: a difference cannot be laid to either.",
+    "changes.baseline": "{level} (baseline)",
+    "changes.held": "Kept equal: {held}.",
+    "changes.one_repeat": "One repeat only: no interval can be given.",
+    "changes.confounder": "Could mislead: {text}",
+    "changes.changed": "{value}\n{difference}",
+    "caption.design": "{question} ({name})",
+}
+
+_RELEASE: dict[str, str] = {
+    "release.lead": "Memory after each conversation, after the engine's own release, and after its process had gone.",
+    "release.not_measured": "Not measured. To check: kvscope measure release.",
+    "release.host_cache": "The growth between conversations is llama.cpp's host prompt cache: it keeps a copy of "
+    "each old prompt's KV cache in ordinary memory, up to cache_ram_mib (8,192 MiB unless set). People report it as "
+    "a leak. With cache_ram_mib = 0 it keeps none.",
+    "release.how": "Released: at most 5 % of what had been added stays. Retained and bounded: more stays, and "
+    "further conversations do not add to it, or a stated limit ends the growth. Growing: each conversation adds "
+    "more, and no limit explains it. The first conversation does not count: it touches buffers for the first time.",
+    "release.ours_only": "kvscope only ever ends processes that it started itself.",
+    "verdict.released": "released",
+    "verdict.retained_bounded": "retained and bounded",
+    "verdict.growing": "growing",
+    "verdict.undecided": "undecided",
+    "caption.verdicts": "Verdicts, in MiB of the process's own memory",
+    "caption.left": "What is still in memory after the engine's own release, over the start, in MiB",
+    "summary.left": "What stays after the release is made of",
+    "moment.conversation": "conversation {number}",
+}
+
+_TRUST: dict[str, str] = {
+    "quality.not_measured": "Quality was not measured in this record. Capacity and quality are separate questions: a "
+    "prompt that fits can still be answered wrongly.",
+    "failures.none": "Nothing failed: {total} trials ran and each left a measurement, warm-ups included.",
+    "failures.lead": "{failed} of {total} trials failed. They are kept here and in every row, and left out of the "
+    "averages.",
+    "caption.failures": "Failures by cause",
+    "summary.log": "{cause}: the end of the engine's log",
+    "summary.traceback": "{cause}: traceback",
+    "advice.internal": "This is a fault of kvscope. Please report it with the traceback below.",
+    "advice.interrupted": "Run the same command again: finished trials are kept and not repeated.",
+    "trust.lead": "{doubts} of {total} checks raise a doubt.",
+    "trust.clean": "All {total} checks passed.",
+    "trust.not_measured": "What this record cannot tell:",
+    "not_measured.quality": "Whether the answers are right.",
+    "not_measured.device": "Memory of a GPU or other device: this release has no probe for it.",
+    "not_measured.concurrency": "Several requests at once: each trial sent one at a time.",
+    "not_measured.others": "Other machines, models and engine builds: nothing here carries over to them by itself.",
+    "caption.checks": "Checks, with what they saw and the limit they used",
+    "check.passed": "= passed",
+    "check.doubt": "! doubt",
+    "check.not_looked": "? not checked",
+    "check.nothing": "There was nothing to look at.",
+    "check_name.failures": "No trial failed",
+    "check_name.repeats": "Enough repeats",
+    "check_name.unexplained": "Memory has names",
+    "check_name.token_counts": "Prompt as long as asked",
+    "check_name.cached_tokens": "No reuse of earlier prompts",
+    "check_name.spread": "Repeats agree",
+    "check_name.drift": "The machine did not change under way",
+    "check_name.late_samples": "Memory sampled on time",
+    "check_name.coalesced": "Tokens seen one by one",
+    "check_name.swap": "Nothing swapped out",
+    "check_name.others": "Other programs kept still",
+    "check_name.unfinished": "Every trial ended",
+    "check_name.grids": "One thing varied at a time",
+    "check_name.warning": "Recorded while measuring",
+    "check_short.failures": "failures",
+    "check_short.repeats": "few repeats",
+    "check_short.unexplained": "memory without a name",
+    "check_short.token_counts": "token counts",
+    "check_short.cached_tokens": "reused prompts",
+    "check_short.spread": "noisy times",
+    "check_short.drift": "drift",
+    "check_short.late_samples": "late samples",
+    "check_short.coalesced": "tokens in clumps",
+    "check_short.swap": "swap",
+    "check_short.others": "other programs",
+    "check_short.unfinished": "unfinished trials",
+    "check_short.grids": "two things varied",
+    "check_short.warning": "warnings",
+    "check.failures": "{failed} of {total} trials failed.",
+    "check.repeats": "The least repeated level has {fewest} measured repeats; fewer than {limit} make wide "
+    "intervals. More: --repeats N.",
+    "check.unexplained": "At most {share:percent} of the growth after load is unexplained, over {count} trials "
+    "(limit {limit_share:percent}).",
+    "check.token_counts": "{wrong} of {total} requests were counted differently by the server; {unknown} were not "
+    "counted by it.",
+    "check.cached_tokens": "{reused} of {total} requests reused tokens that were to be computed anew.",
+    "check.spread": "The time to the first token varies by {share:percent} (standard deviation) among repeats at "
+    "worst, at {factor} = {level} (limit {limit_share:percent}).",
+    "check.drift": "From the first baseline to the last, the time to the first token changed by {share:percent} "
+    "(limit {limit_share:percent}).",
+    "check.late_samples": "{late:count} of {total:count} samples were more than {late_s:s} late ({share:percent}, "
+    "limit {limit_share:percent}). Short peaks may be missed.",
+    "check.coalesced": "At most {share:percent} of the tokens of a trial arrived together with the one before (limit "
+    "{limit_share:percent}). Beyond it, percentiles of the gaps mean little; averages hold.",
+    "check.swap": "At most {most_bytes:mib} of the engine were swapped out.",
+    "check.others": "The machine's free memory moved by {moved_bytes:mib} between the starts of trials (limit "
+    "{limit_bytes:mib}). The engine's own memory is read apart, but times may suffer.",
+    "check.unfinished": "{count} trials have started and not ended: still running, or killed. Run the same command "
+    "again to go on.",
+    "check.grids": "Two things vary at once in: {factors:list}.",
+    "check.warning": "{warning}, {count} trials. {message} {hint}",
+}
+
+_ROWS: dict[str, str] = {
+    "rows.lead": "All {total} trials in the order in which they ran, failures like any other. Memory is the "
+    "process's own, in MiB; times are in seconds.",
+    "rows.cut": "Only the first {shown:count} of {total:count} are shown; the record holds them all.",
+    "rows.unfinished": "not ended",
+    "rows.warmup": "{outcome}, warm-up",
+    "rows.download": "Save these {count} rows as JSON Lines",
+    "caption.rows": "Every trial",
+    "caption.facts": "What was measured",
+    "caption.designs": "The designs, as they can be repeated",
+    "summary.designs": "Designs, levels and seeds",
+    "caption.definitions": "Terms",
+    "summary.definitions": "Definitions",
+    "caption.machine": "The machine",
+    "summary.machine": "Machine",
+    "summary.commands": "The commands that made this record",
+    "summary.engine_lines": "The engine's own lines",
+    "fact.model": "model",
+    "fact.model_source": "file",
+    "fact.fingerprint": "fingerprint of its header",
+    "fact.architecture": "architecture",
+    "fact.parameters": "parameters",
+    "fact.trained_context": "trained for (tokens)",
+    "fact.engine": "engine",
+    "fact.engine_version": "engine version",
+    "fact.engine_build": "engine build",
+    "fact.rules": "rules of the prediction",
+    "fact.kvscope_version": "kvscope",
+    "fact.machine_id": "machine id",
+    "fact.started": "begun (UTC)",
+}
+
+WORDS: Mapping[str, str] = {
+    **NAMES,
+    **FINDINGS,
+    **_GENERAL,
+    **_ANSWER,
+    **_MEMORY,
+    **_GROWTH,
+    **_TIME,
+    **_RELEASE,
+    **_TRUST,
+    **_ROWS,
+}
