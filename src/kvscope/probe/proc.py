@@ -12,15 +12,14 @@ from kvscope.probe.machine_memory import PROC
 from kvscope.probe.smaps import DEFAULT_STACK_BYTES, parse_smaps, sum_small
 from kvscope.units import KIB, MIB
 
-# /proc/PID/status field → our quantity. The kernel's own words: proc_pid_status(5).
-_FIELDS = {
-    b"RssAnon": "anon_bytes",
-    b"VmSwap": "swap_bytes",
-    b"RssFile": "file_bytes",
-    b"RssShmem": "shmem_bytes",
-    b"VmHWM": "peak_bytes",
-}
-_STATUS_LINE = re.compile(rb"^(RssAnon|VmSwap|RssFile|RssShmem|VmHWM):\s+(\d+) kB$", re.MULTILINE)
+# Fields of /proc/PID/status in the kernel's own words and order: proc_pid_status(5). One search finds them all, because
+# this runs 50 times a second. VmSwap is absent in a kernel built without swap.
+_QUANTITIES = ("peak_bytes", "anon_bytes", "file_bytes", "shmem_bytes", "swap_bytes")
+_STATUS = re.compile(
+    rb"\nVmHWM:\s+(\d+) kB.*?\nRssAnon:\s+(\d+) kB\nRssFile:\s+(\d+) kB\nRssShmem:\s+(\d+) kB"
+    rb"(?:.*?\nVmSwap:\s+(\d+) kB)?",
+    re.DOTALL,
+)
 
 # Looking for new child processes can mean a walk over all of /proc; an engine starts few, and seldom.
 _TREE_REFRESH_S = 1.0
@@ -32,8 +31,8 @@ class ProcessTreeProbe:
 
     ``read()`` gives anon_bytes (RssAnon), swap_bytes (VmSwap), file_bytes (RssFile), shmem_bytes (RssShmem) and
     peak_bytes (VmHWM: the most that was resident of all kinds together since start or ``reset_peak``), summed over the
-    tree. A sum of peaks of several processes is an upper bound: they need not have peaked together. The kernel keeps the
-    peak from counters that each processor adds to in batches, so it can be off by a few hundred KiB.
+    tree. A sum of peaks of several processes is an upper bound: they need not have peaked together. The kernel keeps
+    the peak from counters that each processor adds to in batches, so it can be off by a few hundred KiB.
     """
 
     name = "process tree"
@@ -59,15 +58,13 @@ class ProcessTreeProbe:
 
     def read(self) -> Mapping[str, int]:
         """Bytes now. Raises ProbeLost when no process of the tree is left."""
-        totals = dict.fromkeys(_FIELDS.values(), 0)
-        seen = False
-        for pid in self.tree():
-            for field, number in _STATUS_LINE.findall(self._status(pid)):
-                totals[_FIELDS[field]] += int(number) * KIB
-                seen = True  # a process that has ended but was not collected has a status without memory
-        if not seen:
+        found = [match for pid in self.tree() if (match := _STATUS.search(self._status(pid)))]
+        if not found:  # one that has ended but was not collected has a status without memory
             raise self._lost()
-        return totals
+        totals = [
+            sum(int(number or 0) for number in numbers) for numbers in zip(*(m.groups() for m in found), strict=True)
+        ]
+        return {quantity: total * KIB for quantity, total in zip(_QUANTITIES, totals, strict=True)}
 
     def close(self) -> None:
         """Give back the open status files. Reading again opens them again."""

@@ -7,7 +7,7 @@ it every time. Due times lie around a regular grid counted from the start, so th
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kvscope.probe.base import Probe, Sample
 
@@ -51,7 +51,8 @@ class Sampler:
         self._seed = seed
         self._now = now
         self._stopping = threading.Event()
-        self._samples: list[Sample] = []
+        # (time, lateness, reading); made into samples at the end, to cost little while it runs.
+        self._readings: list[tuple[float, float, Mapping[str, int]]] = []
         self._thread = threading.Thread(target=self._run, name="kvscope-sampler", daemon=True)
 
     def start(self) -> None:
@@ -63,12 +64,17 @@ class Sampler:
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
-        return list(self._samples)
+        return [
+            Sample(probe=self._probe.name, quantity=quantity, at_s=at_s, value_bytes=reading[quantity], late_s=late_s)
+            for at_s, late_s, reading in self._readings
+            for quantity in self._quantities
+            if quantity in reading
+        ]
 
     def late_share(self, more_than_s: float | None = None) -> float:
         """Share of readings taken later than ``more_than_s`` (default: half an interval) after they were due."""
         limit = self._interval_s / 2 if more_than_s is None else more_than_s
-        late = [sample.late_s > limit for sample in self._samples]
+        late = [late_s > limit for _, late_s, _ in self._readings]
         return sum(late) / len(late) if late else 0.0
 
     def _run(self) -> None:
@@ -90,15 +96,4 @@ class Sampler:
 
     def _take(self, due_s: float) -> None:
         now_s = self._now()
-        reading = self._probe.read()
-        self._samples += [
-            Sample(
-                probe=self._probe.name,
-                quantity=quantity,
-                at_s=now_s,
-                value_bytes=reading[quantity],
-                late_s=max(now_s - due_s, 0.0),
-            )
-            for quantity in self._quantities
-            if quantity in reading
-        ]
+        self._readings.append((now_s, max(now_s - due_s, 0.0), self._probe.read()))
