@@ -59,8 +59,12 @@ def test_the_build_tells_two_wheels_of_one_version_apart() -> None:
     version, build = EngineChoice(name="llama.cpp").version()
     assert version[0].isdigit()
     assert build.startswith("xllamacpp sha256:")
-    # Nothing was imported to find that out.
-    assert "xllamacpp" not in sys.modules or sys.modules["xllamacpp"] is not None
+
+
+@pytest.mark.engine
+def test_an_engine_that_works_is_said_to() -> None:
+    found = {name: (version, reason) for name, version, reason in available_engines()}
+    assert found["llama.cpp"] == (EngineChoice(name="llama.cpp").version()[0], None)
 
 
 @pytest.mark.engine

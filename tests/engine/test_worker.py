@@ -1,6 +1,7 @@
 """Settings by llama.cpp's names, on the real library's parameters where it is installed."""
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -101,10 +102,25 @@ def test_the_worker_carries_nothing_of_kvscope() -> None:
     assert foreign == {"xllamacpp"}
 
 
-def test_without_the_library_it_says_so() -> None:
-    code = (
-        "import sys; sys.modules['xllamacpp'] = None; import runpy;"
-        f"runpy.run_path({worker.__file__!r}, run_name='__main__')"
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("sys.modules['xllamacpp'] = None", "missing_dependency"),
+        # Installed, and itself in want of something: what a missing system library looks like.
+        ("sys.path.insert(0, {folder!r})", "broken_dependency"),
+    ],
+)
+def test_without_a_library_that_works_it_says_so(tmp_path: Path, code: str, kind: str) -> None:
+    (tmp_path / "xllamacpp.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')")
+    lines = [
+        "import runpy, sys",
+        code.format(folder=str(tmp_path)),
+        f"runpy.run_path({worker.__file__!r}, run_name='__main__')",
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert '"kind": "missing_dependency"' in ran.stdout
+    reply = json.loads(ran.stdout)
+    assert (reply["event"], reply["kind"]) == ("error", kind)
+    if kind == "broken_dependency":
+        assert "libgomp" in reply["message"]

@@ -12,6 +12,7 @@ from kvscope.engine.llama_log import why_aborted, why_not_loaded
 from kvscope.engine.process import EngineProcess, python_command
 from kvscope.errors import (
     EngineDied,
+    EngineNotFound,
     EngineReplyError,
     EngineStartFailed,
     EngineTimeout,
@@ -24,6 +25,7 @@ from kvscope.scenario import SettingValue
 
 START_TIMEOUT_S = 60.0
 UNLOAD_TIMEOUT_S = 30.0
+_EXIT = json.dumps({"do": "exit"})
 _WORKER = Path(__file__).with_name("worker.py")
 
 
@@ -59,15 +61,9 @@ class LlamaCppEngine(LlamaHttp):
         self._version = "unknown"
 
     def launch(self) -> None:
-        """Start the child; xllamacpp is imported in it and no model is loaded. Raises MissingDependency."""
-        self._process = EngineProcess(python_command(_WORKER), name="llama.cpp", talks=True, environment=ENVIRONMENT)
-        self._process.start()
-        try:
-            started = self._answer(START_TIMEOUT_S, doing="starting")
-        except BaseException:
-            self.stop()
-            raise
-        self._version = str(started["version"])
+        """Start the child; xllamacpp is imported in it and no model is loaded. Raises MissingDependency, EngineNotFound
+        (xllamacpp is there but does not work)."""
+        self._process, self._version = _start_worker()
 
     def load(self) -> EngineReport:
         """Load the model and wait until the server answers. Raises InvalidSettings, EngineModelError, OutOfMemory,
@@ -101,7 +97,7 @@ class LlamaCppEngine(LlamaHttp):
         """End the child: told to exit, then by force. Safe to call twice and at any moment."""
         self._url = None
         if self._process is not None:
-            self._process.stop(farewell=json.dumps({"do": "exit"}), grace_s=self.stop_grace_s)
+            self._process.stop(farewell=_EXIT, grace_s=self.stop_grace_s)
 
     def _running(self) -> EngineProcess:
         if self._process is None or self._process.pid is None:
@@ -109,20 +105,7 @@ class LlamaCppEngine(LlamaHttp):
         return self._process
 
     def _answer(self, timeout_s: float, *, doing: str) -> dict[str, Any]:
-        """The worker's next message. Raises the error that it describes."""
-        process = self._running()
-        line = process.receive(timeout_s, doing=doing)
-        message: dict[str, Any] = json.loads(line)
-        if message["event"] != "error":
-            return message
-        match message["kind"]:
-            case "missing_dependency":
-                raise MissingDependency("Running llama.cpp inside kvscope", "llama-cpp", "xllamacpp")
-            case "invalid_settings":
-                raise InvalidSettings(message["message"], hint="Correct it and start again.")
-            case "load_failed":
-                raise why_not_loaded(process.log_text(self._load_begins_at), port=self._port, engine="llama.cpp")
-        raise EngineReplyError(f"kvscope's llama.cpp process failed: {message['message']}", hint="This is a bug.")
+        return _answer(self._running(), timeout_s, doing=doing, log_begins_at=self._load_begins_at, port=self._port)
 
     def _aborted(self, error: EngineDied) -> EngineDied | EngineStartFailed:
         """A process that gave itself up during load, with its own reason for it."""
@@ -133,6 +116,45 @@ class LlamaCppEngine(LlamaHttp):
             f"llama.cpp gave up while loading: {reason}",
             hint="Most often a setting it cannot work with (a very small n_ctx, n_batch 0 ...). Change it.",
         )
+
+
+def check_start() -> str:
+    """Start the child and end it again: whether xllamacpp works here. Its version. Raises as ``launch``."""
+    process, version = _start_worker()
+    process.stop(farewell=_EXIT)
+    return version
+
+
+def _start_worker() -> tuple[EngineProcess, str]:
+    process = EngineProcess(python_command(_WORKER), name="llama.cpp", talks=True, environment=ENVIRONMENT)
+    process.start()
+    try:
+        return process, str(_answer(process, START_TIMEOUT_S, doing="starting")["version"])
+    except BaseException:
+        process.stop()
+        raise
+
+
+def _answer(
+    process: EngineProcess, timeout_s: float, *, doing: str, log_begins_at: int = 0, port: int = 0
+) -> dict[str, Any]:
+    """The worker's next message. Raises the error that it describes."""
+    message: dict[str, Any] = json.loads(process.receive(timeout_s, doing=doing))
+    if message["event"] != "error":
+        return message
+    match message["kind"]:
+        case "missing_dependency":
+            raise MissingDependency("Running llama.cpp inside kvscope", "llama-cpp", "xllamacpp")
+        case "broken_dependency":
+            raise EngineNotFound(
+                f"The package xllamacpp is installed but cannot be loaded: {message['message']}.",
+                hint="Install the system library it names, or reinstall: pip install --force-reinstall xllamacpp",
+            )
+        case "invalid_settings":
+            raise InvalidSettings(message["message"], hint="Correct it and start again.")
+        case "load_failed":
+            raise why_not_loaded(process.log_text(log_begins_at), port=port, engine="llama.cpp")
+    raise EngineReplyError(f"kvscope's llama.cpp process failed: {message['message']}", hint="This is a bug.")
 
 
 def model_file(model: ModelSpec) -> str:

@@ -1,6 +1,5 @@
 """Name → engine adapter, imported only when asked for."""
 
-import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Mapping
@@ -87,20 +86,32 @@ def create_engine(
 
 
 def available_engines() -> list[tuple[str, str | None, str | None]]:
-    """(name, version, None) of each engine that works here, (name, None, why not) of each that does not."""
+    """(name, version, None) of each engine that works here, (name, None, why not) of each that does not. Works means:
+    its program was started and ended again, without a model."""
     found: list[tuple[str, str | None, str | None]] = []
     for name in ENGINES:
         try:
-            EngineChoice(name=name).check()
-            found.append((name, EngineChoice(name=name).version()[0], None))
+            found.append((name, _tried(name), None))
         except KvscopeError as error:
             found.append((name, None, f"{error.message} {error.hint or ''}".strip()))
     return found + [(name, None, "Not supported yet by this release.") for name in PLANNED_ENGINES]
 
 
+def _tried(name: str) -> str:
+    choice = EngineChoice(name=name)
+    choice.check()
+    if name != "llama.cpp":
+        return choice.version()[0]
+    from kvscope.engine.llama_cpp import check_start
+
+    return check_start()
+
+
 def _package_version(package: str) -> tuple[str, str]:
     """Version of an installed package, and the hash of its compiled part as its installer recorded it: builds of one
     version for different processors are different engines. Nothing is imported."""
+    import importlib.metadata  # costs more than all else here
+
     try:
         distribution = importlib.metadata.distribution(package)
     except importlib.metadata.PackageNotFoundError:

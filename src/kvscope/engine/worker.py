@@ -26,7 +26,8 @@ import time
 from typing import Any
 
 KINDS = (
-    "missing_dependency",  # xllamacpp cannot be imported
+    "missing_dependency",  # xllamacpp is not there
+    "broken_dependency",  # it is there and cannot be imported
     "invalid_settings",  # no such setting, or not a value it takes
     "load_failed",  # the server did not start; the log says why
     "internal",
@@ -180,7 +181,9 @@ def main() -> None:
     try:
         import xllamacpp
     except ImportError as error:
-        reply({"event": "error", "kind": "missing_dependency", "message": str(error)})
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "xllamacpp"
+        kind = "missing_dependency" if missing else "broken_dependency"
+        reply({"event": "error", "kind": kind, "message": str(error)})
         return
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     reply({"event": "started", "version": xllamacpp.__version__, "build": dict(xllamacpp.BUILD_INFO)})
