@@ -71,7 +71,7 @@ def load_config(path: str | Path, source: str | None = None) -> ModelSpec:
         raise MalformedFile(path, f"line {error.lineno}", f"the file is not JSON: {error.msg}") from None
     except RecursionError:
         raise MalformedFile(path, "byte 0", "the JSON is nested too deeply") from None
-    name = path.resolve().parent.name or path.stem
+    name = path.resolve().parent.name if path.stem == "config" else path.stem
     return model_from_config(content, source=source or str(path), where=str(path), name=name)
 
 

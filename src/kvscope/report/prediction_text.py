@@ -137,8 +137,8 @@ def _effective_line(prediction: Mapping[str, Any]) -> list[str]:
     slots = "1 slot" if effective["slots"] == 1 else f"{effective['slots']} slots"
     return [
         f"Context: {format_count(effective['context_tokens'])} cells{cut}, {slots}, "
-        f"batch {effective['batch_tokens']}, microbatch {effective['microbatch_tokens']}, "
-        f"cache {effective['cache_type_k']}/{effective['cache_type_v']}, flash attention {effective['flash_attn']}."
+        f"batch {effective['batch_tokens']}, microbatch {effective['microbatch_tokens']},",
+        f"cache {effective['cache_type_k']}/{effective['cache_type_v']}, flash attention {effective['flash_attn']}.",
     ]
 
 

@@ -1,0 +1,105 @@
+"""Bytes per token of each kind of cache, against public reports and hand-derived numbers."""
+
+from typing import Any
+
+import pytest
+
+from kvscope.dtypes import dtype_named
+from kvscope.errors import UnsupportedArchitecture, UsageError
+from kvscope.model.hf_config import model_from_config
+from kvscope.model.spec import (
+    CacheKind,
+    ChunkedAttention,
+    FullAttention,
+    LatentAttention,
+    NoCache,
+    RecurrentState,
+    SharedCache,
+    SlidingWindow,
+)
+from kvscope.predict.kv_cache import kind_name, needed_by_layer
+from kvscope.predict.memory import predict
+
+HEADS = {"num_kv_heads": 8, "key_dim": 128, "value_dim": 128}
+
+
+@pytest.mark.parametrize(
+    ("cache", "dtype", "tokens", "expected"),
+    [
+        # 8 × (128 + 128) × 2 B = 4,096 B per token
+        (FullAttention(**HEADS), "f16", 8192, 4096 * 8192),
+        # q8_0: 34 B per 32 elements: 8 × 256 / 32 × 34 = 2,176 B (ollama/ollama#6276: 53 % of f16, not half)
+        (FullAttention(**HEADS), "q8_0", 32_768, 2176 * 32_768),
+        (FullAttention(num_kv_heads=2, key_dim=192, value_dim=128), "bf16", 10, 2 * (192 + 128) * 2 * 10),
+        (SlidingWindow(**HEADS, window_tokens=512), "f16", 511, 4096 * 511),
+        (SlidingWindow(**HEADS, window_tokens=512), "f16", 100_000, 4096 * 512),
+        (ChunkedAttention(**HEADS, chunk_tokens=8192), "f16", 100_000, 4096 * 8192),
+        # (512 + 64) × 2 B = 1,152 B (the 70,272 B per token of 61 layers in unslothai/unsloth#4757)
+        (LatentAttention(latent_dim=512, rope_dim=64), "f16", 163_840, 1152 * 163_840),
+        # q8_0 latent: 576 / 32 × 34 = 612 B per token and layer (ikawrakow/ik_llama.cpp#259)
+        (LatentAttention(latent_dim=512, rope_dim=64), "q8_0", 32_768, 612 * 32_768),
+        (SharedCache(layer_index=3), "f16", 100, 0),
+        (NoCache(), "f16", 100, 0),
+    ],
+)
+def test_needed_bytes(cache: CacheKind, dtype: str, tokens: int, expected: int) -> None:
+    element = dtype_named(dtype)
+    assert needed_by_layer(cache, element, element).bytes_at(tokens) == expected
+
+
+def test_what_has_no_rule_raises_and_is_never_zero() -> None:
+    element = dtype_named("f16")
+    with pytest.raises(UnsupportedArchitecture, match="Recurrent"):
+        needed_by_layer(RecurrentState(state_elements=1, conv_elements=1), element, element)
+    with pytest.raises(UsageError, match="blocks of 32"):
+        needed_by_layer(FullAttention(num_kv_heads=1, key_dim=16, value_dim=16), dtype_named("q4_0"), element)
+
+
+def test_every_kind_has_a_name() -> None:
+    kinds: list[CacheKind] = [
+        FullAttention(**HEADS),
+        SlidingWindow(**HEADS, window_tokens=1),
+        ChunkedAttention(**HEADS, chunk_tokens=1),
+        LatentAttention(latent_dim=1, rope_dim=1),
+        RecurrentState(state_elements=1, conv_elements=1),
+        SharedCache(layer_index=0),
+        NoCache(),
+    ]
+    assert len({kind_name(kind) for kind in kinds}) == len(kinds)
+
+
+def gemma3_27b() -> Any:
+    """The dimensions of a public report (unslothai/unsloth#4757): 62 layers, 16 KV heads of 128, window 1024."""
+    config = {
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 62,
+        "hidden_size": 5376,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 16,
+        "head_dim": 128,
+        "intermediate_size": 21_504,
+        "sliding_window": 1024,
+        "sliding_window_pattern": 6,
+    }
+    return model_from_config(config, source="test", where="config.json", name="gemma-3-27b")
+
+
+def test_a_public_report_of_a_sliding_window_model() -> None:
+    """10 global layers × 8,192 B × 131,072 + 52 local × 8,192 × 1,024 = 11,173,625,856 B; with llama.cpp's 1,536 cells
+    per local layer 11,391,729,664 B; a flat formula says eight times as much."""
+    assert predict(gemma3_27b(), engine="logical", tokens=131_072, dtype="float16").cache_bytes == 11_173_625_856
+    allocated = predict(gemma3_27b(), engine="llama.cpp", settings={"n_ctx": 131_072})
+    assert allocated.cache_bytes == 11_391_729_664
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # ollama/ollama#9685: at 2,048 tokens window layers save little: 10 × 8,192 × 2,048 + 52 × 8,192 × 1,536
+        ({"n_ctx": 2048}, 822_083_584),
+        # ollama/ollama#9678: 20,000 is padded to 20,224 cells; q8_0 rows of 4,352 B: (10 × 20,224 + 52 × 1,536) × 4,352
+        ({"n_ctx": 20_000, "cache_type_k": "q8_0", "cache_type_v": "q8_0"}, 1_227_751_424),
+    ],
+)
+def test_public_reports_of_llama_cpp_caches(settings: dict[str, Any], expected: int) -> None:
+    assert predict(gemma3_27b(), engine="llama.cpp", settings=settings).cache_bytes == expected

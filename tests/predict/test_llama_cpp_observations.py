@@ -1,0 +1,95 @@
+"""Every recorded observation of the engine, byte for byte (tests/golden/llamacpp/README.md)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from golden_gguf import ALL_MODELS, REAL_MODELS, golden
+
+from kvscope.errors import UsageError
+from kvscope.model.spec import ModelSpec
+from kvscope.predict.memory import Prediction, predict
+
+# Settings that were recorded but are not part of the question: they change no byte that is predicted here, but for
+# kv_unified_per_slot, which caps the slots.
+NOT_ASKED = {"kv_unified_per_slot", "n_outputs_max"}
+OBSERVATIONS = [
+    pytest.param(name, entry, id=f"{name}-{index}-" + "-".join(f"{k}={v}" for k, v in entry["settings"].items()))
+    for name in ALL_MODELS
+    for index, entry in enumerate(golden(name)["observations"])
+]
+# Settings of the real models whose compute buffer is only estimated, and said to be.
+ESTIMATED = {
+    "smollm2-135m-instruct-q4_1": [("f32", "f32", "auto")],
+    "gemma3-270m-q4_k_m": [("f32", "f32", "auto"), ("q8_0", "f16", "off")],
+}
+
+
+def ask(model: ModelSpec, entry: dict[str, Any]) -> Prediction:
+    settings = {key: value for key, value in entry["settings"].items() if key not in NOT_ASKED}
+    return predict(model, engine="llama.cpp", settings=settings)
+
+
+@pytest.mark.parametrize(("name", "entry"), OBSERVATIONS)
+def test_observation(golden_model: Callable[[str], ModelSpec], name: str, entry: dict[str, Any]) -> None:
+    model = golden_model(name)
+    if "refused" in entry:
+        reason = entry["refused"].rsplit(": ", 1)[-1]
+        with pytest.raises(UsageError) as caught:
+            ask(model, entry)
+        assert reason in str(caught.value)
+        return
+    found = ask(model, entry)
+    content = found.to_dict()
+    caches = [b for b in content["buffers"] if b["name"] == "kv_cache"]
+    assert [[b["kind"], b["cells"], b["streams"], b["layers"], b["bytes"]] for b in caches] == entry["kv"]
+    assert content["totals"]["kv_cache_bytes"] == sum(cache[4] for cache in entry["kv"])
+    assert sum(layer["cache_bytes"] for layer in content["layers"]) == content["totals"]["cache_bytes"]
+    assert content["totals"]["output_buffer_bytes"] == entry["output"]
+    assert weights_agree(content["buffers"], entry["weights"])
+    effective = content["effective"]
+    assert entry["context"] == {
+        "n_ctx": effective["context_tokens"],
+        "n_ctx_seq": effective["context_per_sequence_tokens"],
+        "n_batch": effective["batch_tokens"],
+        "n_ubatch": effective["microbatch_tokens"],
+    }
+    if "kv_unified_per_slot" not in entry["settings"]:
+        assert entry["slots"] == [effective["slot_limit_tokens"]] * effective["slots"]
+    compute = next(item for item in content["items"] if item["component"] == "compute_buffer")
+    assert compute["status"] == "estimated" or compute["allocated_bytes"] == entry["compute"]
+    if compute["status"] == "estimated":
+        assert any(unknown["what"] == "compute_buffer" for unknown in content["unknown"])
+
+
+def weights_agree(buffers: list[dict[str, Any]], seen: dict[str, list[Any]]) -> bool:
+    """Exact where bytes were recorded; a mapped file is no allocation, so there only the log's two decimals are."""
+    ours = {b["kind"]: b["bytes"] for b in buffers if b["name"] == "weights"}
+    return ours.keys() == seen.keys() and all(
+        ours[kind] == num_bytes if num_bytes is not None else f"{ours[kind] / 2**20:.2f}" == f"{mib:.2f}"
+        for kind, (mib, num_bytes) in seen.items()
+    )
+
+
+@pytest.mark.parametrize("name", REAL_MODELS)
+def test_the_real_models_are_exact_but_for_named_settings(golden_model: Callable[[str], ModelSpec], name: str) -> None:
+    estimated = []
+    for entry in golden(name)["observations"]:
+        if "refused" in entry:
+            continue
+        found = ask(golden_model(name), entry)
+        assert found.status == "exact"
+        if any(item.status == "estimated" for item in found.items):
+            settings = entry["settings"]
+            estimated.append(tuple(settings[key] for key in ("cache_type_k", "cache_type_v", "flash_attn_type")))
+    assert estimated == ESTIMATED[name]
+
+
+def test_there_are_observations_of_every_kind() -> None:
+    """So that a broken file cannot make the tests above pass by being empty."""
+    counts = {name: len(golden(name)["observations"]) for name in ALL_MODELS}
+    assert counts["smollm2-135m-instruct-q4_1"] == 104
+    assert counts["gemma3-270m-q4_k_m"] == 78
+    assert len(OBSERVATIONS) == 283
+    refused = [entry for name in ALL_MODELS for entry in golden(name)["observations"] if "refused" in entry]
+    assert len(refused) == 10

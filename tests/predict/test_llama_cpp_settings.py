@@ -1,0 +1,113 @@
+"""llama.cpp's settings: names, spellings, values and refusals."""
+
+from typing import Any
+
+import pytest
+
+from kvscope.errors import UnknownName, UsageError
+from kvscope.model.spec import ModelSpec
+from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
+from kvscope.predict.memory import predict
+
+
+def test_defaults_are_the_engines() -> None:
+    """As xllamacpp's CommonParams states them, but for n_parallel: one slot per sequence asked about."""
+    defaults = canonical_settings({}, 1)
+    assert (defaults.n_ctx, defaults.n_batch, defaults.n_ubatch) == (0, 2048, 512)
+    assert (defaults.n_parallel, defaults.kv_unified) == (1, False)
+    assert (defaults.cache_type_k.name, defaults.cache_type_v.name) == ("float16", "float16")
+    assert (defaults.flash_attn, defaults.load_mode, defaults.cache_ram_mib) == ("on", "mmap", 8192)
+    assert (defaults.swa_full, defaults.embedding, defaults.no_extra_bufts) == (False, False, False)
+    assert canonical_settings({}, 4).n_parallel == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ({"--ctx-size": "8k"}, "n_ctx", 8192),
+        ({"ctx_size": 4096}, "n_ctx", 4096),
+        ({"c": "512"}, "n_ctx", 512),
+        ({"parallel": "4"}, "n_parallel", 4),
+        ({"ubatch-size": "128"}, "n_ubatch", 128),
+        ({"batch_size": 256}, "n_batch", 256),
+        ({"flash_attn": "off"}, "flash_attn", "off"),
+        ({"fa": "AUTO"}, "flash_attn", "on"),
+        ({"flash_attn_type": True}, "flash_attn", "on"),
+        ({"flash_attn": 0}, "flash_attn", "off"),
+        ({"load_mode": 0}, "load_mode", "none"),
+        ({"load_mode": "direct-io"}, "load_mode", "none"),
+        ({"load_mode": -1}, "load_mode", "mmap"),
+        ({"no_mmap": True}, "load_mode", "none"),
+        ({"mmap": "false"}, "load_mode", "none"),
+        ({"mmap": 1}, "load_mode", "mmap"),
+        ({"kv_unified": "true"}, "kv_unified", True),
+        ({"swa-full": "on"}, "swa_full", True),
+        ({"cache-ram": "0"}, "cache_ram_mib", 0),
+        ({"cache_ram_mib": -1}, "cache_ram_mib", -1),
+        ({"n_threads": 2, "warmup": False, "seed": 1}, "n_ctx", 0),
+    ],
+)
+def test_spellings(given: dict[str, Any], name: str, value: Any) -> None:
+    assert getattr(canonical_settings(given, 1), name) == value
+
+
+def test_cache_types() -> None:
+    assert canonical_settings({"ctk": "Q8_0", "cache_type_v": "bf16"}, 1).cache_type_k.name == "q8_0"
+    with pytest.raises(UnknownName, match="q6_k") as caught:
+        canonical_settings({"cache_type_k": "q6_k"}, 1)
+    assert "q8_0" in str(caught.value.hint)
+    with pytest.raises(UnknownName, match="tiny"):
+        canonical_settings({"cache_type_k": "tiny"}, 1)
+
+
+def test_auto_slots_are_four_and_unified() -> None:
+    auto = canonical_settings({"n_parallel": -1}, 3)
+    assert (auto.n_parallel, auto.kv_unified) == (4, True)
+
+
+def test_an_unknown_setting_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownName) as caught:
+        canonical_settings({"n_ctxx": 1}, 1)
+    assert "Did you mean n_ctx?" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"n_parallel": 300}, "n_seq_max must be <= 256"),
+        ({"n_parallel": 0}, "n_parallel"),
+        ({"n_ctx": 1}, "aborts"),
+        ({"n_ctx": -5}, "n_ctx"),
+        ({"n_ctx": 2.5}, "n_ctx"),
+        ({"n_ctx": True}, "n_ctx"),
+        ({"n_ctx": "many"}, "many"),
+        ({"n_ctx": 2**40}, "n_ctx"),
+        ({"n_batch": 0}, "n_batch"),
+        ({"cache_ram_mib": "lots"}, "cache_ram_mib"),
+        ({"swa_full": "perhaps"}, "swa_full"),
+        ({"flash_attn": "sometimes"}, "auto, disabled"),
+        ({"load_mode": "tape"}, "load_mode"),
+        ({"cache_type_v": "q8_0", "flash_attn": "off"}, "quantized V cache requires flash_attn"),
+        ({"n_ctx": 512, "ctx_size": 1024}, "given twice"),
+        ({"n_gpu_layers": 99}, "CPU only"),
+        ({"lora": "x"}, "adapters"),
+    ],
+)
+def test_refusals_say_why(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        canonical_settings(given, 1)
+
+
+def test_the_same_setting_twice_with_one_value_is_fine() -> None:
+    assert canonical_settings({"n_ctx": 512, "ctx_size": 512}, 1).n_ctx == 512
+
+
+def test_quantised_keys_without_flash_attention_are_allowed(smollm2: ModelSpec) -> None:
+    """The engine allows K quantised with flash attention off; only V must not be."""
+    settings = {"cache_type_k": "q8_0", "flash_attn": "off", "n_ctx": 2048}
+    assert predict(smollm2, engine="llama.cpp", settings=settings).cache_bytes == 30 * 2048 * (204 + 384)
+
+
+def test_more_sequences_than_slots_is_refused(smollm2: ModelSpec) -> None:
+    with pytest.raises(UsageError, match="need 4 slots"):
+        predict(smollm2, engine="llama.cpp", sequences=4, settings={"n_parallel": 2})

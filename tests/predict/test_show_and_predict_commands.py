@@ -1,0 +1,108 @@
+"""kvscope show and kvscope predict, from the command line's side: text, JSON, and errors."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from golden_gguf import GOLDEN, writer
+
+from kvscope.cli.predict import predict
+from kvscope.cli.show import show
+from kvscope.errors import UnknownName, UsageError
+
+CONFIG = GOLDEN.parent / "models" / "gemma-3-4b-it" / "config.json"
+
+
+@pytest.fixture(scope="module")
+def gemma3_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(writer("gemma3-270m-q4_k_m").write(tmp_path_factory.mktemp("cli") / "gemma3.gguf"))
+
+
+def run(command: Any, *arguments: str) -> str:
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_show(gemma3_file: str) -> None:
+    text = run(show, gemma3_file)
+    assert "0-4, 6-10, 12-16  sliding window" in text
+    assert "5, 11, 17         full attention" in text
+    assert "One token costs 18,432 B in float16, and 3,072 B once every window is full." in text
+    assert "q4_k" in text
+    assert "GGUF key gemma3.attention.sliding_window" in text
+
+
+def test_show_json(gemma3_file: str) -> None:
+    found = json.loads(run(show, gemma3_file, "--json"))
+    assert (found["bytes_per_token"], found["bytes_per_token_beyond_windows"]) == (18_432, 3072)
+    assert found["weights_bytes"] == sum(row["bytes"] for row in found["tensors_by_type"]) == 246_587_904
+    assert [group["layers"] for group in found["groups"]][1] == [5, 11, 17]
+
+
+def test_show_of_a_bare_config_says_what_it_does_not_know() -> None:
+    text = run(show, str(CONFIG))
+    facts = dict(line.split(maxsplit=1) for line in text.splitlines() if line.startswith(("  parameters", "  weights")))
+    assert facts == {"parameters": "not known", "weights": "not known"}
+    assert "class default of transformers 5.x Gemma3TextConfig" in text
+
+
+def test_predict_one_length(gemma3_file: str) -> None:
+    text = run(predict, gemma3_file, "--engine", "llama.cpp", "--tokens", "2k", "--set", "n_ctx=8k", "--set", "np=4")
+    assert "2,048 tokens in one sequence" in text
+    assert "8,192 cells in 4 streams of 2,048, 4 slots" in text
+    # Full: 4 × 2048 cells × 3 layers × 1,024 B; sliding: 4 × 1024 × 15 × 1,024 B.
+    assert f"{4 * 1024 * (3 * 2048 + 15 * 1024):,}" in text
+    assert "not known" in text
+    assert "The slope changes at 512 tokens: sliding window full." in text
+    assert "each of layers 5, 11, 17:" in text
+    assert all(len(line) <= 120 for line in text.splitlines())
+
+
+def test_predict_several_lengths_is_a_table_and_a_list(gemma3_file: str) -> None:
+    arguments = (gemma3_file, "--engine", "llama.cpp", "--tokens", "512,2k,64k")
+    text = run(predict, *arguments)
+    assert [line.split()[0] for line in text.splitlines() if line.endswith(" B")] == ["512", "2,048", "65,536"]
+    assert "65536 tokens do not fit" in text
+    found = json.loads(run(predict, *arguments, "--json"))
+    assert [entry["scenario"]["tokens"] for entry in found] == [512, 2048, 65_536]
+    assert found[0]["totals"]["kv_cache_bytes"] == found[2]["totals"]["kv_cache_bytes"]
+
+
+def test_predict_json_is_one_object(gemma3_file: str) -> None:
+    found = json.loads(run(predict, gemma3_file, "--engine", "llama.cpp", "--json"))
+    assert found["schema"] == "kvscope.prediction/1"
+    assert found["scenario"]["tokens"] == 32_768
+    assert "Tokens not given" in found["notes"][0]
+
+
+def test_predict_without_an_engine() -> None:
+    text = run(predict, str(CONFIG), "--engine", "logical", "--tokens", "8k", "--dtype", "bfloat16")
+    assert "289,406,976" in text  # 5 × 8192 × 4096 + 29 × 1024 × 4096, as in expected.toml
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("--engine", "llama.cpp", "--set", "n_ctxx=1"), UnknownName),
+        (("--engine", "llama.cpp", "--set", "n_ctx"), UsageError),
+        (("--engine", "llama.cpp", "--set", "n_ctx="), UsageError),
+        (("--engine", "llama.cpp", "--set", "n_ctx=1k", "--set", "n_ctx=2k"), UsageError),
+        (("--engine", "llama.cpp", "--tokens", "1k,,2k"), UsageError),
+        (("--engine", "llama.cpp", "--tokens", "many"), UsageError),
+        (("--engine", "llama.cpp", "--phase", "later"), UnknownName),
+        (("--engine", "llama.cpp", "--available-bytes", "24GiB"), UsageError),
+        (("--engine", "vllm"), UsageError),
+        (("--engine", "nothing"), UnknownName),
+    ],
+)
+def test_wrong_questions(gemma3_file: str, arguments: tuple[str, ...], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        CliRunner().invoke(predict, [gemma3_file, *arguments], catch_exceptions=False)
+
+
+def test_a_missing_model_is_our_error(tmp_path: Path) -> None:
+    result = CliRunner().invoke(show, [str(tmp_path / "absent.gguf")])
+    assert type(result.exception).__name__ == "ModelNotFound"
