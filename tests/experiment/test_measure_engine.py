@@ -82,7 +82,7 @@ def test_measure_killed_and_run_again(tmp_path: Path) -> None:
 
     again = kvscope(*DESIGN, cwd=tmp_path)
     assert again.returncode == 0
-    assert "nothing left to run" in again.stderr
+    assert "0 measured, 0 failed, 5 kept from before" in again.stderr
 
 
 def test_an_input_over_the_context_limit(tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from kvscope.cli.options import command_line, json_option
 from kvscope.cli.progress import show_progress
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import RecordUnwritable
+from kvscope.experiment.design import Design
 from kvscope.experiment.lab import LAB_MINUTES, lab_designs
 from kvscope.experiment.measure import DEFAULT_MODEL
 from kvscope.experiment.runner import DesignSummary, RunOptions, run_design, start_run
 from kvscope.model.load import load_model
+from kvscope.model.spec import ModelSpec
 from kvscope.record.export import export_rows
 from kvscope.record.store import create_records, open_records
 from kvscope.report.page import write_report
@@ -38,22 +40,35 @@ def lab(engine: str, engine_command: str | None, model: str, out: str, max_minut
     choice.check()
     folder = _folder(out)
     records = folder / "kvscope.db"
+    summaries = _run_all(lab_designs(spec, engine), spec, choice, records, max_minutes)
+    _report(records, folder / "report.html", as_json)
+    _say_what_is_left(summaries, out)
+    return 1 if any(summary.failed for summary in summaries) else 0
+
+
+def _run_all(
+    designs: tuple[Design, ...], spec: ModelSpec, choice: EngineChoice, records: Path, max_minutes: float
+) -> list[DesignSummary]:
+    """Run the designs block by block, all of them once before any of them again: where time runs out, every question
+    has an answer, with fewer repeats."""
     deadline = time.monotonic() + max_minutes * 60
     summaries: list[DesignSummary] = []
     with create_records(records) as recorder:
         run = start_run(recorder, command_line())
         try:
-            for design in lab_designs(spec, engine):
-                options = RunOptions(max_seconds=max(0.0, deadline - time.monotonic()))
-                summaries.append(
-                    run_design(recorder, run, design, spec, choice, options=options, listener=show_progress)
-                )
+            for block in range(1, max(design.repeats for design in designs) + 1):
+                for design in designs:
+                    if block > design.repeats:
+                        continue
+                    left_s = max(0.0, deadline - time.monotonic())
+                    options = RunOptions(max_seconds=left_s, max_blocks=block)
+                    summaries.append(
+                        run_design(recorder, run, design, spec, choice, options=options, listener=show_progress)
+                    )
         except KeyboardInterrupt:
             click.echo(f"What was measured is kept in {records}. To go on: {command_line()}", err=True)
             raise
-    _report(records, folder / "report.html", as_json)
-    _say_what_is_left(summaries, out)
-    return 1 if any(summary.failed for summary in summaries) else 0
+    return summaries
 
 
 def _folder(out: str) -> Path:
@@ -78,7 +93,8 @@ def _report(records: Path, page: Path, as_json: bool) -> None:
 
 
 def _say_what_is_left(summaries: list[DesignSummary], out: str) -> None:
-    not_run = sum(summary.not_run for summary in summaries)
+    # A later pass over a design counts what earlier passes left: the last one of each design tells.
+    not_run = sum({summary.design_id: summary.not_run for summary in summaries}.values())
     if not_run:
         click.echo(f"{not_run} trials were left when the time was up. Run the same command to go on.", err=True)
     elif not any(summary.measured + summary.failed for summary in summaries):

@@ -11,7 +11,8 @@ from kvscope.units import format_mib, format_seconds
 def show_progress(progress: Progress) -> None:
     """A listener for ``run_design`` that prints to stderr."""
     if progress.result is None:
-        click.echo(_opening(progress), err=True)
+        if progress.next_trial is not None or not progress.kept:
+            click.echo(_opening(progress), err=True)
         return
     trial = progress.result.trial
     where = f"[{progress.done}/{progress.total}] {_levels(progress.result)}"
@@ -21,8 +22,6 @@ def show_progress(progress: Progress) -> None:
 
 def _opening(progress: Progress) -> str:
     kept = f", {progress.kept} already in the record" if progress.kept else ""
-    if not progress.total:
-        return f"{progress.design}: nothing left to run{kept}."
     return f"{progress.design}: {progress.total} trials to run{kept}."
 
 

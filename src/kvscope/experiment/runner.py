@@ -54,9 +54,13 @@ class DesignSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
+    """``max_seconds``: start no trial that would be expected to end later than this. ``max_blocks``: run only the first
+    blocks now, each of which holds every level once, and leave the others for a later call."""
+
     fail_fast: bool = False
     try_anyway: bool = False
     max_seconds: float | None = None
+    max_blocks: int | None = None
 
 
 Listener = Callable[[Progress], None]
@@ -164,7 +168,11 @@ class _Loop:
     sleep: Callable[[float], None]
 
     def run(self) -> DesignSummary:
-        trials = self.design.trials(self.design_row.design_id)
+        trials = [
+            trial
+            for trial in self.design.trials(self.design_row.design_id)
+            if self.options.max_blocks is None or trial.block < self.options.max_blocks
+        ]
         attempts = self._attempts()
         left = [trial for trial in trials if not attempts.get(trial.trial_id, (0, False))[1]]
         kept = len(trials) - len(left)
@@ -174,7 +182,7 @@ class _Loop:
         self._tell(0, len(left), kept, None, left[0] if left else None, None)
         ran = 0
         for number, trial in enumerate(left):
-            if self.options.max_seconds is not None and self.now() - started_s > self.options.max_seconds:
+            if self._is_too_late(started_s, number):
                 stopped_by = "time limit"
                 break
             result = self._attempt(trial, attempts.get(trial.trial_id, (0, False))[0] + 1)
@@ -198,6 +206,14 @@ class _Loop:
             stopped_by=stopped_by,
             **counts,
         )
+
+    def _is_too_late(self, started_s: float, done: int) -> bool:
+        """Whether the next trial would be expected to end after the time limit, judging by those before it."""
+        if self.options.max_seconds is None:
+            return False
+        elapsed = self.now() - started_s
+        expected = elapsed / done if done else 0.0
+        return elapsed + expected > self.options.max_seconds
 
     def _attempts(self) -> dict[str, tuple[int, bool]]:
         """Trial → (number of attempts so far, whether it is finished). An interrupted trial is not."""
