@@ -87,6 +87,7 @@ def test_layers_of_different_shape_leave_it_unknown(smollm2: ModelSpec) -> None:
     first = replace(smollm2.layers[0], ffn=DenseFfn(width=9999))
     model = replace(smollm2, layers=(first, *smollm2.layers[1:]))
     found = predict(model, engine="llama.cpp", settings={"n_ctx": 512}).to_dict()
+    assert found["totals"]["cache_bytes"] == 512 * 23_040
     assert found["totals"]["compute_buffer_bytes"] is None
     assert found["status"] == "partial"
     assert any(entry["what"] == "compute_buffer" for entry in found["unknown"])

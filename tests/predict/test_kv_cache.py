@@ -1,5 +1,6 @@
 """Bytes per token of each kind of cache, against public reports and hand-derived numbers."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kvscope.model.spec import (
     ChunkedAttention,
     FullAttention,
     LatentAttention,
+    ModelSpec,
     NoCache,
     RecurrentState,
     SharedCache,
@@ -103,3 +105,38 @@ def test_a_public_report_of_a_sliding_window_model() -> None:
 )
 def test_public_reports_of_llama_cpp_caches(settings: dict[str, Any], expected: int) -> None:
     assert predict(gemma3_27b(), engine="llama.cpp", settings=settings).cache_bytes == expected
+
+
+def test_without_flash_attention_every_layers_values_are_as_wide_as_the_widest(golden_model: Any) -> None:
+    """deci with KV heads [2, 0, 2, 0] of 16: K stays 2 layers × 2048 × 64 B = 0.25 MiB, V becomes 4 × 2048 × 64 B."""
+    model = golden_model("tiny-deci")
+    sizes = {}
+    for flash_attn in ("on", "off"):
+        found = predict(model, engine="llama.cpp", settings={"n_ctx": 2048, "flash_attn": flash_attn})
+        (buffer,) = [b for b in found.buffers if b.name == "kv_cache"]
+        sizes[flash_attn] = (buffer.details["k_bytes"], buffer.details["v_bytes"])
+    assert sizes == {"on": (262_144, 262_144), "off": (262_144, 524_288)}
+
+
+def test_a_llama_file_with_unequal_layers_is_refused_as_llama_cpp_does(smollm2: ModelSpec) -> None:
+    """The engine: tensor 'blk.1.attn_k.weight' has wrong shape (it reads one number of KV heads for all layers)."""
+    odd = replace(smollm2.layers[3], cache=FullAttention(num_kv_heads=1, key_dim=64, value_dim=64))
+    model = replace(smollm2, layers=(*smollm2.layers[:3], odd, *smollm2.layers[4:]))
+    with pytest.raises(UnsupportedArchitecture, match="differ in key-value heads"):
+        predict(model, engine="llama.cpp")
+    # What the tokens need is a plain sum all the same: 29 × 768 + 256 B per token.
+    assert predict(model, engine="logical", tokens=10).cache_bytes == 10 * (29 * 768 + 256)
+
+
+@pytest.mark.parametrize(
+    "cache",
+    [
+        ChunkedAttention(**HEADS, chunk_tokens=512),
+        LatentAttention(latent_dim=512, rope_dim=64),
+        SharedCache(layer_index=0),
+    ],
+)
+def test_kinds_without_a_rule_of_the_engine_are_refused(smollm2: ModelSpec, cache: CacheKind) -> None:
+    model = replace(smollm2, layers=(*smollm2.layers[:-1], replace(smollm2.layers[-1], cache=cache)))
+    with pytest.raises(UnsupportedArchitecture, match="Layer 29"):
+        predict(model, engine="llama.cpp")

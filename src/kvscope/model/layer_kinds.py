@@ -31,6 +31,7 @@ GGUF_FAMILIES: Mapping[str, Family] = {
         ("command-r", None),
         ("ernie4_5", None),
         ("phi3", 1),
+        ("deci", None),
     )
 }
 

@@ -33,13 +33,7 @@ def predict(
     ``settings``: the engine's own names. ``engine`` "logical" is no engine: what the tokens themselves need.
     Raises UnknownName, UsageError (with the engine's own reason where the engine would refuse), ModelError.
     """
-    if engine in PLANNED_ENGINES:
-        raise UsageError(
-            f"kvscope does not know the memory rules of {engine} yet.",
-            hint=f"Ready now: {', '.join(READY_ENGINES)}. 'logical' is what the tokens need on any engine.",
-        )
-    if engine not in READY_ENGINES:
-        raise UnknownName("engine", engine, (*READY_ENGINES, *PLANNED_ENGINES))
+    _check_engine(engine)
     if phase not in ("prefill", "decode"):
         raise UnknownName("phase", phase, ("prefill", "decode"))
     _check_count("tokens", tokens, smallest=0)
@@ -58,6 +52,16 @@ def predict(
     if engine == "logical":
         return predict_logical(model, asked, settings or {}, dtype)
     return predict_llama_cpp(model, asked, settings or {})
+
+
+def _check_engine(engine: str) -> None:
+    if engine in PLANNED_ENGINES:
+        raise UsageError(
+            f"kvscope does not know the memory rules of {engine} yet.",
+            hint=f"Ready now: {', '.join(READY_ENGINES)}. 'logical' is what the tokens need on any engine.",
+        )
+    if engine not in READY_ENGINES:
+        raise UnknownName("engine", engine, (*READY_ENGINES, *PLANNED_ENGINES))
 
 
 def _check_count(name: str, value: int | None, *, smallest: int) -> None:

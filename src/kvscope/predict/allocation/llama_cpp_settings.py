@@ -12,6 +12,7 @@ from kvscope.errors import UnknownName, UsageError
 from kvscope.scenario import SettingValue
 from kvscope.units import parse_tokens
 
+VERSION = "xllamacpp 2026.10.11549 (llama.cpp b11549), CPU"
 MAX_SEQUENCES = 256
 AUTO_SLOTS = 4
 MAX_CONTEXT = 2**31 - 1
