@@ -44,7 +44,9 @@ def test_defaults_are_the_engines() -> None:
         ({"swa-full": "on"}, "swa_full", True),
         ({"cache-ram": "0"}, "cache_ram_mib", 0),
         ({"cache_ram_mib": -1}, "cache_ram_mib", -1),
-        ({"n_threads": 2, "warmup": False, "seed": 1}, "n_ctx", 0),
+        ({"load_mode": "mmap+mlock"}, "load_mode", "mmap"),
+        ({"no-repack": True}, "no_extra_bufts", True),
+        ({"n_threads": 2, "warmup": False, "seed": 1, "sampling.temp": 0.0, "endpoint_slots": True}, "n_ctx", 0),
     ],
 )
 def test_spellings(given: dict[str, Any], name: str, value: Any) -> None:

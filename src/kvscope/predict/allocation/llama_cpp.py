@@ -237,6 +237,10 @@ def _notes(
         notes.append(
             f"{asked.num_sequences} sequences of {tokens} tokens share {cells.per_stream} cells and do not all fit."
         )
+    if settings.fit_params:
+        notes.append(
+            "fit_params lets llama.cpp choose a smaller context to fit memory; predicted is what was asked for."
+        )
     trained = model.trained_context_tokens
     if trained is not None and cells.per_stream > trained:
         notes.append(

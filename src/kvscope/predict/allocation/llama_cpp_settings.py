@@ -18,12 +18,12 @@ AUTO_SLOTS = 4
 MAX_CONTEXT = 2**31 - 1
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
-# Settings that do not change what is allocated at load. Accepted, and recorded, but not used.
+# Settings that do not change what is allocated at load. Accepted, and recorded, but not used; so is "sampling.…".
 _NO_MEMORY = frozenset({
     "n_threads", "n_threads_batch", "n_threads_http", "warmup", "n_predict", "seed", "cache_prompt", "cont_batching",
     "n_cache_reuse", "slot_prompt_similarity", "ctx_shift", "rope_freq_base", "rope_freq_scale", "verbosity", "port",
-    "hostname", "fit_params", "n_ctx_checkpoints", "checkpoint_min_step", "cache_idle_slots", "no_kv_offload",
-    "check_tensors", "use_jinja", "temperature",
+    "hostname", "n_ctx_checkpoints", "checkpoint_min_step", "cache_idle_slots", "no_kv_offload",
+    "check_tensors", "endpoint_slots", "endpoint_metrics", "endpoint_props", "use_jinja", "temperature",
 })  # fmt: skip
 _UNSUPPORTED = {
     "n_gpu_layers": "kvscope knows llama.cpp's memory on a CPU only, yet",
@@ -35,7 +35,7 @@ _UNSUPPORTED = {
 }
 _TOKEN_SETTINGS = ("n_ctx", "n_batch", "n_ubatch")
 _COUNT_SETTINGS = ("n_parallel", "cache_ram_mib")
-_FLAGS = ("kv_unified", "swa_full", "no_extra_bufts", "embedding")
+_FLAGS = ("kv_unified", "swa_full", "no_extra_bufts", "embedding", "fit_params")
 _OWN = (*_TOKEN_SETTINGS, *_COUNT_SETTINGS, *_FLAGS, "cache_type_k", "cache_type_v", "flash_attn", "load_mode")
 _ALIASES = {
     "ctx_size": "n_ctx", "c": "n_ctx",
@@ -50,6 +50,7 @@ _ALIASES = {
     "ctx_checkpoints": "n_ctx_checkpoints",
     "threads": "n_threads", "t": "n_threads", "threads_batch": "n_threads_batch",
     "gpu_layers": "n_gpu_layers", "ngl": "n_gpu_layers",
+    "no_repack": "no_extra_bufts", "context_shift": "ctx_shift", "cache_reuse": "n_cache_reuse",
     "lora": "lora_adapters", "pooling": "pooling_type",
 }  # fmt: skip
 _ON_OFF_AUTO = {
@@ -60,8 +61,8 @@ _ON_OFF_AUTO = {
 _TRUE_FALSE = {"true": True, "1": True, "on": True, "yes": True, "false": False, "0": False, "off": False, "no": False}
 # llama.cpp's enum llama_load_mode. mlock pins the same bytes; direct I/O reads them like "none".
 _LOAD_MODES = {
-    "auto": "mmap", "-1": "mmap", "mmap": "mmap", "1": "mmap", "mmap_mlock": "mmap", "3": "mmap",
-    "none": "none", "0": "none", "mlock": "none", "2": "none", "direct_io": "none", "4": "none",
+    "auto": "mmap", "-1": "mmap", "mmap": "mmap", "1": "mmap", "mmap_mlock": "mmap", "mmap+mlock": "mmap", "3": "mmap",
+    "none": "none", "0": "none", "mlock": "none", "2": "none", "direct_io": "none", "dio": "none", "4": "none",
 }  # fmt: skip
 
 
@@ -82,6 +83,7 @@ class LlamaCppSettings:
     embedding: bool
     load_mode: str
     no_extra_bufts: bool
+    fit_params: bool
     cache_ram_mib: int
     as_asked: Mapping[str, SettingValue]
 
@@ -121,6 +123,7 @@ def canonical_settings(settings: Mapping[str, SettingValue], num_sequences: int)
         embedding=_flag(asked, "embedding"),
         load_mode=_choice(asked, "load_mode", "mmap", _LOAD_MODES),
         no_extra_bufts=_flag(asked, "no_extra_bufts"),
+        fit_params=_flag(asked, "fit_params"),
         cache_ram_mib=_count(asked, "cache_ram_mib", 8192),
         as_asked=asked,
     )
@@ -138,7 +141,7 @@ def _canonical_names(settings: Mapping[str, SettingValue]) -> dict[str, SettingV
             name, value = "load_mode", "mmap" if is_mapped else "none"
         if name in _UNSUPPORTED:
             raise UsageError(f"The setting {given} cannot be predicted: {_UNSUPPORTED[name]}.", hint="Leave it out.")
-        if name not in _OWN and name not in _NO_MEMORY:
+        if name not in _OWN and name not in _NO_MEMORY and not name.startswith("sampling."):
             raise UnknownName("llama.cpp setting", given, [*_OWN, *_NO_MEMORY, *_ALIASES])
         if name in asked and asked[name] != value:
             raise UsageError(f"{name} is given twice, as {asked[name]!r} and {value!r}.", hint="Give it once.")
