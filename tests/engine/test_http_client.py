@@ -66,8 +66,8 @@ class TestEvents:
         answer = ask(writing(HEAD + chunk(token("a")), chunk(token("b")), chunk(token("c")) + chunk(finish()) + END))
         assert [event.text for event in answer.events] == ["a", "b", "c"]
         first, second, third = (event.at_s for event in answer.events)
-        assert first + APART_S * 0.9 <= second
-        assert second + APART_S * 0.9 <= third
+        assert first + APART_S * 0.2 <= second
+        assert second + APART_S * 0.2 <= third
         assert [read.num_events for read in answer.reads] == [1, 1, 1]
 
     def test_events_in_one_read_share_its_time(self) -> None:
@@ -109,7 +109,7 @@ class TestEvents:
 
         at_s = ask(script).events[0].at_s
         server_side_s = noted[1] - noted[0]
-        assert server_side_s <= at_s < server_side_s + 0.2
+        assert server_side_s <= at_s < server_side_s + 1.0
 
     def test_reasoning_counts_as_tokens_and_empty_pieces_do_not(self) -> None:
         role = event({"choices": [{"delta": {"role": "assistant", "content": None}}]})

@@ -161,11 +161,11 @@ def test_why_a_load_failed(log: str, error: type[Exception], part: str) -> None:
     ("line", "reason"),
     [
         (
-            "/workspace/thirdparty/llama.cpp/src/llama-context.cpp:2529: GGML_ASSERT(n_outputs >= 1) failed",
+            "/build/thirdparty/llama.cpp/src/llama-context.cpp:2529: GGML_ASSERT(n_outputs >= 1) failed",
             "llama-context.cpp:2529: GGML_ASSERT(n_outputs >= 1) failed",
         ),
         (
-            "/workspace/common/common.cpp:2245: get_sub_batch: failed to add token 0 at index 1 (error -1, n = 2)",
+            "/build/common/common.cpp:2245: get_sub_batch: failed to add token 0 at index 1 (error -1, n = 2)",
             "common.cpp:2245: get_sub_batch: failed to add token 0 at index 1 (error -1, n = 2)",
         ),
     ],
