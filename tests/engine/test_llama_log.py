@@ -90,7 +90,10 @@ def test_the_prompt_cache_as_last_stated() -> None:
     cache = read_host_cache(TWO_LOADS)
     assert cache is not None
     assert (cache.component, cache.name, cache.printed_mib) == ("host_cache", "prompt cache, 2 prompts", "20.990")
-    assert "limits: 8192.000 MiB" in cache.line
+    total, *copies = cache.line.splitlines()
+    assert "limits: 8192.000 MiB" in total
+    assert len(copies) == 2
+    assert sum(float(copy.split()[-2]) for copy in copies) == pytest.approx(20.990, abs=0.0015)
     assert read_host_cache("nothing of the kind") is None
 
 

@@ -6,6 +6,7 @@ said is then missing from the report, never guessed. Checked against llama.cpp a
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from kvscope.engine.base import EngineReport, ReportedBuffer
 from kvscope.errors import EngineError, EngineModelError, EngineStartFailed, InvalidSettings, OutOfMemory
@@ -33,6 +34,7 @@ _THREADS = re.compile(r"system_info: n_threads = (\d+)")
 _CACHE_LIMIT = re.compile(r"prompt cache is enabled, size limit: (\d+) MiB")
 _CHECKPOINTS = re.compile(r"context checkpoints enabled, max = (\d+)")
 _CACHE_STATE = re.compile(rf"cache state: (\d+) prompts, {_MIB} \(limits: ")
+_CACHE_COPY = re.compile(rf"- prompt 0x[0-9a-f]+: +\d+ tokens, checkpoints: +\d+, +{_MIB}")
 _CHECKPOINT = re.compile(rf"slot create_check: id +(\d+) .*created context checkpoint .* size = {_MIB}\)")
 _LISTENING = re.compile(r"listening on (https?://\S+)")
 
@@ -130,11 +132,17 @@ def _value(text: str) -> SettingValue:
 
 
 def read_host_cache(log: str) -> ReportedBuffer | None:
-    """Copies of earlier conversations that the server keeps in ordinary memory, as last stated; None if never."""
-    for line in reversed(list(_lines(log))):
-        if found := _CACHE_STATE.search(line):
+    """Copies of earlier conversations that the server keeps in ordinary memory, as last stated; None if never.
+    ``line`` holds the stated total and, below it, one line for each copy."""
+    lines = list(_lines(log))
+    for number in reversed(range(len(lines))):
+        if found := _CACHE_STATE.search(lines[number]):
+            copies = takewhile(_CACHE_COPY.search, lines[number + 1 :])
             return ReportedBuffer(
-                component="host_cache", name=f"prompt cache, {found[1]} prompts", printed_mib=found[2], line=line
+                component="host_cache",
+                name=f"prompt cache, {found[1]} prompts",
+                printed_mib=found[2],
+                line="\n".join([lines[number], *copies]),
             )
     return None
 

@@ -147,8 +147,9 @@ class _TrialRun:
         self._note_occupants()
         self.engine.launch()
         self._start_sampler()
-        self._settle()
-        self._mark("launched", with_maps=True)
+        if self.engine.capabilities.baseline_before_load:
+            self._settle()
+            self._mark("launched", with_maps=True)
         report = self.engine.load()
         self._note_report(report)
         self._settle()
