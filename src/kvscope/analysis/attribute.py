@@ -8,8 +8,9 @@ is added to make the sum come out: what no term covers is ``unexplained``, with 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from kvscope.analysis.match import Buffer, Place, new_mappings, place_buffers
+from kvscope.analysis.match import Buffer, Place, new_mappings, place_buffers, without
 from kvscope.analysis.notes import Note, note
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, MapRow, MarkRow, TrialResult
@@ -131,7 +132,7 @@ def attribute(result: TrialResult, prediction: Mapping[str, Json] | None, phase:
         file_growth_bytes=mark.file_bytes - (start.file_bytes if start else 0),
         terms=tuple(terms),
         residents=residents,
-        leftovers=tuple(m for m in new_mappings(before, after, "anonymous") if m not in taken),
+        leftovers=tuple(without(new_mappings(before, after, "anonymous"), taken)),
     )
 
 
@@ -157,12 +158,24 @@ def _buffers(result: TrialResult, prediction: Mapping[str, Json] | None, mark: M
         for b in predicted.get("buffers") or ()
         if b.get("bytes") and b.get("backing") != "file"
     ]
-    cache = host_cache_bytes(result, mark.request_index) if mark.phase == "after_request" else None
-    if cache:
-        buffers.append(
-            Buffer(component="host_cache", name="host_cache", num_bytes=cache, is_filled=True, source="reported")
-        )
-    return buffers
+    return [*buffers, *(_host_copies(result, mark.request_index) if mark.phase == "after_request" else ())]
+
+
+def _host_copies(result: TrialResult, request_index: int | None) -> list[Buffer]:
+    """The copies in the host prompt cache, each as large as the cache grew by from one stated size to the next."""
+    sizes = [0]
+    for row in result.reported:
+        if row.component == "host_cache" and row.request_index is not None and request_index is not None:
+            size = host_cache_bytes(result, row.request_index)
+            if row.request_index <= request_index and size is not None and size != sizes[-1]:
+                sizes.append(size)
+    if sizes != sorted(sizes):
+        # Old copies were dropped: which of them are left, the log does not say.
+        sizes = [0, sizes[-1]]
+    return [
+        Buffer(component="host_cache", name="copy", num_bytes=after - before, is_filled=True, source="reported")
+        for before, after in pairwise(sizes)
+    ]
 
 
 def host_cache_bytes(result: TrialResult, request_index: int | None) -> int | None:
@@ -249,7 +262,9 @@ def _buffer_terms(places: Sequence[Place], missing: Sequence[Buffer]) -> tuple[l
                 component, Resident(num_bytes=None, how="unknown", note=note("no_own_mapping", size_bytes=size))
             )
     for component, size in seen.items():
-        residents.setdefault(component, Resident(num_bytes=size, how="seen"))
+        lost = sum(b.num_bytes for b in missing if b.component == component)
+        partly = note("partly_found", size_bytes=lost) if lost else None
+        residents.setdefault(component, Resident(num_bytes=size, how="seen", note=partly))
     terms = [Term(slug=s, backing="anonymous", num_bytes=n, basis=basis[s]) for s, n in seen.items()]
     terms += [Term(slug=s, backing="anonymous", num_bytes=n, basis="predicted") for s, n in touched.items()]
     return terms, residents

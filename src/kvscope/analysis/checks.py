@@ -54,6 +54,7 @@ def run_checks(
         _swap(attempts),
         _others(attempts),
         _unfinished(attempts),
+        _not_run(designs),
         _grids(designs),
         *_warnings(attempts),
     ]
@@ -74,6 +75,7 @@ def _repeats(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | 
         for design, attempts in designs
         if design.name not in SINGLE_DESIGNS
         for level in design.levels
+        if at_level(attempts, level)
     ]
     if not counts:
         return None
@@ -210,6 +212,12 @@ def _others(attempts: Sequence[Attempt]) -> Check | None:
 def _unfinished(attempts: Sequence[Attempt]) -> Check | None:
     keys = tuple(a.key for a in attempts if a.is_unfinished)
     return Check(slug="unfinished", passed=False, values={"count": len(keys)}, evidence=keys) if keys else None
+
+
+def _not_run(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
+    """Levels that were planned and of which no trial was begun."""
+    levels = sum(not at_level(attempts, level) for design, attempts in designs for level in design.levels)
+    return Check(slug="not_run", passed=False, values={"count": levels}) if levels else None
 
 
 def _grids(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:

@@ -59,8 +59,9 @@ def t_quantile(degrees: int) -> float:
     return float(stdtrit(degrees, 0.5 + CONFIDENCE / 2))
 
 
-def mean(values: Sequence[float]) -> Estimate:
-    """Mean of repeats. One value has no interval."""
+def mean(values: Sequence[float], *, floor: float | None = None) -> Estimate:
+    """Mean of repeats. One value has no interval. ``floor``: what cannot be below it (a time, a size of memory) has no
+    interval that reaches below it either."""
     count = len(values)
     if count == 0:
         return Estimate(value=None, reason=note("nothing_measured"))
@@ -69,7 +70,8 @@ def mean(values: Sequence[float]) -> Estimate:
         return Estimate(value=center, num=1, reason=note("one_repeat"))
     spread = sqrt(sum((v - center) ** 2 for v in values) / (count - 1))
     half = t_quantile(count - 1) * spread / sqrt(count)
-    return Estimate(value=center, low=center - half, high=center + half, num=count, reason=_few(count))
+    low = center - half if floor is None else max(floor, center - half)
+    return Estimate(value=center, low=low, high=center + half, num=count, reason=_few(count))
 
 
 def mean_difference(pairs: Sequence[tuple[float, float]]) -> Estimate:

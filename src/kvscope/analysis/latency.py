@@ -78,7 +78,7 @@ def time_law(
             evidence.append(attempt.key)
     if not points:
         return None
-    levels = [(x, mean([y for at, y in points if at == x])) for x in sorted({x for x, _ in points})]
+    levels = [(x, mean([y for at, y in points if at == x], floor=0.0)) for x in sorted({x for x, _ in points})]
     return TimeLaw(
         line=fit_line(points),
         points=tuple(sorted(points)),

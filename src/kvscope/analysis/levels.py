@@ -59,7 +59,7 @@ def _row(level: Json, is_baseline: bool, here: Sequence[Attempt], baseline: Sequ
         is_baseline=is_baseline,
         num_measured=len(measured),
         num_failed=sum(a.is_failure for a in here),
-        means={name: mean(_values(measured, get)) for name, get in METRICS.items()},
+        means={name: mean(_values(measured, get), floor=0.0) for name, get in METRICS.items()},
         differences={}
         if is_baseline
         else {name: mean_difference(_pairs(baseline, measured, get)) for name, get in METRICS.items()},

@@ -8,8 +8,11 @@ writes all of it when it loads.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kvscope.record.rows import MapRow
+
+Item = TypeVar("Item")
 
 KIB = 1024
 # What an allocator adds to a block of its own (header, alignment, rounding to pages). Seen: 4 to 8 KiB.
@@ -71,31 +74,56 @@ def new_mappings(before: Iterable[MapRow], after: Iterable[MapRow], kind: str) -
 def place_buffers(
     buffers: Sequence[Buffer], mappings: Sequence[MapRow]
 ) -> tuple[tuple[Place, ...], tuple[Buffer, ...]]:
-    """Places of the buffers that were found, and the buffers that were not.
+    """Places of the buffers that were found, and the buffers that were not. ``buffers`` of one component are in the
+    order in which the engine makes them.
 
-    First each buffer that has a mapping of its own (its size, up to 64 KiB more). Then the filled ones that share a
-    mapping: it must be large enough, all of the buffer must be resident in it, and what else is resident in it must fit
-    into the other buffers still to be placed (up to 256 KiB more). Buffers not yet placed that fit go with them.
+    First the buffers with a mapping of their own (its size, up to 64 KiB more), among them neighbours of one component
+    that the kernel joined. Then the filled ones that share a mapping with others: it must be large enough, all of the
+    buffer must be resident in it, and what else is resident in it must fit into the other buffers still to be placed
+    (up to 256 KiB more). Buffers not yet placed that fit go with them; those whose size only the log states go with
+    others' mappings only if nothing else explains the mapping.
     """
-    free = list(mappings)
-    left = sorted(buffers, key=lambda b: b.num_bytes, reverse=True)
     places: list[Place] = []
-    for buffer in tuple(left):
-        own = [m for m in free if 0 <= m.size_bytes - buffer.num_bytes <= OWN_SLACK_BYTES]
-        if own:
-            best = min(own, key=lambda m: (m.size_bytes, -m.anonymous_bytes))
-            places.append(Place(mapping=best, buffers=(buffer,)))
-            free.remove(best)
-            left.remove(buffer)
-    for buffer in [b for b in left if b.is_filled]:
-        if buffer not in left:
+    free, left = list(mappings), list(buffers)
+    while (own := _own_place(left, free)) is not None:
+        places.append(own)
+        free, left = without(free, [own.mapping]), without(left, own.buffers)
+    for buffer in sorted((b for b in left if b.is_filled), key=lambda b: b.num_bytes, reverse=True):
+        if all(b is not buffer for b in left):
             continue  # went into the mapping of a larger one
-        place = _shared_place(buffer, [b for b in left if b is not buffer], free)
+        others = without(left, [buffer])
+        predicted = [b for b in others if b.source == "predicted"]
+        place = _shared_place(buffer, predicted, free) or _shared_place(buffer, others, free)
         if place is not None:
             places.append(place)
-            free.remove(place.mapping)
-            left = [b for b in left if b not in place.buffers]
+            free, left = without(free, [place.mapping]), without(left, place.buffers)
     return tuple(places), tuple(left)
+
+
+def _own_place(buffers: Sequence[Buffer], free: Sequence[MapRow]) -> Place | None:
+    """The closest fit of a mapping and a buffer, or a run of filled buffers of one component made one after another."""
+    found: list[tuple[int, int, int, Place]] = []
+    for run in _runs(buffers):
+        size = sum(b.num_bytes for b in run)
+        for number, mapping in enumerate(free):
+            slack = mapping.size_bytes - size
+            resident = len(run) == 1 or mapping.anonymous_bytes >= size
+            if 0 <= slack <= OWN_SLACK_BYTES * len(run) and resident:
+                found.append((slack, -mapping.anonymous_bytes, number, Place(mapping=mapping, buffers=run)))
+    return min(found, key=lambda item: item[:3])[3] if found else None
+
+
+def _runs(buffers: Sequence[Buffer]) -> list[tuple[Buffer, ...]]:
+    runs: list[tuple[Buffer, ...]] = [(b,) for b in buffers]
+    for component in dict.fromkeys(b.component for b in buffers):
+        filled = [b for b in buffers if b.component == component and b.is_filled]
+        runs += [tuple(filled[i:j]) for i in range(len(filled)) for j in range(i + 2, len(filled) + 1)]
+    return runs
+
+
+def without(items: Sequence[Item], used: Sequence[Item]) -> list[Item]:
+    """Items less those very objects: two buffers, or two mappings, of equal size are still two."""
+    return [item for item in items if all(item is not one for one in used)]
 
 
 def _shared_place(buffer: Buffer, others: Sequence[Buffer], free: Sequence[MapRow]) -> Place | None:

@@ -49,7 +49,7 @@ CURVES = {"anon_bytes": "series.anon", "file_bytes": "series.file"}
 _PALETTE = (MEASURED, SECOND, PREDICTED, FAILED)
 _SIGNS = ("dot", "diamond", "square", "triangle-up")
 # Most points drawn of one sampled curve.
-CURVE_POINTS = 120
+CURVE_POINTS = 90
 
 
 def parts_of(attribution: Attribution) -> dict[str, int]:
@@ -276,21 +276,25 @@ def added_chart(growth: InputGrowth) -> Chart | None:
 
 
 def _added_table(growth: InputGrowth) -> Table:
-    names = ("added", "naive", "kv_added", "buffers_added", "host_added", "runtime_added", "unexplained", "if_kv")
+    fields = {
+        "added": "added_bytes",
+        "kv_added": "kv_cache_bytes",
+        "buffers_added": "working_bytes",
+        "host_added": "host_cache_bytes",
+        "runtime_added": "runtime_bytes",
+        "unexplained_short": "unexplained_bytes",
+        "if_kv": "kv_formula_bytes",
+    }
+    if not any(a.host_cache_bytes for a in growth.added):
+        del fields["host_added"]
     return Table(
         caption=say("chart.added.caption"),
-        columns=columns(say("col.prompt_tokens"), *(say(f"col.{name}") for name in names)),
+        columns=columns(say("col.prompt_tokens"), *(say(f"col.{name}") for name in fields), say("col.naive")),
         rows=tuple(
             row(
                 format_count(a.prompt_tokens),
-                mib_cell(a.added_bytes, 2),
+                *[mib_cell(getattr(a, field), 2) for field in fields.values()],
                 number_cell(a.per_token_bytes),
-                mib_cell(a.kv_cache_bytes, 2),
-                mib_cell(a.working_bytes, 2),
-                mib_cell(a.host_cache_bytes, 2),
-                mib_cell(a.runtime_bytes, 2),
-                mib_cell(a.unexplained_bytes, 2, signed=True),
-                mib_cell(a.kv_formula_bytes, 2),
             )
             for a in growth.added
         ),

@@ -41,7 +41,7 @@ _FINDINGS: dict[str, str] = {
     "finding.stopped_early": "Some answers ended before their limit ({limits:list}): the shortest had {fewest} "
     "tokens. The limit set is not the length generated.",
     "finding.release_host_cache": "Retained and bounded, with {factor} = {level}: each conversation leaves "
-    "{step_bytes:mib} more, and the engine's host prompt cache, which it limits to {limit_bytes:mib}, accounts for "
+    "{step_bytes:mib} more, and the engine's host prompt cache, which it limits to {limit_bytes:bytes}, accounts for "
     "it.",
     "finding.release_retained_bounded": "Retained and bounded, with {factor} = {level}: over {conversations} "
     "conversations memory moved by {grown_bytes:signed_mib}; after the engine's own release {kept_bytes:mib} of "
@@ -116,7 +116,7 @@ _TEXT: dict[str, str] = {
     "text.output_time": "Whole answer: {from_s:s} for {from_tokens:count} output tokens, {to_s:s} for "
     "{to_tokens:count}.",
     "text.release_host_cache": "{factor} = {level}: retained and bounded. Each conversation leaves {step_bytes:mib}: "
-    "the host prompt cache, limited to {limit_bytes:mib}.",
+    "the host prompt cache, limited to {limit_bytes:bytes}.",
     "text.release_released": "{factor} = {level}: released. Of {added_bytes:mib} added, {kept_bytes:mib} stay after "
     "the engine's release.",
     "text.release_growing": "{factor} = {level}: growing. {step_bytes:mib} more after each of {conversations} "

@@ -48,12 +48,12 @@ _COLUMNS: dict[str, str] = {
     "col.anon_mib": "own memory (MiB)",
     "col.file_mib": "file-backed (MiB)",
     "col.prompt_tokens": "prompt tokens",
-    "col.added": "added (MiB)",
-    "col.naive": "added ÷ tokens (bytes)",
+    "col.added": "added",
+    "col.naive": "bytes a token (misleads)",
     "col.kv_added": "KV cache",
-    "col.buffers_added": "compute buffer, touched",
+    "col.buffers_added": "compute buffer",
     "col.host_added": "host prompt cache",
-    "col.runtime_added": "heap, arenas, stacks",
+    "col.runtime_added": "heap, stacks",
     "col.unexplained": "unexplained (MiB)",
     "col.if_kv": "if the KV cache came with tokens",
     "col.program": "program",
@@ -114,6 +114,7 @@ _COLUMNS: dict[str, str] = {
     "col.settings": "engine settings",
     "col.term": "term",
     "col.meaning": "meaning",
+    "col.unexplained_short": "unexplained",
 }
 
 _CHARTS: dict[str, str] = {

@@ -108,6 +108,8 @@ def _change(level: LevelRow, name: str) -> str:
         return mib_cell(value) if name in _MEMORY else seconds_cell(value)
 
     mean = level.means[name]
+    if level.num_measured == 0:
+        return say("none")
     if level.is_baseline or mean.value is None:
         return estimate_cell(mean, write)
     difference: Estimate = level.differences[name]

@@ -116,6 +116,8 @@ _MEMORY: dict[str, str] = {
     "note.touched_part": "resident is the part that has been touched; the rest is only reserved.",
     "note.weights_file_only": "{size_bytes:mib2} of the mapped file are resident; the copied part was not found.",
     "note.not_looked_for": "not looked for at this moment.",
+    "note.partly_found": "{size_bytes:mib2} more of it were not found as mappings of their own; small blocks lie in "
+    "the heap.",
 }
 
 _GROWTH: dict[str, str] = {
@@ -243,6 +245,10 @@ _TRUST: dict[str, str] = {
     "again to go on.",
     "check.grids": "Two things vary at once in: {factors:list}.",
     "check.warning": "{warning}, {count} trials. {message} {hint}",
+    "check_name.not_run": "Everything planned was run",
+    "check_short.not_run": "not all run",
+    "check.not_run": "{count} levels were planned and not begun: the time was up, or the run was stopped. Run the "
+    "same command again to go on.",
 }
 
 _ROWS: dict[str, str] = {

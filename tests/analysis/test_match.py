@@ -1,0 +1,109 @@
+"""Buffers among mappings. The sizes are those that llama.cpp and the kernel really showed (KiB)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from study_rows import KIB, mapping
+
+from kvscope.analysis.match import Buffer, new_mappings, place_buffers
+
+KV = Buffer(component="kv_cache", name="full", num_bytes=46_080 * KIB, is_filled=True)
+COMPUTE = Buffer(component="compute_buffer", name="CPU", num_bytes=17_042 * KIB, is_filled=False)
+OUTPUT = Buffer(component="output_buffer", name="CPU", num_bytes=192 * KIB, is_filled=False)
+
+
+def test_a_buffer_with_a_mapping_of_its_own() -> None:
+    # Seen: the compute buffer of 17,042 KiB is a mapping of 17,044 KiB, 284 KiB of it resident after load.
+    places, missing = place_buffers([COMPUTE], [mapping("loaded", "anonymous", 17_044, 284)])
+    assert missing == ()
+    assert places[0].touched_bytes == 284 * KIB
+
+
+def test_64_kib_more_is_still_its_own_and_one_page_further_is_not() -> None:
+    for extra, found in ((64, True), (68, False)):
+        places, _ = place_buffers([COMPUTE], [mapping("loaded", "anonymous", 17_042 + extra, 284)])
+        assert bool(places) is found
+
+
+def test_a_mapping_smaller_than_the_buffer_is_never_it() -> None:
+    places, missing = place_buffers([COMPUTE], [mapping("loaded", "anonymous", 17_040, 284)])
+    assert (places, missing) == ((), (COMPUTE,))
+
+
+def test_buffers_that_the_kernel_joined() -> None:
+    # Seen at 2,048 cells: one mapping of 106,100 KiB holds all three, 46,372 KiB resident.
+    places, missing = place_buffers([KV, OUTPUT, COMPUTE], [mapping("loaded", "anonymous", 106_100, 46_372)])
+    assert missing == ()
+    assert len(places) == 1
+    assert {b.component for b in places[0].buffers} == {"kv_cache", "compute_buffer", "output_buffer"}
+    assert places[0].touched_bytes == (46_372 - 46_080) * KIB
+
+
+def test_more_resident_than_the_buffers_can_hold_is_no_match() -> None:
+    # All three full are 63,314 KiB; 256 KiB of small neighbours are allowed, one KiB more is not.
+    for resident, found in ((63_314 + 256, True), (63_314 + 257, False)):
+        places, _ = place_buffers([KV, OUTPUT, COMPUTE], [mapping("loaded", "anonymous", 106_100, resident)])
+        assert bool(places) is found
+
+
+def test_a_cache_that_is_not_all_resident_is_not_found_in_a_shared_mapping() -> None:
+    places, missing = place_buffers([KV], [mapping("loaded", "anonymous", 106_100, 46_079)])
+    assert (places, missing) == ((), (KV,))
+
+
+def test_what_partly_touched_buffers_hold_is_never_more_than_their_size() -> None:
+    # 250 KiB beyond the KV cache and the output buffer (192 KiB): the 58 KiB over stay outside.
+    places, _ = place_buffers([KV, OUTPUT], [mapping("loaded", "anonymous", 60_000, 46_080 + 250)])
+    assert places[0].touched_bytes == 192 * KIB
+
+
+def test_the_two_caches_of_a_sliding_window_model_in_one_mapping() -> None:
+    full = Buffer(component="kv_cache", name="non-SWA", num_bytes=6_144 * KIB, is_filled=True)
+    window = Buffer(component="kv_cache", name="SWA", num_bytes=15_360 * KIB, is_filled=True)
+    places, missing = place_buffers([full, window], [mapping("loaded", "anonymous", 30_000, 21_510)])
+    assert missing == ()
+    assert set(places[0].filled) == {full, window}
+
+
+def test_of_two_candidates_the_tighter_one_is_taken() -> None:
+    loose, tight = mapping("loaded", "anonymous", 90_000, 46_200), mapping("loaded", "anonymous", 90_004, 46_090)
+    places, _ = place_buffers([KV], [loose, tight])
+    assert places[0].mapping == tight
+
+
+def test_mappings_that_were_there_before_the_load_are_no_candidates() -> None:
+    old = mapping("launched", "anonymous", 1024, 1000)
+    after = [mapping("loaded", "anonymous", 1024, 1000), mapping("loaded", "anonymous", 1024, 900)]
+    assert new_mappings([old], after, "anonymous") == (after[1],)
+
+
+def test_sums_of_small_mappings_are_no_candidates() -> None:
+    small = mapping("loaded", "anonymous", 17_044, 284, count=14)
+    assert new_mappings([], [small], "anonymous") == ()
+
+
+_sizes = st.integers(1, 300)
+_buffers = st.lists(
+    st.builds(
+        lambda size, filled: Buffer(component="b", name="b", num_bytes=size * 64 * KIB, is_filled=filled),
+        _sizes,
+        st.booleans(),
+    ),
+    max_size=6,
+)
+_mappings = st.lists(
+    st.builds(lambda size, part: mapping("loaded", "anonymous", size * 64, size * 64 * part // 10), _sizes,
+              st.integers(0, 10)),
+    max_size=6,
+)  # fmt: skip
+
+
+@given(_buffers, _mappings)
+def test_every_buffer_is_placed_once_or_missing_and_nothing_is_counted_twice(buffers, mappings) -> None:  # type: ignore[no-untyped-def]
+    places, missing = place_buffers(buffers, mappings)
+    placed = [b for p in places for b in p.buffers]
+    assert sorted(map(id, [*placed, *missing])) == sorted(map(id, buffers))
+    assert len({id(p.mapping) for p in places}) == len(places)
+    for place in places:
+        inside = sum(b.num_bytes for b in place.buffers)
+        assert inside <= place.mapping.size_bytes
+        assert place.touched_bytes <= sum(b.num_bytes for b in place.partly_touched)

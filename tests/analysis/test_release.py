@@ -1,0 +1,112 @@
+"""Verdicts: released, retained and bounded, growing, undecided."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from study_rows import KIB, attempt, conversations, design_row, mark, memory, request_row, trial_row
+
+from kvscope.analysis.release import Release, judge_release
+from kvscope.record.rows import MapRow, MarkRow, ReportedBufferRow
+
+
+def judged(**rows: Any) -> Release:
+    design = design_row("release")
+    found = judge_release(attempt(trial_row(design, 8192), design=design, **rows))
+    assert found is not None
+    return found
+
+
+def held(*after_kib: int, launched: int = 8_000, unloaded: int | None = 38_000) -> dict[str, Any]:
+    marks = [mark("launched", launched), mark("loaded", 80_000)]
+    marks += [mark("after_request", kib, request_index=n) for n, kib in enumerate(after_kib, start=1)]
+    marks += [mark("unloaded", unloaded)] if unloaded is not None else []
+    return {"marks": tuple(marks), "requests": tuple(request_row(index=n) for n in range(1, len(after_kib) + 1))}
+
+
+def test_growth_that_the_host_prompt_cache_accounts_for_is_bounded_by_its_limit() -> None:
+    found = judged(**conversations(13_800))
+    assert (found.verdict, found.cause) == ("retained_bounded", "host_cache")
+    assert found.host_cache_limit_bytes == 8192 * 1024 * KIB
+    assert found.step.value == 13_800 * KIB
+    assert found.grown_bytes == 3 * 13_800 * KIB
+    assert found.exited_bytes == 0
+
+
+def test_growth_that_nothing_accounts_for_is_growing() -> None:
+    assert judged(**held(90_000, 100_000, 110_000)).verdict == "growing"
+
+
+def test_growth_beyond_what_the_cache_says_is_growing() -> None:
+    # 20,000 KiB a conversation, of which the log admits 13,800.
+    rows = conversations(13_800)
+    rows["marks"] = tuple(
+        mark("after_request", 95_480 + n * 20_000, request_index=n + 1) if m.phase == "after_request" else m
+        for n, m in [(int((m.request_index or 1) - 1), m) for m in rows["marks"]]
+    )
+    found = judged(**rows)
+    assert (found.verdict, found.cause) == ("growing", "unknown")
+
+
+def test_the_first_conversation_is_no_growth() -> None:
+    # It touches the compute buffer: 80,000 → 95,000; then nothing more.
+    found = judged(**held(95_000, 95_010, 95_010))
+    assert found.verdict == "retained_bounded"
+    assert found.cause == "none"
+    assert found.kept_bytes == 30_000 * KIB
+
+
+def test_released_when_at_most_a_twentieth_stays() -> None:
+    # Added 95,000 − 8,000 = 87,000 KiB; a twentieth is 4,350.
+    assert judged(**held(95_000, 95_000, unloaded=8_000 + 4_350)).verdict == "released"
+    assert judged(**held(95_000, 95_000, 95_000, unloaded=8_000 + 4_351)).verdict == "retained_bounded"
+
+
+def test_one_step_cannot_tell_growth_from_a_bound() -> None:
+    assert judged(**held(90_000, 100_000)).verdict == "undecided"
+    assert judged(**held(95_000)).verdict == "undecided"
+
+
+def test_without_a_reading_after_the_release_nothing_is_claimed() -> None:
+    assert judged(**held(95_000, 95_000, 95_000, unloaded=None)).verdict == "undecided"
+
+
+def test_a_small_step_is_noise() -> None:
+    assert judged(**held(95_000, 95_400, 95_800)).cause == "none"
+
+
+def test_a_failed_trial_gets_no_verdict() -> None:
+    design = design_row("release")
+    failed = trial_row(design, 8192, outcome="engine_died")
+    assert judge_release(attempt(failed, design=design, **memory())) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "step_kib"),
+    # After each of five conversations the kernel said (KiB) 144,656 156,524 168,400 180,284 192,176 with the cache:
+    # steps of 11,868 11,876 11,884 11,892, mean 11,880.
+    [("release_8192", "host_cache", 11_880)],
+)
+def test_the_real_engine_with_its_cache(name: str, cause: str, step_kib: int) -> None:
+    found = judged(**captured(name))
+    assert (found.verdict, found.cause) == ("retained_bounded", cause)
+    assert found.step.value == step_kib * KIB
+    assert found.host_cache_limit_bytes == 8 * 1024**3
+
+
+def test_the_real_engine_without_its_cache_does_not_grow() -> None:
+    found = judged(**captured("release_0"))
+    assert (found.verdict, found.cause) == ("retained_bounded", "none")
+    assert found.left is not None
+    # What stays is heap and arenas: the unexplained part of it is less than a tenth.
+    assert abs(found.left.unexplained_anon_bytes) < found.left.anon_growth_bytes / 10
+
+
+def captured(name: str) -> dict[str, Any]:
+    rows = json.loads((Path(__file__).parent / "captured_smollm2.json").read_text())[name]
+    return {
+        "marks": tuple(MarkRow(**m) for m in rows["marks"]),
+        "maps": tuple(MapRow(**m) for m in rows["maps"]),
+        "reported": tuple(ReportedBufferRow(**r) for r in rows["reported"]),
+    }

@@ -1,0 +1,168 @@
+"""A whole record: what belongs together, what was found, and in which order."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from study_rows import (
+    KV_BYTES_PER_CELL,
+    answered,
+    attempt,
+    design_row,
+    log_lines,
+    mark,
+    memory,
+    prediction,
+    reported,
+    request_row,
+    run_row,
+    trial_row,
+    whole_lab,
+    write_record,
+)
+
+from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.study import Analysis, Study, analyse
+from kvscope.record.store import open_records
+
+
+def analysed(path: Path, attempts: list[Attempt], **more: Any) -> Analysis:
+    with open_records(write_record(path / "r.db", attempts, **more)) as records:
+        return analyse(records)
+
+
+def study_of(path: Path, attempts: list[Attempt]) -> Study:
+    (study,) = analysed(path, attempts).studies
+    return study
+
+
+def slugs(study: Study) -> list[str]:
+    return [f.slug for f in study.findings]
+
+
+def test_the_lab_finds_what_was_built_into_it(tmp_path: Path) -> None:
+    study = study_of(tmp_path, whole_lab())
+    assert study.context is not None
+    assert study.context.measured.slope.value is not None
+    # Loading adds 30 × 3 × 64 × 2 × 2 B for each cell and 27,000 KiB whatever the context.
+    assert round(study.context.measured.slope.value, 6) == KV_BYTES_PER_CELL
+    assert study.context.measured.intercept is not None
+    assert round(study.context.measured.intercept) == 27_000 * 1024
+    assert study.ttft is not None
+    assert study.ttft.line.num_levels == 2
+    assert [r.verdict for r in study.releases] == ["retained_bounded", "retained_bounded"]
+    assert [r.cause for r in study.releases] == ["host_cache", "none"]
+    assert study.num_failed == 1
+    assert not any(f.is_contradiction for f in study.findings)
+    assert {"reported_agrees", "slope_agrees", "unexplained_small", "failed", "ttft_grows", "first_microbatch",
+            "output_time", "release_host_cache", "release_retained_bounded"} <= set(slugs(study))  # fmt: skip
+
+
+def test_the_first_screen_shows_the_largest_context(tmp_path: Path) -> None:
+    study = study_of(tmp_path, whole_lab())
+    assert study.main is not None
+    assert study.main.attempt.context_tokens == 8192
+    assert [v.attempt.context_tokens for v in study.by_context] == [512, 2048, 8192]
+
+
+def test_memory_after_the_load_is_not_the_cache(tmp_path: Path) -> None:
+    study = study_of(tmp_path, whole_lab())
+    finding = next(f for f in study.findings if f.slug == "first_microbatch")
+    # Each request added 14,000 KiB, all of it touched of the compute and output buffers, none of it KV cache.
+    assert finding.values["added_bytes"] == 14_000 * 1024
+    assert finding.values["working_bytes"] == 14_000 * 1024
+    assert finding.values["naive_bytes"] == 14_000 * 1024 / 512
+    assert finding.values["shortest_naive_bytes"] == 14_000 * 1024 / 128
+
+
+def measured(level: int, repeat: int = 0, **changes: Any) -> Attempt:
+    design = design_row()
+    rows = {**memory(level), **answered(), "reported": log_lines(level), "effective": {"n_ctx": level}, **changes}
+    return attempt(trial_row(design, level, repeat), design=design, predicted=prediction(level), **rows)
+
+
+def test_an_engine_that_reserves_something_else_contradicts_first(tmp_path: Path) -> None:
+    lines = (*log_lines(2048)[:1], reported("kv_cache", "22.50"), *log_lines(2048)[2:])
+    study = study_of(tmp_path, [measured(512), measured(2048, reported=lines)])
+    assert slugs(study)[0] == "reported_differs"
+    assert study.findings[0].is_contradiction
+    assert study.findings[0].values["reported_mib"] == "22.50"
+
+
+def test_a_slope_that_is_not_the_predicted_one_contradicts(tmp_path: Path) -> None:
+    # The process pays 25,000 B for each cell where 23,040 were predicted.
+    def paying(level: int, repeat: int) -> Attempt:
+        rows = memory(level)
+        marks = (mark("launched", 8_400), mark("loaded", 8_400 + 25_000 * level // 1024 + repeat))
+        return measured(level, repeat, marks=marks, maps=rows["maps"])
+
+    study = study_of(tmp_path, [paying(level, r) for level in (512, 2048) for r in range(3)])
+    finding = next(f for f in study.findings if f.slug == "slope_differs")
+    assert finding.is_contradiction
+    assert finding.values["predicted_bytes"] == KV_BYTES_PER_CELL
+    assert 24_990 < float(str(finding.values["measured_bytes"])) < 25_010
+
+
+def test_a_slope_without_an_interval_contradicts_nothing(tmp_path: Path) -> None:
+    study = study_of(tmp_path, [measured(512), measured(2048)])
+    assert "slope_differs" not in slugs(study)
+    assert study.context is not None
+    assert not study.context.measured.slope.has_interval
+
+
+def test_a_prompt_that_the_server_cut_contradicts(tmp_path: Path) -> None:
+    cut = measured(512, requests=(request_row(prompt_tokens_server=60),))
+    assert slugs(study_of(tmp_path, [cut]))[0] == "tokens_mismatch"
+
+
+def test_rows_of_other_machines_models_and_builds_are_other_studies(tmp_path: Path) -> None:
+    first = measured(512)
+    others = [
+        replace(first, design=design_row(design_id=name, **{field: "other"}))
+        for name, field in (("a", "machine_id"), ("b", "model_fingerprint"), ("c", "engine_build"))
+    ]
+    trials = [
+        replace(a, result=replace(a.result, trial=replace(a.trial, trial_id=a.design.design_id,
+                                                          design_id=a.design.design_id)))
+        for a in others
+    ]  # fmt: skip
+    analysis = analysed(tmp_path, [first, *trials])
+    assert len(analysis.studies) == 4
+    assert [len(s.attempts) for s in analysis.studies] == [1, 1, 1, 1]
+
+
+def test_two_sittings_of_one_design_are_one_study(tmp_path: Path) -> None:
+    second = measured(2048)
+    second = replace(second, result=replace(second.result, trial=replace(second.trial, run_id="later")))
+    analysis = analysed(tmp_path, [measured(512), second], runs=[run_row(), run_row(run_id="later")])
+    (study,) = analysis.studies
+    assert [r.run_id for r in study.runs] == ["run", "later"]
+
+
+def test_only_failures(tmp_path: Path) -> None:
+    lost = measured(512)
+    lost = replace(lost, result=replace(lost.result, trial=replace(lost.trial, outcome="out_of_memory")))
+    study = study_of(tmp_path, [lost])
+    assert not study.is_measured
+    assert study.context is None
+    assert study.main is None
+    assert study.prediction is not None
+    assert slugs(study) == ["failed"]
+
+
+def test_a_trial_still_running(tmp_path: Path) -> None:
+    running = measured(512)
+    running = replace(running, result=replace(running.result, trial=replace(running.trial, outcome=None)))
+    study = study_of(tmp_path, [running])
+    assert study.num_failed == 0
+    assert [c.slug for c in study.checks if c.passed is False] == ["repeats", "unfinished", "not_run"]
+
+
+def test_an_empty_record(tmp_path: Path) -> None:
+    assert analysed(tmp_path, []).studies == ()
+
+
+def test_a_design_without_a_trial(tmp_path: Path) -> None:
+    (study,) = analysed(tmp_path, [], designs=[design_row()]).studies
+    assert study.attempts == ()
+    assert study.findings == ()
