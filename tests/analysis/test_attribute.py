@@ -192,6 +192,33 @@ def test_the_host_prompt_cache_is_found_by_what_the_log_says() -> None:
     assert found.unexplained_anon_bytes == 8 * KIB
 
 
+def test_copies_are_known_one_by_one_where_the_log_lists_them() -> None:
+    # The total fell from 30 to 12 MiB: old copies were dropped. The log lists the two that are left.
+    listed = "cache state: 2 prompts, 12.000 MiB (limits: 30.000 MiB)"
+    listed += (
+        "\n - prompt 0x1: 90 tokens, checkpoints: 0, 8.000 MiB\n - prompt 0x2: 9 tokens, checkpoints: 0, 4.000 MiB"
+    )
+    lines = (
+        reported("host_cache", "30.000", "after_request", request_index=1),
+        reported("host_cache", "12.000", "after_request", request_index=2, line=listed),
+    )
+    found = attribute(
+        result(
+            marks=[mark("launched", 0), mark("after_request", 60_000, request_index=2)],
+            maps=[
+                mapping("after_request", "anonymous", 8_196, 8_192, request_index=2),
+                mapping("after_request", "anonymous", 4_100, 4_096, request_index=2),
+            ],
+            reported=lines,
+        ),
+        prediction(),
+        "after_request",
+    )
+    assert found is not None
+    # Half of the last printed digit, 0.0005 MiB = 524 B, is taken off each.
+    assert found.term_bytes("host_cache") == int(7.9995 * 2**20) + int(3.9995 * 2**20)
+
+
 @pytest.mark.parametrize(("printed", "least"), [("40.563", 42_532_864), ("0.000", 0)])
 def test_the_log_is_read_as_not_more_than_it_says(printed: str, least: int) -> None:
     line = reported("host_cache", printed, "after_request", request_index=1)

@@ -6,6 +6,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -16,9 +17,17 @@ import pytest
 BINARY = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--disable-dev-shm-usage",
-    "--remote-debugging-pipe",
+    "--disable-background-networking", "--disable-component-update", "--disable-default-apps",
+    "--disable-dev-shm-usage", "--remote-debugging-pipe",
 )  # fmt: skip
+
+MOVE_PIPES = """
+import os, sys
+commands, answers = (os.dup(int(n)) for n in sys.argv[1:3])
+os.dup2(commands, 3)
+os.dup2(answers, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def require_chromium() -> str:
@@ -38,23 +47,15 @@ class Chromium:
         self._folder = tempfile.TemporaryDirectory(prefix="kvscope-chromium-", ignore_cleanup_errors=True)
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-
-        def pipes() -> None:
-            # The browser reads commands from descriptor 3 and writes answers to 4. Moved out of the way first.
-            high_in, high_out = os.dup(to_browser), os.dup(from_browser)
-            os.dup2(high_in, 3)
-            os.dup2(high_out, 4)
-            os.set_inheritable(3, True)
-            os.set_inheritable(4, True)
-
+        # The browser reads commands from descriptor 3 and writes its answers to 4.
         self._process = subprocess.Popen(
-            [require_chromium(), *FLAGS, f"--user-data-dir={self._folder.name}", "about:blank"],
-            preexec_fn=pipes,
-            close_fds=False,
+            [sys.executable, "-c", MOVE_PIPES, str(to_browser), str(from_browser), require_chromium(), *FLAGS,
+             f"--user-data-dir={self._folder.name}", "about:blank"],
+            pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-        )
+        )  # fmt: skip
         os.close(to_browser)
         os.close(from_browser)
         self._buffer = b""

@@ -6,6 +6,7 @@ Each term was read from the operating system's list of mappings, or follows from
 is added to make the sum come out: what no term covers is ``unexplained``, with its sign.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +17,9 @@ from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, MapRow, MarkRow, TrialResult
 
 MIB = 1024**2
+
+# How llama.cpp's log lists a copy of an old prompt: "- prompt 0x…: 503 tokens, checkpoints: 0, 11.586 MiB".
+_COPY = re.compile(r"checkpoints: +\d+, +([\d.]+) MiB")
 
 # Components whose memory the engine writes in full when it loads, so that all of it is resident from then on.
 # llama.cpp: the KV cache and recurrent states are zero-filled; weights outside a mapped file are copied or repacked.
@@ -162,32 +166,43 @@ def _buffers(result: TrialResult, prediction: Mapping[str, Json] | None, mark: M
 
 
 def _host_copies(result: TrialResult, request_index: int | None) -> list[Buffer]:
-    """The copies in the host prompt cache, each as large as the cache grew by from one stated size to the next."""
-    sizes = [0]
-    for row in result.reported:
-        if row.component == "host_cache" and row.request_index is not None and request_index is not None:
-            size = host_cache_bytes(result, row.request_index)
-            if row.request_index <= request_index and size is not None and size != sizes[-1]:
-                sizes.append(size)
-    if sizes != sorted(sizes):
-        # Old copies were dropped: which of them are left, the log does not say.
-        sizes = [0, sizes[-1]]
+    """The copies in the host prompt cache: as the log lists them, or else each as large as the cache grew by from one
+    stated size to the next."""
+    rows = [
+        r
+        for r in result.reported
+        if r.component == "host_cache"
+        and r.request_index is not None
+        and request_index is not None
+        and r.request_index <= request_index
+    ]
+    if not rows:
+        return []
+    listed = [_at_least(text) for text in _COPY.findall(rows[-1].line)]
+    sizes = listed or _steps([_at_least(r.printed_mib) for r in rows])
     return [
-        Buffer(component="host_cache", name="copy", num_bytes=after - before, is_filled=True, source="reported")
-        for before, after in pairwise(sizes)
+        Buffer(component="host_cache", name="copy", num_bytes=size, is_filled=True, source="reported") for size in sizes
     ]
 
 
+def _steps(totals: Sequence[int]) -> list[int]:
+    if list(totals) != sorted(totals):
+        # Old copies were dropped: which of them are left, the totals do not say.
+        return [totals[-1]]
+    return [after - before for before, after in pairwise([0, *totals]) if after > before]
+
+
 def host_cache_bytes(result: TrialResult, request_index: int | None) -> int | None:
-    """The engine's host prompt cache as its log states it after a request, in whole bytes not above the real size
-    (the log prints three decimals of a MiB, so half of the last digit is taken off); None where it states none."""
+    """The engine's host prompt cache as its log states it after a request, in whole bytes not above the real size;
+    None where it states none."""
     stated = [r for r in result.reported if r.component == "host_cache" and r.request_index == request_index]
-    if not stated:
-        return None
-    text = stated[-1].printed_mib
-    digits = len(text.partition(".")[2])
-    value = float(text)
-    return int((value - 0.5 / 10**digits) * MIB) if value > 0 else 0
+    return _at_least(stated[-1].printed_mib) if stated else None
+
+
+def _at_least(printed_mib: str) -> int:
+    """The least whole number of bytes that prints so: half of the last digit is taken off."""
+    digits = len(printed_mib.partition(".")[2])
+    return max(0, int((float(printed_mib) - 0.5 / 10**digits) * MIB))
 
 
 def _mapped_weights_bytes(prediction: Mapping[str, Json] | None) -> int | None:

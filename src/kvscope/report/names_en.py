@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 _TITLES: dict[str, str] = {
-    "title.answer": "The answer",
     "title.memory": "Where does the memory go?",
     "title.growth": "Why does it grow?",
     "title.time": "Why does it slow down?",

@@ -22,7 +22,7 @@ def release_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     factor = study.releases[0].factor
     blocks.append(release_chart(study.releases, factor))
     blocks.append(_verdicts(study, factor))
-    blocks.append(_left(study))
+    blocks += _left(study)
     blocks.append(Bullets(items=_remarks(study)))
     return Section(slug="release", title=say("title.release"), blocks=tuple(blocks))
 
@@ -62,7 +62,7 @@ def _active(release: Release) -> str:
     return str(max(known)) if known else say("unknown")
 
 
-def _left(study: Study) -> Table:
+def _left(study: Study) -> list[Table]:
     """Of what the memory after the engine's own release is made, by the mappings that were still there."""
     rows = []
     for release in study.releases:
@@ -71,7 +71,9 @@ def _left(study: Study) -> Table:
         cells = [mib_cell(release.left.term_bytes(term), 2) for term in _LEFT_TERMS]
         rest = mib_cell(release.left.unexplained_anon_bytes, 2, signed=True)
         rows.append(row(level_text(release.level), *cells, rest, mib_cell(release.left.anon_growth_bytes, 2)))
-    return Table(
+    if not rows:
+        return []
+    table = Table(
         caption=say("caption.left"),
         columns=columns(
             say("col.level"), *(name_of("term", t) for t in _LEFT_TERMS), say("row.unexplained"), say("col.sum")
@@ -79,6 +81,7 @@ def _left(study: Study) -> Table:
         rows=tuple(rows),
         summary=say("summary.left"),
     )
+    return [table]
 
 
 def _remarks(study: Study) -> tuple[str, ...]:

@@ -1,0 +1,119 @@
+"""The page in a real browser: nothing in the console, nothing asked for, everything drawn, on a telephone as well."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import Chromium, require_chromium
+from study_rows import attempt, design_row, trial_row, whole_lab, write_record
+
+from kvscope.analysis.attempts import Attempt
+from kvscope.report.page import write_report
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = '"><script>document.title="owned"</script><img src="http://example.invalid/x">' + "w" * 3000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    require_chromium()
+    with Chromium() as chromium:
+        yield chromium
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("browser")
+    design = design_row(model_name=HOSTILE, question=HOSTILE, confounders=(HOSTILE,), design_id="h")
+    lost = trial_row(design, 512, outcome="engine_died", error_message=HOSTILE, engine_log_tail=f"error {HOSTILE}")
+    kinds: dict[str, list[Attempt]] = {"lab": whole_lab(), "failed": [attempt(lost, design=design)], "empty": []}
+    return {
+        name: write_report(write_record(folder / f"{name}.db", attempts), folder / f"{name}.html")
+        for name, attempts in kinds.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["lab", "failed", "empty"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_nothing_in_the_console_nothing_asked_for_and_no_sideways_scrolling(
+    browser: Chromium, pages: dict[str, Path], name: str, width: int
+) -> None:
+    browser.open(pages[name], width=width)
+    assert browser.messages == []
+    assert browser.requests == [pages[name].as_uri()]
+    assert browser.evaluate("document.title") != "owned"
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_every_chart_is_drawn(browser: Chromium, pages: dict[str, Path], width: int) -> None:
+    browser.open(pages["lab"], width=width)
+    sizes = browser.evaluate(
+        "[...document.querySelectorAll('svg')].map(s => { const b = s.getBoundingClientRect();"
+        " return [b.width, b.height, s.querySelectorAll('path,line,rect,circle').length] })"
+    )
+    assert len(sizes) == 8
+    for chart_width, height, shapes in sizes:
+        assert 250 <= chart_width <= width
+        assert height > 120
+        assert shapes > 10
+
+
+def test_text_of_charts_is_readable_on_a_telephone(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["lab"], width=360)
+    # The written size times the chart's scale, in CSS pixels.
+    smallest = browser.evaluate(
+        "Math.min(...[...document.querySelectorAll('svg text')].map(t => parseFloat(t.getAttribute('font-size'))"
+        " * t.ownerSVGElement.getBoundingClientRect().width / t.ownerSVGElement.viewBox.baseVal.width))"
+    )
+    assert smallest >= 8.5
+
+
+def test_the_page_is_complete_without_scripts(browser: Chromium, pages: dict[str, Path]) -> None:
+    texts = []
+    for scripts in (True, False):
+        browser.open(pages["lab"], scripts=scripts)
+        texts.append(browser.evaluate("document.body.innerText"))
+    assert texts[0] == texts[1]
+    assert len(texts[0]) > 5000
+
+
+def test_dark_and_light_follow_the_system_and_print_is_light(browser: Chromium, pages: dict[str, Path]) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    bar = "getComputedStyle(document.querySelector('.chart text')).fill"
+    seen = {}
+    for name, dark, media in (("light", False, ""), ("dark", True, ""), ("print", True, "print")):
+        browser.open(pages["lab"], dark=dark, media=media)
+        seen[name] = (browser.evaluate(ground), browser.evaluate(bar))
+    assert seen["light"][0] == "rgb(255, 255, 255)"
+    assert seen["print"] == seen["light"]
+    assert seen["dark"][0] == "rgb(20, 25, 31)"
+    assert seen["dark"][1] != seen["light"][1]
+
+
+def test_links_to_rows_lead_to_rows(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["lab"])
+    missing = browser.evaluate(
+        "[...document.querySelectorAll('a[href^=\"#\"]')].filter(a => !document.getElementById(a.hash.slice(1))).length"
+    )
+    assert missing == 0
+
+
+def test_tables_scroll_inside_their_box(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["lab"], width=360)
+    wide = browser.evaluate(
+        "[...document.querySelectorAll('.scroll')].filter(b => b.scrollWidth > b.clientWidth)"
+        ".map(b => getComputedStyle(b).overflowX)"
+    )
+    assert wide
+    assert set(wide) == {"auto"}
+
+
+def test_the_first_screen_holds_the_answer(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["lab"])
+    bottoms = browser.evaluate(
+        "['h1', '.interval', '.badges', '.first table']"
+        ".map(s => document.querySelector(s).getBoundingClientRect().bottom)"
+    )
+    assert all(0 < bottom < 900 for bottom in bottoms)

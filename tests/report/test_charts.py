@@ -1,0 +1,121 @@
+"""Charts as SVG: drawn, small, named, without anything from outside."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from study_rows import answered, attempt, design_row, trial_row, whole_lab, write_record
+
+from kvscope.analysis.latency import ttft_law
+from kvscope.analysis.study import analyse
+from kvscope.record.rows import SampleRow
+from kvscope.record.store import open_records
+from kvscope.report.blocks import Chart, Table
+from kvscope.report.charts import draw, draw_file, plot, to_spec
+from kvscope.report.charts_memory import CURVE_POINTS, thinned
+from kvscope.report.charts_time import ttft_chart
+from kvscope.report.sections import chart_files, study_pages
+
+
+@pytest.fixture(scope="module")
+def charts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chart]:
+    with open_records(write_record(tmp_path_factory.mktemp("c") / "r.db", whole_lab())) as records:
+        (page,) = study_pages(analyse(records))
+    return {b.slug: b for s in page.sections for b in s.blocks if isinstance(b, Chart)}
+
+
+def test_the_charts_of_the_story(charts: dict[str, Chart]) -> None:
+    assert set(charts) == {
+        "memory-by-context",
+        "memory-against-context",
+        "memory-added",
+        "first-token",
+        "later-tokens",
+        "completion",
+        "memory-after-conversations",
+    }
+
+
+def test_each_is_well_formed_small_and_named(charts: dict[str, Chart]) -> None:
+    for chart in charts.values():
+        svg = draw_file(chart)
+        root = ElementTree.fromstring(svg)
+        assert len(draw(chart).encode()) <= 12 * 1024
+        assert root.find("{http://www.w3.org/2000/svg}title").text == chart.title  # type: ignore[union-attr]
+        assert root.find("{http://www.w3.org/2000/svg}desc").text == chart.description  # type: ignore[union-attr]
+        assert "#0000" not in svg  # no placeholder colour is left
+        assert "nan" not in svg.lower()
+
+
+def test_nothing_comes_from_outside(charts: dict[str, Chart]) -> None:
+    for chart in charts.values():
+        drawn = draw(chart)
+        assert not re.search(r"(?:href|src)\s*=|@import|<script|<style|<image|<use", drawn)
+        assert set(re.findall(r"url\(([^)]*)\)", drawn)) <= {f"#{i}" for i in re.findall(r'id="([^"]+)"', drawn)}
+        assert "http" not in drawn
+
+
+def test_ids_differ_between_places_of_a_page(charts: dict[str, Chart]) -> None:
+    one = charts["memory-by-context"]
+    first, second = (set(re.findall(r'id="([^"]+)"', draw(one, prefix))) for prefix in ("a-", "b-"))
+    assert first
+    assert not first & second
+
+
+def test_the_same_chart_is_the_same_text(charts: dict[str, Chart]) -> None:
+    for chart in charts.values():
+        assert draw(chart) == draw(chart)
+
+
+def test_parts_of_memory_have_patterns_and_not_only_colours(charts: dict[str, Chart]) -> None:
+    drawn = draw(charts["memory-by-context"])
+    assert drawn.count("<pattern") >= 4
+    kinds = re.findall(r"<pattern[^>]*>(.*?)</pattern>", drawn)
+    strokes = [re.sub(r'fill="var[^"]*"', "", kind) for kind in kinds]
+    assert len(set(strokes)) == len(strokes)
+
+
+def test_every_chart_has_its_numbers_as_a_table(charts: dict[str, Chart]) -> None:
+    for chart in charts.values():
+        assert chart.table.rows
+        assert chart.table.caption
+        assert {len(r.cells) for r in chart.table.rows} == {len(chart.table.columns)}
+
+
+def test_a_failure_is_a_cross_at_its_level() -> None:
+    design = design_row("input_length")
+    law = ttft_law([attempt(trial_row(design, n), design=design, **answered(n, ttft_s=n / 1000)) for n in (128, 512)])
+    assert law is not None
+    without, lost = draw(ttft_chart(law, [])), draw(ttft_chart(law, [512]))
+    assert "var(--failed)" not in without
+    assert "var(--failed)" in lost
+    assert ">failed</text>" in lost
+
+
+def test_a_curve_is_thinned_without_losing_its_peak() -> None:
+    samples = [SampleRow(quantity="anon_bytes", at_s=n / 50, value_bytes=n % 7, late_s=0) for n in range(5000)]
+    samples[3333] = SampleRow(quantity="anon_bytes", at_s=66.66, value_bytes=10**9, late_s=0)
+    kept = thinned(samples)
+    assert len(kept) <= CURVE_POINTS
+    assert max(s.value_bytes for s in kept) == 10**9
+    assert [s.at_s for s in kept] == sorted(s.at_s for s in kept)
+    assert thinned(samples[:10]) == samples[:10]
+
+
+def test_text_in_a_chart_is_escaped() -> None:
+    hostile = '<script>alert("x")</script>'
+    spec = to_spec(plot([{"x": hostile, "y": 1}]).mark_bar().encode(x="x:N", y="y:Q"))
+    table = Table(caption="c", columns=(), rows=())
+    drawn = draw(Chart(slug='a"><b', title=hostile, description=hostile, spec=spec, table=table))
+    ElementTree.fromstring(drawn)
+    assert "<script" not in drawn
+
+
+def test_files_have_plain_colours_and_a_name_each(tmp_path: Path) -> None:
+    with open_records(write_record(tmp_path / "r.db", whole_lab())) as records:
+        files = chart_files(analyse(records))
+    assert "memory-by-context.svg" in files
+    for svg in files.values():
+        assert "var(--" not in svg
+        assert svg.startswith('<svg xmlns="http://www.w3.org/2000/svg"')

@@ -1,0 +1,328 @@
+"""The page: one file, complete, the same each time, and nothing that was recorded is ever more than text."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from study_rows import (
+    answered,
+    attempt,
+    design_row,
+    log_lines,
+    memory,
+    prediction,
+    run_row,
+    trial_row,
+    whole_lab,
+    write_record,
+)
+
+from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.study import analyse
+from kvscope.errors import OutputExists, RecordNotFound, RecordUnwritable
+from kvscope.record.rows import OccupantRow, WarningRow
+from kvscope.record.store import open_records
+from kvscope.report.page import render_page, write_report
+from kvscope.report.text import render_markdown, render_text
+
+TITLES = ["Where does the memory go?", "Why does it grow?", "Why does it slow down?", "What did one change do?",
+          "Did the memory come back?", "Does it still answer?", "What failed?", "Can these numbers be trusted?",
+          "Every row", "Definitions and sources"]  # fmt: skip
+
+
+class Page(HTMLParser):
+    """What a browser would see: elements, attributes, text, and whether all that was opened was closed in order."""
+
+    VOID = ("meta", "br", "rect", "path", "line", "circle", "img", "link", "input", "hr")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    @property
+    def ids(self) -> list[str]:
+        return [str(a["id"]) for _, a in self.elements if "id" in a]
+
+
+def rendered(path: Path, attempts: list[Attempt], **more: Any) -> str:
+    with open_records(write_record(path / "r.db", attempts, **more)) as records:
+        return render_page(analyse(records))
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return rendered(tmp_path_factory.mktemp("page"), whole_lab())
+
+
+def check_page(html: str) -> Page:
+    """What must hold for every page, whatever was recorded."""
+    page = Page(html)
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    anchors = [a["href"] for tag, a in page.elements if tag == "a" and str(a.get("href", "")).startswith("#")]
+    assert {str(anchor)[1:] for anchor in anchors} <= set(page.ids)
+    assert not {tag for tag, _ in page.elements} & {
+        "script",
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form",
+    }
+    for _, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("src", "href", "xlink:href", "action", "srcset"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("#", "data:application/x-ndjson"))
+    policy = next(a["content"] for t, a in page.elements if t == "meta" and "content-security" in str(a).lower())
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert not re.search(r"@import|url\((?!#)", html)
+    return page
+
+
+def test_the_whole_lab(lab: str) -> None:
+    page = check_page(lab)
+    text = "".join(page.text)
+    assert [title for title in TITLES if title not in text] == []
+    assert "Each 1,000 tokens of context adds 22.0\u00a0MiB" in text
+    assert "1 of 25 trials failed: why" in text
+    assert sum(tag == "svg" for tag, _ in page.elements) == 8
+
+
+def test_no_address_of_the_network_anywhere(lab: str) -> None:
+    assert not re.findall(r"\b(?:https?|wss?|ftp)://", lab)
+
+
+def test_sections_are_in_the_order_of_the_argument(lab: str) -> None:
+    places = [lab.index(f">{n}</span> {title}<") for n, title in enumerate(TITLES, start=2)]
+    assert places == sorted(places)
+
+
+def test_every_table_has_a_caption_and_scopes(lab: str) -> None:
+    tables = re.findall(r"<table>.*?</table>", lab, flags=re.DOTALL)
+    assert len(tables) > 15
+    for table in tables:
+        assert "<caption>" in table
+        assert set(re.findall(r"<th scope=\"(\w+)\"", table)) == {"col", "row"}
+        assert "<th>" not in table
+
+
+def test_the_same_record_gives_the_same_bytes(tmp_path: Path) -> None:
+    path = write_record(tmp_path / "r.db", whole_lab())
+    first = write_report(path, tmp_path / "a.html").read_bytes()
+    second = write_report(path, tmp_path / "b.html").read_bytes()
+    assert first == second
+
+
+def test_the_rows_can_be_saved_from_the_page(lab: str) -> None:
+    link = next(a for t, a in check_page(lab).elements if t == "a" and "download" in a)
+    head, _, body = str(link["href"]).partition(",")
+    assert head == "data:application/x-ndjson;charset=utf-8"
+    lines = [json.loads(line) for line in unquote(body).splitlines()]
+    common, rows = lines[0]["common"], lines[1:]
+    assert len(rows) == 25  # 1 warm-up, 3 × (3 + 2 + 2), 1 failure, 2 of the release check
+    assert [r["outcome"] for r in rows].count("engine_died") == 1
+    assert common["model_name"] == "SmolLM2"
+    first = next({**common, **r} for r in rows if r["design"] == "context_limit" and r["role"] == "measured")
+    assert first["memory_loaded_bytes"] == (8_400 + 11_520 + 27_000) * 1024
+    assert first["memory_loaded_bytes_device"] is None
+    assert first["unexplained_bytes"] == 0
+
+
+def test_two_hundred_rows_stay_small(tmp_path: Path) -> None:
+    many = []
+    design = design_row(levels=(512, 2048, 8192, 4096), repeats=50)
+    for repeat in range(50):
+        for n_ctx in design.levels:
+            rows = {**memory(n_ctx), **answered(output=32), "reported": log_lines(n_ctx)}
+            many.append(attempt(trial_row(design, n_ctx, repeat), design=design, predicted=prediction(n_ctx), **rows))
+    html = rendered(tmp_path, many)
+    check_page(html)
+    assert len(html.encode()) <= 400 * 1024
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "{{ 7 * 7 }}{% raw %}{# x #}",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "]]></svg><svg onload=alert(1)>",
+    "&lt;script&gt; &amp; &#x3c;",
+    "\u202egnirts\u202c \u2066x\u2069",
+    "x" * 10_000,
+    "line one\nline two | `code` **bold** [link](http://example.invalid)",
+    "한국어 이름 \U0001f600",
+    "javascript:alert(1)",
+    "</style><style>*{display:none}",
+    "{growth_bytes:mib} {0} %s",
+]
+
+
+def hostile_lab(text: str) -> list[Attempt]:
+    """A record in which everything that comes from outside is ``text``."""
+    design = design_row(
+        question=text, factor="n_ctx", model_name=text, model_source=text, model_fingerprint=text, engine=text,
+        engine_version=text, engine_build=text, confounders=(text,), held={text: text}, settings={text: text},
+        levels=(512, text), design_id="hostile",
+    )  # fmt: skip
+    predicted = prediction(512)
+    predicted["model"].update({"name": text, "architecture": text, "sources": {text: text}})
+    predicted["unknown"] = [{"what": text, "why": text}]
+    for item in predicted["items"]:
+        item["because"] = text
+    for layer in predicted["layers"]:
+        layer["kind"] = text
+        layer["tensors"] = []
+    log = tuple(replace(r, line=text, name=text) for r in log_lines(512))
+    rows = memory(512)
+    maps = tuple(replace(m, name=text if m.name else "") for m in rows["maps"])
+    good = {**rows, **answered(), "maps": maps, "reported": log}
+    good["occupants"] = (OccupantRow(pid=1, name=text, resident_bytes=1),)
+    good["warnings"] = (WarningRow(slug=text, message=text, hint=text),)
+    lost = trial_row(design, text, 1, trial_id="lost", outcome="engine_died", error_slug=text, error_message=text,
+                     error_hint=text, traceback=text, engine_log_tail=f"error {text}")  # fmt: skip
+    release = design_row("release", design_id="hostile-release", levels=(text,), baseline_level=text,
+                         model_fingerprint=text, engine=text, engine_version=text, engine_build=text)  # fmt: skip
+    return [
+        attempt(trial_row(design, 512), design=design, predicted=predicted, **good),
+        attempt(lost, design=design, predicted=predicted),
+        attempt(trial_row(release, text, trial_id="r"), design=release, predicted=predicted, **good),
+    ]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_stays_text(tmp_path: Path, text: str) -> None:
+    machine = {"cpu": text, "usable_cpus": text, text: text}
+    run = run_row(machine=machine, command=text, kvscope_version=text, started_at=text)
+    page = check_page(rendered(tmp_path, hostile_lab(text), runs=[run]))
+    assert text[:20].split("\n")[0].strip() in " ".join(page.text)
+    assert {tag for tag, _ in page.elements if tag in ("script", "img")} == set()
+    assert sum(tag == "style" for tag, _ in page.elements) == 1
+    assert "49" not in [t for t in page.text if "7 * 7" in t]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_stays_text_in_a_terminal_and_in_markdown(tmp_path: Path, text: str) -> None:
+    with open_records(write_record(tmp_path / "r.db", hostile_lab(text))) as records:
+        analysis = analyse(records)
+    assert max(len(line) for line in render_text(analysis).splitlines()) <= 100
+    outside = [line for line in render_markdown(analysis).splitlines() if not line.startswith("    ")]
+    assert not [line for line in outside if re.search(r"<(?!\\)[a-z/]", line)]
+
+
+def test_a_page_of_one_failed_trial(tmp_path: Path) -> None:
+    design = design_row()
+    lost = trial_row(design, 512, outcome="out_of_memory", error_slug="out-of-memory", error_message="No memory left.")
+    html = rendered(tmp_path, [attempt(lost, design=design)])
+    text = "".join(check_page(html).text)
+    assert "Nothing could be measured: 1 of 1 trials failed (out of memory)." in text
+    assert "No memory left." in text
+    assert "Where does the memory go?" in text  # the prediction is shown all the same
+
+
+def test_an_empty_record_is_a_valid_page(tmp_path: Path) -> None:
+    assert "This record holds no trials yet" in "".join(check_page(rendered(tmp_path, [])).text)
+
+
+def test_a_design_whose_trials_have_not_begun(tmp_path: Path) -> None:
+    check_page(rendered(tmp_path, [], designs=[design_row()]))
+
+
+@pytest.mark.parametrize("name", ["context_limit", "input_length", "output_length", "release"])
+def test_a_page_of_one_design(tmp_path: Path, name: str) -> None:
+    page = check_page(rendered(tmp_path, [a for a in whole_lab() if a.design.name == name]))
+    assert [title for title in TITLES if title not in "".join(page.text)] == []
+
+
+def test_one_measurement_without_memory_or_prediction(tmp_path: Path) -> None:
+    bare = replace(attempt(**answered()), prediction=None)
+    text = "".join(check_page(rendered(tmp_path, [bare])).text)
+    assert "unknown" in text
+
+
+def test_a_trial_still_running(tmp_path: Path) -> None:
+    design = design_row()
+    running = attempt(trial_row(design, 512, outcome=None), design=design)
+    text = "".join(check_page(rendered(tmp_path, [running])).text)
+    assert "Predicted: nothing has been measured yet" in text
+    assert "not ended" in text
+
+
+def test_studies_that_cannot_be_compared_are_shown_apart(tmp_path: Path) -> None:
+    def on(machine: str) -> Attempt:
+        design = design_row(design_id=machine, machine_id=machine)
+        return attempt(trial_row(design, 512, trial_id=machine), design=design, **memory(512), **answered())
+
+    html = rendered(tmp_path, [on("one"), on("two")])
+    page = check_page(html)
+    assert "holds 2 studies that cannot be compared: machine differs" in "".join(page.text)
+    assert sum(tag == "article" for tag, _ in page.elements) == 2
+    assert {"s1-memory", "s2-memory"} <= set(page.ids)
+
+
+def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
+    record = write_record(tmp_path / "r.db", [])
+    out = tmp_path / "page.html"
+    out.write_text("mine")
+    with pytest.raises(OutputExists):
+        write_report(record, out)
+    assert out.read_text() == "mine"
+    write_report(record, out, force=True)
+    assert out.read_text().startswith("<!doctype html>")
+    assert {p.name for p in tmp_path.iterdir()} == {"r.db", "page.html"}
+
+
+def test_a_record_that_is_not_there_and_a_folder_that_is_not(tmp_path: Path) -> None:
+    with pytest.raises(RecordNotFound):
+        write_report(tmp_path / "none.db", tmp_path / "page.html")
+    record = write_record(tmp_path / "r.db", [])
+    with pytest.raises(RecordUnwritable):
+        write_report(record, tmp_path / "no" / "folder" / "page.html")
+
+
+def test_contrast_of_text_in_light_and_dark() -> None:
+    """WCAG 2: 4.5 to 1 for text. Relative luminance as defined there."""
+    css = (Path(__file__).parents[2] / "src/kvscope/report/assets/page.css").read_text()
+    for theme in re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL):
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", theme))
+        texts = ("ink", "muted", "link", "good", "bad", "doubt", "measured", "predicted", "failed", "second")
+        for name in texts:
+            for ground in ("paper", "soft"):
+                assert contrast(colours[name], colours[ground]) >= 4.5, (name, ground)
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

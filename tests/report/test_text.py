@@ -1,0 +1,141 @@
+"""The terminal's lines, the Markdown, the JSON, and the command that gives them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from study_rows import answered, attempt, design_row, trial_row, whole_lab, write_record
+
+from kvscope.analysis.study import Analysis, analyse
+from kvscope.cli.main import cli
+from kvscope.errors import OutputExists, RecordNotFound
+from kvscope.record.store import open_records
+from kvscope.report.text import MOST_LINES, escaped, render_markdown, render_text
+
+
+def analysis_of(path: Path) -> Analysis:
+    with open_records(path) as records:
+        return analyse(records)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_record(tmp_path_factory.mktemp("text") / "r.db", whole_lab())
+
+
+def test_the_lab_in_a_few_lines(lab: Path) -> None:
+    lines = render_text(analysis_of(lab)).splitlines()
+    assert len(lines) <= MOST_LINES == 25
+    assert max(map(len, lines)) <= 100
+    text = "\n".join(lines)
+    assert "× 1 of 25 trials failed (engine died × 1)" in text
+    assert "23,040 predicted, 23,040 measured" in text
+    assert "30 layers × (3 × 64 keys + 3 × 64 values) in float16 = 23,040 bytes" in text
+    assert "First token:" in text
+    assert "host prompt" in text
+    assert "unexplained" in text
+
+
+def test_failures_come_before_the_answer(lab: Path) -> None:
+    text = render_text(analysis_of(lab))
+    assert text.index("trials failed") < text.index("Each 1,000 tokens")
+
+
+def test_a_number_is_not_parted_from_its_unit(lab: Path) -> None:
+    assert not any(
+        line.startswith(("MiB", "  MiB", "  s ", "  ms")) for line in render_text(analysis_of(lab)).split("\n")
+    )
+
+
+def test_too_many_findings_say_that_there_are_more(tmp_path: Path) -> None:
+    design = design_row("release", levels=tuple(range(30)), baseline_level=0)
+    rows = whole_lab()
+    from study_rows import conversations
+
+    rows += [attempt(trial_row(design, n, trial_id=f"r{n}"), design=design, **conversations(13_800)) for n in range(30)]
+    rows = [r for r in rows if r.design.name != "release" or r.design is design]
+    lines = render_text(analysis_of(write_record(tmp_path / "r.db", rows))).splitlines()
+    assert len(lines) == 25
+    assert lines[-1] == "… more on the page."
+
+
+def test_nothing_measured_and_nothing_there(tmp_path: Path) -> None:
+    assert "no trials yet" in render_text(analysis_of(write_record(tmp_path / "a.db", [])))
+    design = design_row()
+    lost = attempt(trial_row(design, 512, outcome="timed_out"), design=design, **answered())
+    assert "Nothing could be measured" in render_text(analysis_of(write_record(tmp_path / "b.db", [lost])))
+
+
+def test_markdown_has_the_whole_argument(lab: Path) -> None:
+    text = render_markdown(analysis_of(lab))
+    assert text.startswith("# Each 1,000 tokens of context adds 22.0 MiB")
+    assert [line[3:5] for line in text.splitlines() if line.startswith("## ")] == [
+        "2.", "3.", "4.", "5.", "6.", "7.", "8.", "9.", "10", "11",
+    ]  # fmt: skip
+    for table in text.split("\n\n"):
+        rows = [line for line in table.splitlines() if line.startswith("|")]
+        assert len({line.replace("\\|", "").count("|") for line in rows}) <= 1
+
+
+def test_markdown_escapes() -> None:
+    assert escaped("<b>|`*_[x]~#") == "&lt;b&gt;\\|\\`\\*\\_\\[x\\]\\~\\#"
+
+
+def run(*arguments: str, code: int = 0) -> tuple[str, str]:
+    result = CliRunner().invoke(cli, ["report", *arguments], standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    assert result.return_value == code
+    return result.stdout, result.stderr
+
+
+def test_text_on_standard_output_by_default(lab: Path) -> None:
+    out, err = run("--records", str(lab))
+    assert "Each 1,000 tokens" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("page.html", "<!doctype html>"), ("page.md", "# Each"), ("page.txt", "SmolLM2")]
+)
+def test_the_form_follows_the_files_name(lab: Path, tmp_path: Path, name: str, start: str) -> None:
+    out, err = run("--records", str(lab), "--out", str(tmp_path / name))
+    assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    assert out == ""
+    assert err == f"Wrote {tmp_path / name}.\n"
+
+
+def test_a_file_is_not_overwritten_without_force(lab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    out.write_text("mine")
+    with pytest.raises(OutputExists):
+        run("--records", str(lab), "--out", str(out))
+    assert out.read_text() == "mine"
+    run("--records", str(lab), "--out", str(out), "--force")
+    assert out.read_text() != "mine"
+
+
+def test_findings_as_json(lab: Path) -> None:
+    (study,) = json.loads(run("--records", str(lab), "--json")[0])["studies"]
+    assert study["trials"] == 25
+    assert study["failed"] == 1
+    assert round(study["bytes_per_token_measured"]["value"]) == 23_040
+    assert study["bytes_per_token_predicted"] == 23_040
+    assert study["unexplained_bytes"] == 0
+    assert {f["slug"] for f in study["findings"]} >= {"slope_agrees", "release_host_cache"}
+
+
+def test_charts_as_files(lab: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "charts"
+    out, err = run("--records", str(lab), "--charts", str(folder))
+    assert out == ""
+    assert "Wrote 7 charts" in err
+    assert {p.suffix for p in folder.iterdir()} == {".svg"}
+    with pytest.raises(OutputExists):
+        run("--records", str(lab), "--charts", str(folder))
+
+
+def test_no_record(tmp_path: Path) -> None:
+    with pytest.raises(RecordNotFound):
+        run("--records", str(tmp_path / "none.db"))
