@@ -22,8 +22,8 @@ FLAGS = (
 )  # fmt: skip
 
 MOVE_PIPES = """
-import os, sys
-commands, answers = (os.dup(int(n)) for n in sys.argv[1:3])
+import fcntl, os, sys
+commands, answers = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3])
 os.dup2(commands, 3)
 os.dup2(answers, 4)
 os.execv(sys.argv[3], sys.argv[3:])
