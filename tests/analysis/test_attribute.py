@@ -116,6 +116,23 @@ def test_without_mappings_only_the_engines_rule_speaks_and_says_so() -> None:
     assert found.unexplained_anon_bytes == (79_000 - KV_KIB) * KIB
 
 
+def test_a_small_cache_that_may_lie_in_the_heap_is_no_term_beside_the_heap() -> None:
+    # 512 cells × 23,040 B = 11,520 KiB, less than the 32 MiB from which malloc always makes a mapping: the heap may
+    # hold it, and its growth is a term already.
+    found = attribute(
+        result(
+            marks=[mark("launched", 0), mark("loaded", 20_000)],
+            maps=[mapping("loaded", "arena", 64_000, 20_000)],
+        ),
+        prediction(512),
+        "loaded",
+    )
+    assert found is not None
+    assert found.term_bytes("kv_cache") == 0
+    assert found.unexplained_anon_bytes == 0
+    assert (found.residents["kv_cache"].how, found.residents["kv_cache"].num_bytes) == ("rule", 11_520 * KIB)
+
+
 def test_an_engine_without_that_rule_gets_no_resident_cache_from_it() -> None:
     predicted = prediction(scenario={"engine": "other", "tokens": 1, "settings": {}})
     found = attribute(result(marks=[mark("launched", 1000), mark("loaded", 80_000)]), predicted, "loaded")

@@ -64,6 +64,19 @@ def test_the_two_caches_of_a_sliding_window_model_in_one_mapping() -> None:
     assert set(places[0].filled) == {full, window}
 
 
+def test_the_choice_of_neighbours_that_explains_the_most() -> None:
+    # Seen with Gemma 3 270M at 512 cells: a mapping of 77,644 KiB, 21,800 resident. Repacked weights (12,960) and the
+    # sliding-window cache (7,680) are in it; the small cache of the full layers (1,536) is not: it came from the heap.
+    repack = Buffer(component="weights", name="CPU_REPACK", num_bytes=12_960 * KIB, is_filled=True)
+    full = Buffer(component="kv_cache", name="non-SWA", num_bytes=1_536 * KIB, is_filled=True)
+    window = Buffer(component="kv_cache", name="SWA", num_bytes=7_680 * KIB, is_filled=True)
+    compute = Buffer(component="compute_buffer", name="CPU", num_bytes=19_743 * KIB, is_filled=False)
+    places, missing = place_buffers([repack, full, window, compute], [mapping("loaded", "anonymous", 77_644, 21_800)])
+    assert set(places[0].filled) == {repack, window}
+    assert missing == (full,)
+    assert places[0].touched_bytes == (21_800 - 12_960 - 7_680) * KIB
+
+
 def test_of_two_candidates_the_tighter_one_is_taken() -> None:
     loose, tight = mapping("loaded", "anonymous", 90_000, 46_200), mapping("loaded", "anonymous", 90_004, 46_090)
     places, _ = place_buffers([KV], [loose, tight])

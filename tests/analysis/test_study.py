@@ -103,6 +103,34 @@ def test_a_slope_that_is_not_the_predicted_one_contradicts(tmp_path: Path) -> No
     assert 24_990 < float(str(finding.values["measured_bytes"])) < 25_010
 
 
+def sliding(n_ctx: int, repeat: int, window_cells: int = 1024) -> Attempt:
+    """A model half of whose bytes for each token stop at a window: 11,520 B each of full and of windowed layers."""
+    predicted = prediction(n_ctx)
+    kv = 11_520 * n_ctx + 11_520 * min(n_ctx, window_cells)
+    predicted["totals"]["cache_bytes"] = kv
+    marks = (mark("launched", 8_400), mark("loaded", 8_400 + 27_000 + kv // 1024 + 4 * repeat))
+    return replace(measured(n_ctx, repeat, marks=marks, maps=()), prediction=predicted)
+
+
+def test_a_window_makes_steps_and_not_one_slope(tmp_path: Path) -> None:
+    design = design_row(levels=(512, 1024, 4096))
+    attempts = [replace(sliding(n, r), design=design) for n in (512, 1024, 4096) for r in range(3)]
+    study = study_of(tmp_path, attempts)
+    assert study.context is not None
+    assert not study.context.is_straight
+    steps = [f for f in study.findings if f.slug == "step_agrees"]
+    assert [f.values["predicted_bytes"] for f in steps] == [23_040, 11_520]
+    assert [f.values["measured_bytes"] for f in steps] == [23_040, 11_520]
+    assert not [s for s in slugs(study) if s.startswith("slope_")]
+
+
+def test_a_straight_prediction_is_one_slope(tmp_path: Path) -> None:
+    study = study_of(tmp_path, whole_lab())
+    assert study.context is not None
+    assert study.context.is_straight
+    assert [s.predicted for s in study.context.steps] == [KV_BYTES_PER_CELL] * 2
+
+
 def test_a_slope_without_an_interval_contradicts_nothing(tmp_path: Path) -> None:
     study = study_of(tmp_path, [measured(512), measured(2048)])
     assert "slope_differs" not in slugs(study)

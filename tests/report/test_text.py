@@ -31,7 +31,7 @@ def test_the_lab_in_a_few_lines(lab: Path) -> None:
     text = "\n".join(lines)
     assert "× 1 of 25 trials failed (engine died × 1)" in text
     assert "23,040 predicted, 23,040 measured" in text
-    assert "30 layers × (3 × 64 keys + 3 × 64 values) in float16 = 23,040 bytes" in text
+    assert "30 full attention layers × (3 × 64 keys + 3 × 64 values) in float16 = 23,040 bytes" in text
     assert "First token:" in text
     assert "host prompt" in text
     assert "unexplained" in text

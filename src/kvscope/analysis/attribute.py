@@ -21,6 +21,10 @@ MIB = 1024**2
 # How llama.cpp's log lists a copy of an old prompt: "- prompt 0x…: 503 tokens, checkpoints: 0, 11.586 MiB".
 _COPY = re.compile(r"checkpoints: +\d+, +([\d.]+) MiB")
 
+# Larger blocks than this always get a mapping of their own from glibc's malloc: the upper limit of its mmap threshold
+# on 64-bit systems (mallopt(3), DEFAULT_MMAP_THRESHOLD_MAX). Smaller ones may lie in a heap or an arena.
+HEAP_BLOCK_BYTES = 32 * MIB
+
 # Components whose memory the engine writes in full when it loads, so that all of it is resident from then on.
 # llama.cpp: the KV cache and recurrent states are zero-filled; weights outside a mapped file are copied or repacked.
 FILLED_AT_LOAD: Mapping[str, frozenset[str]] = {"llama.cpp": frozenset({"kv_cache", "recurrent_state", "weights"})}
@@ -250,7 +254,11 @@ def _file_terms(
 
 
 def _buffer_terms(places: Sequence[Place], missing: Sequence[Buffer]) -> tuple[list[Term], dict[str, Resident]]:
-    """Terms and residents of the buffers; those of one component are added up."""
+    """Terms and residents of the buffers; those of one component are added up.
+
+    A filled buffer that was not found is resident by the engine's rule. It is a term only if it is too large for the
+    heap: a smaller one may lie there, and the heap's growth is a term already.
+    """
     seen: dict[str, int] = {}
     basis: dict[str, str] = {}
     touched: dict[str, int] = {}
@@ -268,10 +276,16 @@ def _buffer_terms(places: Sequence[Place], missing: Sequence[Buffer]) -> tuple[l
                 residents[name] = _touched_resident(name, names, place.touched_bytes)
     for component in dict.fromkeys(b.component for b in missing):
         size = sum(b.num_bytes for b in missing if b.component == component)
-        if any(b.is_filled and b.source == "predicted" for b in missing if b.component == component):
-            seen[component] = seen.get(component, 0) + size
-            basis[component] = "rule"
-            residents[component] = Resident(num_bytes=seen[component], how="rule", note=note("by_rule_not_seen"))
+        filled = [b for b in missing if b.component == component and b.is_filled and b.source == "predicted"]
+        if filled:
+            large = sum(b.num_bytes for b in filled if b.num_bytes > HEAP_BLOCK_BYTES)
+            small = sum(b.num_bytes for b in filled) - large
+            whole = seen.get(component, 0) + large + small
+            why = note("by_rule_in_heap", size_bytes=small) if small else note("by_rule_not_seen")
+            residents[component] = Resident(num_bytes=whole, how="rule", note=why)
+            if large:
+                seen[component] = seen.get(component, 0) + large
+                basis[component] = "rule"
         elif component not in seen:
             residents.setdefault(
                 component, Resident(num_bytes=None, how="unknown", note=note("no_own_mapping", size_bytes=size))

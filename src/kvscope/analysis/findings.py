@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kvscope.analysis.fit import Estimate, scaled
 
 if TYPE_CHECKING:
+    from kvscope.analysis.growth import ContextGrowth
     from kvscope.analysis.latency import TimeLaw
     from kvscope.analysis.release import Release
     from kvscope.analysis.study import MemoryView, Study
@@ -93,30 +94,45 @@ def _views(study: Study) -> list[MemoryView]:
 
 
 def _slope(study: Study) -> list[Finding]:
-    if study.context is None or study.context.measured.slope.value is None:
+    """Measured against predicted bytes per token: one slope where the prediction is straight, else step by step."""
+    context = study.context
+    if context is None:
         return []
-    measured, predicted = study.context.measured.slope, study.context.predicted.slope
+    if not context.is_straight:
+        return [
+            _compared("step", s.measured, s.predicted, context, (s.from_tokens, s.to_tokens)) for s in context.steps
+        ]
+    levels = [x for x, _ in context.points]
+    slope = context.measured.slope
+    if slope.value is None:
+        return []
+    return [_compared("slope", slope, context.predicted.slope.value, context, (levels[0], levels[-1]))]
+
+
+def _compared(
+    kind: str, measured: Estimate, predicted: float | None, context: ContextGrowth, span: tuple[int, int]
+) -> Finding:
     values: dict[str, object] = {
         "measured_bytes": measured.value,
-        "predicted_bytes": predicted.value,
-        "levels": study.context.measured.num_levels,
+        "predicted_bytes": predicted,
+        "from_tokens": span[0],
+        "to_tokens": span[1],
     }
-    if measured.value is None or predicted.value is None:
-        return [Finding(slug="slope_measured", values=values, evidence=study.context.evidence, size=measured)]
-    share = (measured.value - predicted.value) / predicted.value if predicted.value else 0.0
-    values["share"] = share
-    differs = abs(share) > SLOPE_SHARE and measured.has_interval and not measured.contains(predicted.value)
-    return [
-        Finding(
-            slug="slope_differs" if differs else "slope_agrees",
-            is_contradiction=differs,
-            values=values,
-            evidence=study.context.evidence,
-            size=measured,
-            also_possible=("other_buffers_follow_context",) if differs else (),
-            how_to_check="more_context_levels" if differs else None,
-        )
-    ]
+    if measured.value is None or predicted is None:
+        return Finding(slug=f"{kind}_measured", values=values, evidence=context.evidence, size=measured)
+    share = (measured.value - predicted) / predicted if predicted else 0.0
+    is_off = abs(share) > SLOPE_SHARE
+    differs = is_off and measured.has_interval and not measured.contains(predicted)
+    verdict = "differs" if differs else ("unclear" if is_off else "agrees")
+    return Finding(
+        slug=f"{kind}_{verdict}",
+        is_contradiction=differs,
+        values={**values, "share": share},
+        evidence=context.evidence,
+        size=measured,
+        also_possible=("other_buffers_follow_context", "reused_heap") if is_off else (),
+        how_to_check="more_context_levels" if is_off else None,
+    )
 
 
 def _not_resident(study: Study) -> list[Finding]:
@@ -152,6 +168,8 @@ def _unexplained(study: Study) -> list[Finding]:
             is_contradiction=too_much,
             values={
                 "unexplained_bytes": attribution.unexplained_bytes,
+                "unexplained_anon_bytes": attribution.unexplained_anon_bytes,
+                "unexplained_file_bytes": attribution.unexplained_file_bytes,
                 "share": attribution.unexplained_share,
                 "growth_bytes": attribution.growth_bytes,
                 "predicted_bytes": attribution.predicted_bytes,

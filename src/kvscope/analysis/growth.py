@@ -1,16 +1,31 @@
 """Memory against tokens: what the context limit costs when the model is loaded, and what a longer input adds after."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import Attribution, attribute
-from kvscope.analysis.fit import Line, fit_line
+from kvscope.analysis.fit import Estimate, Line, fit_line, mean_difference, scaled
 from kvscope.analysis.levels import at_level, level_key
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json
 
 ADDED_RUNTIME = ("heap", "arenas", "stacks", "library_data")
+
+
+# A prediction that leaves its fitted line by more than this share of its largest value is not straight.
+STRAIGHT_SHARE = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextStep:
+    """From one context limit to the next: bytes for each further token, measured (paired by block) and predicted."""
+
+    from_tokens: int
+    to_tokens: int
+    measured: Estimate
+    predicted: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +35,18 @@ class ContextGrowth:
     measured: Line
     predicted: Line
     points: tuple[tuple[int, int], ...]
+    predicted_points: tuple[tuple[int, int], ...]
+    steps: tuple[ContextStep, ...]
     evidence: tuple[str, ...]
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether one slope tells it all: the prediction is a straight line. It is not where windows fill up."""
+        sizes = dict(self.predicted_points)
+        if not sizes:
+            return True
+        off = max(abs(size - (self.predicted.at(x) or 0)) for x, size in sizes.items()) if len(sizes) > 2 else 0
+        return off <= STRAIGHT_SHARE * max(sizes.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +107,31 @@ def context_growth(attempts: Sequence[Attempt]) -> ContextGrowth | None:
         measured=fit_line(measured),
         predicted=fit_line(predicted),
         points=tuple(sorted(measured)),
+        predicted_points=tuple(sorted(set(predicted))),
+        steps=_context_steps(attempts, dict(predicted)),
         evidence=tuple(evidence),
     )
+
+
+def _context_steps(attempts: Sequence[Attempt], predicted: Mapping[int, int]) -> tuple[ContextStep, ...]:
+    by_cells: dict[int, dict[int, int]] = {}
+    for attempt in attempts:
+        cells, grown = attempt.context_tokens, loaded_growth_bytes(attempt)
+        if attempt.is_measured and cells is not None and grown is not None:
+            by_cells.setdefault(cells, {})[attempt.trial.block] = grown
+    steps = []
+    for (low, before), (high, after) in pairwise(sorted(by_cells.items())):
+        pairs = [(before[block], after[block]) for block in sorted(before.keys() & after.keys())]
+        known = low in predicted and high in predicted
+        steps.append(
+            ContextStep(
+                from_tokens=low,
+                to_tokens=high,
+                measured=scaled(mean_difference(pairs), 1 / (high - low)),
+                predicted=(predicted[high] - predicted[low]) / (high - low) if known else None,
+            )
+        )
+    return tuple(steps)
 
 
 def predicted_bytes(attempt: Attempt, total: str) -> int | None:

@@ -8,6 +8,7 @@ writes all of it when it loads.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TypeVar
 
 from kvscope.record.rows import MapRow
@@ -19,6 +20,8 @@ KIB = 1024
 OWN_SLACK_BYTES = 64 * KIB
 # Small neighbours that the kernel may have joined to a buffer's mapping.
 SHARED_SLACK_BYTES = 256 * KIB
+# 2 ** 10 choices at most. A model has a handful of buffers that are filled at load.
+MOST_CHOSEN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,26 +130,37 @@ def without(items: Sequence[Item], used: Sequence[Item]) -> list[Item]:
 
 
 def _shared_place(buffer: Buffer, others: Sequence[Buffer], free: Sequence[MapRow]) -> Place | None:
-    candidates = []
+    """The mapping whose resident memory ``buffer`` and some of the others explain best: the least left over beside
+    filled buffers."""
+    candidates: list[tuple[int, Place]] = []
     for mapping in free:
         if min(mapping.size_bytes, mapping.anonymous_bytes) < buffer.num_bytes:
             continue
-        inside = _companions(mapping, buffer, others)
-        explained = buffer.num_bytes + sum(b.num_bytes for b in inside) + SHARED_SLACK_BYTES
-        if mapping.anonymous_bytes <= explained:
-            candidates.append(Place(mapping=mapping, buffers=(buffer, *inside)))
-    return min(candidates, key=lambda p: p.mapping.anonymous_bytes, default=None)
+        inside = (buffer, *_companions(mapping, buffer, others))
+        if mapping.anonymous_bytes <= sum(b.num_bytes for b in inside) + SHARED_SLACK_BYTES:
+            left = mapping.anonymous_bytes - sum(b.num_bytes for b in inside if b.is_filled)
+            candidates.append((left, Place(mapping=mapping, buffers=inside)))
+    return min(candidates, key=lambda item: item[0])[1] if candidates else None
 
 
 def _companions(mapping: MapRow, buffer: Buffer, others: Sequence[Buffer]) -> list[Buffer]:
-    """Which of the other buffers fit into the mapping beside ``buffer``: filled ones only if they can be resident."""
+    """Which of the other buffers are in the mapping beside ``buffer``: of the filled ones those that together come
+    closest to what is resident, then what else has room."""
     room = mapping.size_bytes - buffer.num_bytes
     resident = mapping.anonymous_bytes - buffer.num_bytes
-    inside = []
-    for other in sorted(others, key=lambda b: not b.is_filled):
-        if other.num_bytes > room or (other.is_filled and other.num_bytes > resident):
-            continue
-        inside.append(other)
-        room -= other.num_bytes
-        resident -= other.num_bytes if other.is_filled else 0
+    inside = _closest([b for b in others if b.is_filled], min(room, resident))
+    room -= sum(b.num_bytes for b in inside)
+    for other in others:
+        if not other.is_filled and other.num_bytes <= room:
+            inside.append(other)
+            room -= other.num_bytes
     return inside
+
+
+def _closest(buffers: Sequence[Buffer], limit: int) -> list[Buffer]:
+    """Those of the buffers whose sum comes closest to ``limit`` from below: the best of all choices among the
+    MOST_CHOSEN largest."""
+    largest = sorted(buffers, key=lambda b: b.num_bytes, reverse=True)[:MOST_CHOSEN]
+    choices = (c for n in range(len(largest) + 1) for c in combinations(largest, n))
+    fitting = [c for c in choices if sum(b.num_bytes for b in c) <= limit]
+    return list(max(fitting, key=lambda c: sum(b.num_bytes for b in c), default=()))

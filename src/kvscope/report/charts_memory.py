@@ -129,7 +129,8 @@ def context_chart(growth: ContextGrowth, failed_tokens: Sequence[int]) -> Chart:
 
     dots = [{"x": x, "y": y / MIB} for x, y in growth.points]
     levels = sorted({x for x, _ in growth.points} | set(failed_tokens))
-    line = [{"x": x, "y": y / MIB} for x in levels if (y := growth.predicted.at(x)) is not None]
+    predicted = dict(growth.predicted_points)
+    line = [{"x": x, "y": y / MIB} for x, y in growth.predicted_points]
     lost = [{"x": x, "y": max(y for _, y in growth.points) / MIB * 1.08} for x in failed_tokens]
     place = {
         "x": alt.X("x:Q", title=say("axis.context_tokens"), axis=alt.Axis(values=levels, format=",d")),
@@ -152,9 +153,7 @@ def context_chart(growth: ContextGrowth, failed_tokens: Sequence[int]) -> Chart:
         table=Table(
             caption=say("chart.context.caption"),
             columns=columns(say("col.context_tokens"), say("col.measured_growth"), say("col.predicted_kv")),
-            rows=tuple(
-                row(format_count(x), mib_cell(y, 2), mib_cell(growth.predicted.at(x), 2)) for x, y in growth.points
-            ),
+            rows=tuple(row(format_count(x), mib_cell(y, 2), mib_cell(predicted.get(x), 2)) for x, y in growth.points),
             summary=say("chart.as_table"),
         ),
     )

@@ -12,7 +12,12 @@ from kvscope.report.words import name_of, say, say_note
 _SIZE_WORDS = {
     "slope_agrees": "size.bytes_per_token",
     "slope_differs": "size.bytes_per_token",
+    "slope_unclear": "size.bytes_per_token",
     "slope_measured": "size.bytes_per_token",
+    "step_agrees": "size.bytes_per_token",
+    "step_differs": "size.bytes_per_token",
+    "step_unclear": "size.bytes_per_token",
+    "step_measured": "size.bytes_per_token",
     "ttft_grows": "size.per_thousand",
     "ttft_does_not_grow": "size.per_thousand",
     "tpot_grows": "size.per_thousand",

@@ -15,10 +15,12 @@ _FINDINGS: dict[str, str] = {
     "predicted.",
     "finding.kv_not_resident": "Of the KV cache's {allocated_bytes:mib2} only {resident_bytes:mib2} are in memory "
     "after the load, although the engine writes all of it.",
-    "finding.unexplained_small": "{unexplained_bytes:signed_mib} of {growth_bytes:mib} stay unexplained "
-    "({share:percent}), at a context limit of {context_tokens:count} tokens.",
-    "finding.unexplained_large": "{unexplained_bytes:signed_mib} of {growth_bytes:mib} stay unexplained "
-    "({share:percent}, more than a tenth), at a context limit of {context_tokens:count} tokens.",
+    "finding.unexplained_small": "Of the {growth_bytes:mib} that grew, {unexplained_anon_bytes:signed_mib} of the "
+    "process's own memory and {unexplained_file_bytes:signed_mib} of the file-backed stay unexplained "
+    "({share:percent}, signs not set off against each other), at a context limit of {context_tokens:count} tokens.",
+    "finding.unexplained_large": "Of the {growth_bytes:mib} that grew, {unexplained_anon_bytes:signed_mib} of the "
+    "process's own memory and {unexplained_file_bytes:signed_mib} of the file-backed stay unexplained "
+    "({share:percent}: more than a tenth), at a context limit of {context_tokens:count} tokens.",
     "finding.tokens_mismatch": "{wrong} of {total} prompts were counted differently by the server.",
     "finding.failed": "{count} of {total} trials failed: {outcome}.",
     "finding.first_microbatch": "Requests add memory, but not for the KV cache. A prompt of {tokens:count} tokens "
@@ -50,8 +52,9 @@ _FINDINGS: dict[str, str] = {
     "{kept_bytes:signed_mib} of {added_bytes:mib} stay.",
     "finding.release_growing": "Growing, with {factor} = {level}: {step_bytes:mib} more after each of "
     "{conversations} conversations, with no limit that explains it.",
-    "finding.release_undecided": "Undecided, with {factor} = {level}: {conversations} conversations are too few, or "
-    "memory was not read after the release.",
+    "finding.release_undecided": "Undecided, with {factor} = {level}: too few conversations ({conversations}) to "
+    "tell growth from a bound. Of {added_bytes:mib} added, {kept_bytes:mib} stay after the engine's own release and "
+    "{exited_bytes:mib} after its exit.",
     "size.bytes_per_token": "95 % interval {low:count} to {high:count} bytes, {num} trials.",
     "size.per_thousand": "Over this range {low:s} to {high:s} more for each 1,000 tokens (95 %), {num} trials.",
     "size.per_token": "95 % interval {low:s} to {high:s} for each token, {num} trials.",
@@ -82,45 +85,71 @@ _FINDINGS: dict[str, str] = {
     "context_limit).",
     "check_by.more_repeats": "To check: the same design with more --repeats.",
     "check_by.more_conversations": "To check: kvscope measure release --requests 10.",
+    "finding.step_agrees": "From {from_tokens:count} to {to_tokens:count} tokens of context, one more token costs "
+    "{predicted_bytes:count} bytes by prediction and {measured_bytes:count} by measurement ({share:percent2} apart).",
+    "finding.step_differs": "From {from_tokens:count} to {to_tokens:count} tokens of context, one more token should "
+    "cost {predicted_bytes:count} bytes and costs {measured_bytes:count}: {share:percent2} apart, and the interval "
+    "excludes the prediction.",
+    "finding.step_measured": "From {from_tokens:count} to {to_tokens:count} tokens of context, one more token costs "
+    "{measured_bytes:count} bytes by measurement; nothing was predicted.",
+    "finding.slope_unclear": "One token of context should cost {predicted_bytes:count} bytes and costs "
+    "{measured_bytes:count} ({share:percent2} apart); these repeats cannot tell the difference from noise.",
+    "finding.step_unclear": "From {from_tokens:count} to {to_tokens:count} tokens of context, one more token should "
+    "cost {predicted_bytes:count} bytes and costs {measured_bytes:count} ({share:percent2} apart); these repeats "
+    "cannot tell the difference from noise.",
+    "also.reused_heap": "Could also be: a small buffer placed in memory that the engine had used and freed before, "
+    "so that it added nothing.",
 }
 
 _TEXT: dict[str, str] = {
     "text.no_doubts": "= All checks passed.",
     "text.failed": "× {failed} of {total} trials failed ({causes}); kept in the record, left out of the averages.",
     "text.first_microbatch": "Longer prompts then added no KV cache: of {added_bytes:mib} at {tokens:count} tokens, "
-    "{working_bytes:mib} is the compute buffer, touched for the first time.",
+    "{working_bytes:mib} is the compute buffer, touched for the first time",
     "text.unexplained_small": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
-    "{predicted_bytes:mib} predicted and seen, {measured_bytes:mib} run time, {unexplained_bytes:signed_mib} "
-    "unexplained ({share:percent}).",
+    "{predicted_bytes:mib} predicted and seen, {measured_bytes:mib} run time; unexplained "
+    "{unexplained_anon_bytes:signed_mib} of its own and {unexplained_file_bytes:signed_mib} file-backed "
+    "({share:percent})",
     "text.unexplained_large": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
-    "{predicted_bytes:mib} predicted and seen, {measured_bytes:mib} run time, {unexplained_bytes:signed_mib} "
-    "unexplained ({share:percent}, too much).",
+    "{predicted_bytes:mib} predicted and seen, {measured_bytes:mib} run time; unexplained "
+    "{unexplained_anon_bytes:signed_mib} of its own and {unexplained_file_bytes:signed_mib} file-backed "
+    "({share:percent}, too much)",
     "text.release_retained_bounded": "{factor} = {level}: retained and bounded. {grown_bytes:signed_mib} over "
     "{conversations} conversations; of {added_bytes:mib} added, {kept_bytes:mib} stay after the engine's release, "
-    "{exited_bytes:mib} after its exit.",
+    "{exited_bytes:mib} after its exit",
     "text.doubts": "! Doubts: {names}. Reasons are on the page.",
     "text.more": "… more on the page.",
     "text.slope_agrees": "Bytes per token of context: {predicted_bytes:count} predicted, {measured_bytes:count} "
-    "measured (95 %: {low:count} to {high:count}).",
+    "measured",
     "text.slope_differs": "Bytes per token of context: {predicted_bytes:count} predicted, {measured_bytes:count} "
-    "measured (95 %: {low:count} to {high:count}).",
-    "text.slope_measured": "Bytes per token of context: {measured_bytes:count} measured (95 %: {low:count} to "
-    "{high:count}); none predicted.",
-    "text.reported_agrees": "The engine's log: {agreeing} of {total} buffers equal the prediction to the last digit.",
+    "measured",
+    "text.slope_measured": "Bytes per token of context: {measured_bytes:count} measured, none predicted",
+    "text.reported_agrees": "The engine's log: {agreeing} of {total} buffers equal the prediction to the last digit",
     "text.ttft_grows": "First token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
-    "{to_tokens:count}; 1,000 more cost {first_step_s:s} at first and {last_step_s:s} at the end.",
+    "{to_tokens:count}; 1,000 more cost {first_step_s:s} at first and {last_step_s:s} at the end",
     "text.tpot_grows": "Each later token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
-    "{to_tokens:count}.",
+    "{to_tokens:count}",
     "text.tpot_unclear": "Each later token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
-    "{to_tokens:count}; may be noise.",
+    "{to_tokens:count}; may be noise",
     "text.output_time": "Whole answer: {from_s:s} for {from_tokens:count} output tokens, {to_s:s} for "
-    "{to_tokens:count}.",
+    "{to_tokens:count}",
     "text.release_host_cache": "{factor} = {level}: retained and bounded. Each conversation leaves {step_bytes:mib}: "
-    "the host prompt cache, limited to {limit_bytes:bytes}.",
+    "the host prompt cache, limited to {limit_bytes:bytes}",
     "text.release_released": "{factor} = {level}: released. Of {added_bytes:mib} added, {kept_bytes:mib} stay after "
-    "the engine's release.",
+    "the engine's release",
     "text.release_growing": "{factor} = {level}: growing. {step_bytes:mib} more after each of {conversations} "
-    "conversations, and no limit explains it.",
+    "conversations, and no limit explains it",
+    "text.step_agrees": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "
+    "{predicted_bytes:count} predicted, {measured_bytes:count} measured",
+    "text.step_differs": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "
+    "{predicted_bytes:count} predicted, {measured_bytes:count} measured",
+    "text.interval_bytes": " (95 %: {low:count} to {high:count})",
+    "text.slope_unclear": "Bytes per token of context: {predicted_bytes:count} predicted, {measured_bytes:count} "
+    "measured, may be noise",
+    "text.step_unclear": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "
+    "{predicted_bytes:count} predicted, {measured_bytes:count} measured, may be noise",
+    "text.step_measured": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "
+    "{measured_bytes:count} measured, none predicted",
 }
 
 FINDINGS: Mapping[str, str] = {**_FINDINGS, **_TEXT}

@@ -56,8 +56,11 @@ def strip(study: Study) -> tuple[str, ...]:
 
 
 def _memory_slope(study: Study) -> Estimate | None:
-    slope = None if study.context is None else study.context.measured.slope
-    return slope if slope is not None and slope.value is not None else None
+    """Bytes per token of context: of the whole line, or of its last step where it is not straight."""
+    if study.context is None:
+        return None
+    slope = study.context.measured.slope if study.context.is_straight else study.context.steps[-1].measured
+    return slope if slope.value is not None else None
 
 
 def _time_slope(study: Study) -> Estimate | None:
@@ -70,8 +73,11 @@ def headline(study: Study) -> str:
     memory, time = _memory_slope(study), _time_slope(study)
     time_s = None if time is None or time.value is None else time.value * THOUSAND
     if memory is not None and memory.value is not None:
-        slug = "headline.memory" if time is None else "headline.both"
-        return say(slug, size_bytes=memory.value * THOUSAND, time_s=time_s)
+        values = {"size_bytes": memory.value * THOUSAND, "time_s": time_s}
+        if study.context is not None and not study.context.is_straight:
+            slug = "headline.memory_beyond" if time is None else "headline.both_beyond"
+            return say(slug, **values, tokens=study.context.steps[-1].from_tokens)
+        return say("headline.memory" if time is None else "headline.both", **values)
     per_token = ((study.prediction or {}).get("growth") or {}).get("bytes_per_token")
     size = None if per_token is None else int(per_token) * THOUSAND
     if time is not None:

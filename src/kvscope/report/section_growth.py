@@ -13,7 +13,7 @@ from kvscope.units import format_count
 
 def growth_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     blocks: list[Block] = [Paragraph(text=why(study), kind="lead")]
-    blocks += claims(study, anchors, "slope_agrees", "slope_differs", "slope_measured")
+    blocks += claims(study, anchors, "slope_", "step_")
     if study.context is not None:
         blocks.append(context_chart(study.context, failed_levels(study, "n_ctx")))
     else:
@@ -42,29 +42,32 @@ def why(study: Study) -> str:
 def formula_line(study: Study) -> str | None:
     """The product behind one token's bytes, with its numbers; None where the prediction's layers give none."""
     per_token = ((study.prediction or {}).get("growth") or {}).get("bytes_per_token")
-    formulas = _formulas(study.prediction)
+    formulas, dtypes = _formulas(study.prediction)
     if per_token is None or not formulas:
         return None
     slug = "growth.one_kind" if len(formulas) == 1 else "growth.kinds"
-    return say(slug, bytes_per_token=per_token, formula="; ".join(formulas))
+    return say(slug, bytes_per_token=per_token, formula=" + ".join(formulas), dtype=" / ".join(dtypes))
 
 
-def _formulas(prediction: Mapping[str, Json] | None) -> list[str]:
-    """The product behind each group of equal layers, from their tensors' shapes: [streams, heads, cells, width]."""
+def _formulas(prediction: Mapping[str, Json] | None) -> tuple[list[str], list[str]]:
+    """The product behind each kind of equal layers, from their tensors' shapes [streams, heads, cells, width]; and the
+    formats in which their elements are kept."""
     groups: dict[tuple[str, ...], int] = {}
+    dtypes: dict[str, None] = {}
     for layer in (prediction or {}).get("layers") or ():
         tensors = {t["name"]: t for t in layer.get("tensors") or () if len(t["shape"]) == 4}
         if "keys" not in tensors or "values" not in tensors:
             continue
         keys, values = tensors["keys"], tensors["values"]
         widths = (keys["shape"][1], keys["shape"][3], values["shape"][1], values["shape"][3])
-        dtypes = dict.fromkeys((str(keys["dtype"]), str(values["dtype"])))
-        key = (*map(str, widths), " / ".join(dtypes))
+        key = (str(layer["kind"]).replace("_", " "), *map(str, widths))
         groups[key] = groups.get(key, 0) + 1
-    return [
-        say("growth.formula", layers=n, heads_k=k[0], dim_k=k[1], heads_v=k[2], dim_v=k[3], dtype=k[4])
+        dtypes |= dict.fromkeys((str(keys["dtype"]), str(values["dtype"])))
+    formulas = [
+        say("growth.formula", layers=n, kind=k[0], heads_k=k[1], dim_k=k[2], heads_v=k[3], dim_v=k[4])
         for k, n in groups.items()
     ]
+    return formulas, list(dtypes)
 
 
 def failed_levels(study: Study, factor: str) -> list[int]:

@@ -17,6 +17,7 @@ WIDTH = 100
 MOST_LINES = 25
 # Findings that the lines above them already say.
 _SAID = ("failed",)
+_PER_TOKEN = ("slope_", "step_")
 
 
 def render_text(analysis: Analysis) -> str:
@@ -36,12 +37,12 @@ def study_lines(study: Study) -> list[str]:
     lines += _wrapped(headline(study))
     lines += _wrapped(interval_line(study), "  ")
     formula = formula_line(study)
-    per_token = next((f for f in study.findings if f.slug in ("slope_agrees", "slope_differs", "slope_measured")), None)
-    if per_token is not None:
-        lines += _finding_lines(per_token)
+    per_token = [f for f in study.findings if f.slug.startswith(_PER_TOKEN)]
+    for finding in per_token:
+        lines += _finding_lines(finding)
     lines += _wrapped(f"{formula}.", "  ") if formula else []
     for finding in study.findings:
-        if finding is not per_token and finding.slug not in _SAID:
+        if finding not in per_token and finding.slug not in _SAID:
             lines += _finding_lines(finding)
     lines += _doubts(study)
     if len(lines) > MOST_LINES:
@@ -61,9 +62,10 @@ def _finding_lines(finding: Finding) -> list[str]:
     mark = "≠ " if finding.is_contradiction else "- "
     if not has_words(f"text.{finding.slug}"):
         return _wrapped(claim_text(finding), mark)
-    size = finding.size
-    ends = {"low": None if size is None else size.low, "high": None if size is None else size.high}
-    return _wrapped(say(f"text.{finding.slug}", **finding.values, **ends), mark)
+    text = say(f"text.{finding.slug}", **finding.values)
+    if finding.slug.startswith(_PER_TOKEN) and finding.size is not None and finding.size.has_interval:
+        text += say("text.interval_bytes", low=finding.size.low, high=finding.size.high)
+    return _wrapped(f"{text}.", mark)
 
 
 def _doubts(study: Study) -> list[str]:

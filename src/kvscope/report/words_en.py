@@ -69,6 +69,10 @@ _ANSWER: dict[str, str] = {
     "({available_bytes:mib} were free). Predicted, not run.",
     "remark.not_measured": "Predictions only: nothing has been measured yet.",
     "remark.quality": "That it fits does not mean that it answers well: quality was not measured.",
+    "headline.both_beyond": "Beyond {tokens:count} tokens each further 1,000 tokens of context adds "
+    "{size_bytes:mib}, and each 1,000 tokens of prompt delays the first token by {time_s:s}.",
+    "headline.memory_beyond": "Beyond {tokens:count} tokens each further 1,000 tokens of context adds "
+    "{size_bytes:mib}.",
 }
 
 _MEMORY: dict[str, str] = {
@@ -118,20 +122,23 @@ _MEMORY: dict[str, str] = {
     "note.not_looked_for": "not looked for at this moment.",
     "note.partly_found": "{size_bytes:mib2} more of it were not found as mappings of their own; small blocks lie in "
     "the heap.",
+    "note.by_rule_in_heap": "{size_bytes:mib2} of it were not found as a mapping of its own. The engine writes all "
+    "of it when it loads, so it is resident; a block of that size may lie in the heap or an arena, and is then "
+    "counted there.",
 }
 
 _GROWTH: dict[str, str] = {
     "growth.why": "All of that growth is the KV cache: {formula}. The weights do not change.",
     "growth.why_other": "The cache grows by {bytes_per_token:count} bytes for each token. The weights do not change.",
-    "growth.formula": "{layers} layers × ({heads_k} × {dim_k} keys + {heads_v} × {dim_v} values) in {dtype}",
+    "growth.formula": "{layers} {kind} layers × ({heads_k} × {dim_k} keys + {heads_v} × {dim_v} values)",
     "growth.no_prediction": "No prediction was recorded, so the growth has no formula.",
     "growth.no_context_design": "The price of context was not measured. To do so: kvscope measure context_limit.",
-    "growth.knee": "From {tokens:count} tokens on, some layers stop growing: {why}.",
+    "growth.knee": "From {tokens:count} tokens on, some layers need no more: {why}.",
     "growth.unknown": "Not known: {what} – {why}.",
     "caption.layers": "Layers by kind at a context limit of {context_tokens:count} tokens",
     "summary.sources": "Where each of {count} facts about the model was read",
-    "growth.one_kind": "{formula} = {bytes_per_token:count} bytes for each token",
-    "growth.kinds": "{formula}; together {bytes_per_token:count} bytes for each further token at this length",
+    "growth.one_kind": "{formula} in {dtype} = {bytes_per_token:count} bytes for each token",
+    "growth.kinds": "({formula}) in {dtype} = {bytes_per_token:count} bytes for each token while all of them grow",
 }
 
 _TIME: dict[str, str] = {
