@@ -46,8 +46,8 @@ def parse_bytes(text: str) -> int:
 
 
 def format_mib(num_bytes: int | float, *, signed: bool = False) -> str:
-    """Bytes as MiB with one decimal: ``180.0 MiB``; with ``signed``, ``+3.4 MiB``."""
-    value = num_bytes / MIB
+    """Bytes as MiB with one decimal: ``180.0 MiB``; with ``signed``, ``+3.4 MiB``. Zero is never negative."""
+    value = round(num_bytes / MIB, 1) + 0.0
     return f"{value:+,.1f} MiB" if signed else f"{value:,.1f} MiB"
 
 

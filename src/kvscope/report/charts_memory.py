@@ -288,12 +288,12 @@ def _added_table(growth: InputGrowth) -> Table:
         del fields["host_added"]
     return Table(
         caption=say("chart.added.caption"),
-        columns=columns(say("col.prompt_tokens"), *(say(f"col.{name}") for name in fields), say("col.naive")),
+        columns=columns(say("col.prompt_tokens"), say("col.naive"), *(say(f"col.{name}") for name in fields)),
         rows=tuple(
             row(
                 format_count(a.prompt_tokens),
-                *[mib_cell(getattr(a, field), 2) for field in fields.values()],
                 number_cell(a.per_token_bytes),
+                *[mib_cell(getattr(a, field), 2) for field in fields.values()],
             )
             for a in growth.added
         ),

@@ -124,7 +124,8 @@ _CHARTS: dict[str, str] = {
     "chart.by_context.caption": "Memory by part, in MiB",
     "chart.context.title": "Memory that loading adds, against the context limit",
     "chart.context.description": "Dots are measured, each one a trial. The dashed line is the predicted KV cache "
-    "alone; the distance between the two is the engine's run time, which does not follow the context.",
+    "alone; the distance between the two is everything else of the engine's own memory, which does not follow the "
+    "context.",
     "chart.context.caption": "Own memory grown at load, and the predicted KV cache",
     "chart.timeline.title": "Memory over time in one trial with {tokens:count} prompt tokens",
     "chart.timeline.description": "The numbered lines are the moments of the table below. The KV cache is paid when "
@@ -133,7 +134,8 @@ _CHARTS: dict[str, str] = {
     "chart.added.title": "What requests add after the load is not the KV cache",
     "chart.added.description": "Bars are what was added, by cause. The dashed line is what the KV cache would add if "
     "it came with the tokens: near the bars at one length, far off at the others.",
-    "chart.added.caption": "Memory added between the end of the load and the end of the request, in MiB",
+    "chart.added.caption": "Memory added between the end of the load and the end of the request, in MiB but for the "
+    "second column",
     "chart.release.title": "Memory after each conversation, after the release and after exit",
     "chart.release.description": "The process's own memory. Conversations are different from one another and follow "
     "one another in one engine process.",

@@ -127,7 +127,7 @@ def _badges(study: Study, prefix: str) -> tuple[Badge, ...]:
     doubts = [c for c in study.checks if c.passed is False and c.slug != "failures"]
     if doubts:
         names = ", ".join(dict.fromkeys(say(f"check_short.{c.slug}") for c in doubts))
-        text = say("badge.doubts", count=len(doubts), names=names)
+        text = say("badge.doubts", names=names)
         badges.append(Badge(mark="!", text=text, kind="doubt", anchor=f"{prefix}trust"))
     else:
         badges.append(Badge(mark="=", text=say("badge.no_doubts"), kind="good", anchor=f"{prefix}trust"))

@@ -58,7 +58,7 @@ _ANSWER: dict[str, str] = {
     "badge.explained": "{share:percent} of what grew has a name",
     "badge.failed": "{failed} of {total} trials failed: why",
     "badge.no_failures": "none of {total} trials failed",
-    "badge.doubts": "{count} doubts: {names}",
+    "badge.doubts": "doubts: {names}",
     "badge.no_doubts": "all checks passed",
     "caption.answer": "After loading, context limit {context_tokens:count} tokens, in MiB",
     "remark.at_load": "{engine} takes that memory when it loads the model, for the whole context limit, used or not. "
