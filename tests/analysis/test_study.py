@@ -112,6 +112,30 @@ def sliding(n_ctx: int, repeat: int, window_cells: int = 1024) -> Attempt:
     return replace(measured(n_ctx, repeat, marks=marks, maps=()), prediction=predicted)
 
 
+def later(law: Any, tmp_path: Path) -> str:
+    design = design_row("input_length", levels=(128, 512, 2048))
+    attempts = [
+        attempt(trial_row(design, n, r), design=design, **answered(n, tpot_s=law(n, r)))
+        for n in design.levels
+        for r in range(3)
+    ]
+    (slug,) = [s for s in slugs(study_of(tmp_path, attempts)) if s.startswith("tpot_")]
+    return slug
+
+
+def test_later_tokens_that_grow_that_do_not_and_that_cannot_be_told(tmp_path: Path) -> None:
+    for number, (law, slug) in enumerate(
+        [
+            (lambda n, r: 0.010 + n * 1e-5 + r * 1e-4, "tpot_grows"),
+            (lambda n, r: 0.010 + r * 1e-5, "tpot_flat"),
+            (lambda n, r: 0.010 + ((n * 7 + r * 13) % 5) * 2e-3, "tpot_unclear"),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert later(law, folder) == slug
+
+
 def test_a_window_makes_steps_and_not_one_slope(tmp_path: Path) -> None:
     design = design_row(levels=(512, 1024, 4096))
     attempts = [replace(sliding(n, r), design=design) for n in (512, 1024, 4096) for r in range(3)]

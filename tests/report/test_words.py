@@ -55,7 +55,8 @@ def test_every_finding_has_a_sentence() -> None:
     slugs |= {f"release_{verdict}" for verdict in ("released", "retained_bounded", "growing", "undecided")}
     assert len(slugs) > 12
     slugs |= {f"{kind}_{v}" for kind in ("slope", "step") for v in ("agrees", "differs", "unclear", "measured")}
-    slugs -= {"release_", "_measured", "agrees", "differs", "unclear", "_"}
+    slugs |= {f"tpot_{trend}" for trend in ("grows", "flat", "unclear")}
+    slugs -= {"tpot_", "release_", "_measured", "agrees", "differs", "unclear", "_"}
     assert {slug for slug in slugs if f"finding.{slug}" not in WORDS} == set()
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # A measured slope further from the predicted one than this is a contradiction, if its interval excludes it as well.
 SLOPE_SHARE = 0.01
 UNEXPLAINED_SHARE = 0.10
+# A time per token that changes by less than this share over all lengths is called flat.
+FLAT_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,10 +270,9 @@ def _tpot(study: Study) -> list[Finding]:
         return []
     (low, before), (high, after) = law.levels[0], law.levels[-1]
     interval = law.line.slope
-    clear = interval.low is not None and interval.low > 0
     return [
         Finding(
-            slug="tpot_grows" if clear else "tpot_unclear",
+            slug=f"tpot_{_trend(interval, before.value, high - low)}",
             values={"from_tokens": low, "to_tokens": high, "from_s": before.value, "to_s": after.value},
             evidence=law.evidence,
             size=scaled(interval, 1000),
@@ -279,6 +280,16 @@ def _tpot(study: Study) -> list[Finding]:
             how_to_check="more_repeats",
         )
     ]
+
+
+def _trend(slope: Estimate, start: float | None, span: int) -> str:
+    """grows: the whole interval is above zero. flat: over the whole span the change is within FLAT_SHARE of where it
+    began. unclear: neither can be said."""
+    if slope.low is None or slope.high is None or start is None:
+        return "unclear"
+    if max(abs(slope.low), abs(slope.high)) * span <= FLAT_SHARE * start:
+        return "flat"
+    return "grows" if slope.low > 0 else "unclear"
 
 
 def _output(study: Study) -> list[Finding]:

@@ -21,6 +21,7 @@ _SIZE_WORDS = {
     "ttft_grows": "size.per_thousand",
     "ttft_does_not_grow": "size.per_thousand",
     "tpot_grows": "size.per_thousand",
+    "tpot_flat": "size.per_thousand",
     "tpot_unclear": "size.per_thousand",
     "output_time": "size.per_token",
     "release_host_cache": "size.per_conversation",

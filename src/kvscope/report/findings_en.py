@@ -99,6 +99,8 @@ _FINDINGS: dict[str, str] = {
     "cannot tell the difference from noise.",
     "also.reused_heap": "Could also be: a small buffer placed in memory that the engine had used and freed before, "
     "so that it added nothing.",
+    "finding.tpot_flat": "Every later token takes {from_s:s}, whether after {from_tokens:count} prompt tokens or "
+    "after {to_tokens:count}: it does not change over this range.",
 }
 
 _TEXT: dict[str, str] = {
@@ -150,6 +152,8 @@ _TEXT: dict[str, str] = {
     "{predicted_bytes:count} predicted, {measured_bytes:count} measured, may be noise",
     "text.step_measured": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "
     "{measured_bytes:count} measured, none predicted",
+    "text.tpot_flat": "Each later token: {from_s:s}, the same after {from_tokens:count} prompt tokens and after "
+    "{to_tokens:count}",
 }
 
 FINDINGS: Mapping[str, str] = {**_FINDINGS, **_TEXT}
