@@ -8,7 +8,7 @@ from kvscope.analysis.attribute import Attribution
 from kvscope.analysis.growth import ContextGrowth, InputGrowth
 from kvscope.analysis.release import Release
 from kvscope.analysis.study import MemoryView
-from kvscope.record.rows import SampleRow
+from kvscope.record.rows import MarkRow, SampleRow
 from kvscope.report.blocks import Chart, Table, columns, row
 from kvscope.report.charts import (
     AXIS,
@@ -200,21 +200,25 @@ def timeline_chart(attempt: Attempt) -> Chart:
         title=say("chart.timeline.title", tokens=attempt.prompt_tokens),
         description=say("chart.timeline.description"),
         spec=to_spec(chart),
-        table=Table(
-            caption=say("chart.timeline.caption"),
-            columns=columns(
-                say("col.moment"), say("col.number"), say("col.at_s"), say("col.anon_mib"), say("col.file_mib")
-            ),
-            rows=tuple(
-                row(
-                    name_of("phase", m.phase),
-                    str(n + 1),
-                    seconds_cell(m.at_s),
-                    mib_cell(m.anon_bytes + m.swap_bytes, 2),
-                    mib_cell(m.file_bytes, 2),
-                )
-                for n, m in enumerate(marks)
-            ),
+        table=_marks_table(marks),
+    )
+
+
+def _marks_table(marks: Sequence[MarkRow]) -> Table:
+    """The numbered moments of the curve."""
+    titles = ("number", "at_s", "anon_mib", "file_mib")
+    return Table(
+        caption=say("chart.timeline.caption"),
+        columns=columns(say("col.moment"), *(say(f"col.{title}") for title in titles)),
+        rows=tuple(
+            row(
+                name_of("phase", m.phase),
+                str(n + 1),
+                seconds_cell(m.at_s),
+                mib_cell(m.anon_bytes + m.swap_bytes, 2),
+                mib_cell(m.file_bytes, 2),
+            )
+            for n, m in enumerate(marks)
         ),
     )
 
@@ -333,18 +337,22 @@ def release_chart(releases: Sequence[Release], factor: str) -> Chart:
         layers.append(one.mark_point(filled=True, size=70, color=colours[name], shape=shape, opacity=1).encode(**place))
     items = [KeyItem(label=name, sign=signs[name], colour=colours[name]) for name in names.values()]
     chart = alt.layer(*layers, *key(items)).properties(width=WIDTH - 60, height=HEIGHT)
-    rows = [row(m, *[mib_cell(dict(_moments(r)).get(m), 2) for r in releases]) for m in order]
     return Chart(
         slug="memory-after-conversations",
         title=say("chart.release.title"),
         description=say("chart.release.description"),
         spec=to_spec(chart),
-        table=Table(
-            caption=say("chart.release.caption"),
-            columns=columns(say("col.moment"), *names.values()),
-            rows=tuple(rows),
-            summary=say("chart.as_table"),
-        ),
+        table=_release_table(releases, order, list(names.values())),
+    )
+
+
+def _release_table(releases: Sequence[Release], order: Sequence[str], names: Sequence[str]) -> Table:
+    held = [dict(_moments(release)) for release in releases]
+    return Table(
+        caption=say("chart.release.caption"),
+        columns=columns(say("col.moment"), *names),
+        rows=tuple(row(moment, *[mib_cell(at.get(moment), 2) for at in held]) for moment in order),
+        summary=say("chart.as_table"),
     )
 
 
