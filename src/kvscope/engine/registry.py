@@ -34,7 +34,7 @@ class EngineChoice:
         """Raises UnknownName, MissingDependency or EngineNotFound when it cannot be run here."""
         if self.name not in ENGINES:
             raise UnknownName("engine", self.name, ENGINES)
-        if self.name == "llama.cpp" and self.command is None and importlib.util.find_spec("xllamacpp") is None:
+        if self.name == "llama.cpp" and self.command is None and not _is_installed("xllamacpp"):
             raise MissingDependency("Running llama.cpp inside kvscope", "llama-cpp", "xllamacpp")
         if self.command is not None:
             self.version()
@@ -105,6 +105,13 @@ def _tried(name: str) -> str:
     from kvscope.engine.llama_cpp import check_start
 
     return check_start()
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ImportError:  # an import hook of the user's own may refuse a package by raising
+        return False
 
 
 def _package_version(package: str) -> tuple[str, str]:
