@@ -1,11 +1,12 @@
 """Charts as SVG: drawn, small, named, without anything from outside."""
 
+import random
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from study_rows import answered, attempt, design_row, trial_row, whole_lab, write_record
+from study_rows import answered, attempt, design_row, memory, trial_row, whole_lab, write_record
 
 from kvscope.analysis.latency import ttft_law
 from kvscope.analysis.study import analyse
@@ -13,7 +14,7 @@ from kvscope.record.rows import SampleRow
 from kvscope.record.store import open_records
 from kvscope.report.blocks import Chart, Table
 from kvscope.report.charts import draw, draw_file, plot, to_spec
-from kvscope.report.charts_memory import CURVE_POINTS, thinned
+from kvscope.report.charts_memory import CURVE_POINTS, thinned, timeline_chart
 from kvscope.report.charts_time import ttft_chart
 from kvscope.report.sections import chart_files, study_pages
 
@@ -119,3 +120,20 @@ def test_files_have_plain_colours_and_a_name_each(tmp_path: Path) -> None:
     for svg in files.values():
         assert "var(--" not in svg
         assert svg.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+
+
+def test_memory_over_time_with_its_moments() -> None:
+    noise = random.Random(1)
+    samples = tuple(
+        SampleRow(quantity=quantity, at_s=n / 50, value_bytes=noise.randrange(10**8), late_s=0)
+        for quantity in ("anon_bytes", "file_bytes")
+        for n in range(5000)
+    )
+    chart = timeline_chart(attempt(**memory(), **answered(2048), samples=samples))
+    drawn = draw(chart)
+    assert len(drawn.encode()) <= 12 * 1024
+    assert "2,048 prompt tokens" in chart.title.replace("\u00a0", " ")
+    # One numbered line for each mark but the last: the process is gone by then.
+    assert [r.cells[1] for r in chart.table.rows] == ["1", "2", "3", "4", "5"]
+    assert re.findall(r">([1-5])</text>", drawn) == ["1", "2", "3", "4", "5"]
+    assert chart.table.rows[1].cells[3] == "79.57"  # loaded: 8,400 + 46,080 + 27,000 KiB = 81,480 KiB

@@ -50,7 +50,7 @@ _STROKES = {
 }
 
 _TAG = re.compile(r"<[^>]+>")
-_LONG_NUMBER = re.compile(r"(?<![#\w.])(-?\d+\.\d{3,})(?![\w.])")
+_LONG_NUMBER = re.compile(r"(?<![#.\d])(-?\d+\.\d{2,})")
 _NOISE = re.compile(
     r'\s(?:class|aria-[a-z]+|role|pointer-events|xmlns:xlink|font-family|version)="[^"]*"|\sopacity="1"|\sdisplay="none"'
 )
@@ -122,11 +122,11 @@ def _finish(chart: Chart, name: str, *, in_page: bool) -> str:
 
 
 def _compact(svg: str) -> str:
-    """Without what only an interactive chart needs, and with coordinates to a hundredth of a pixel."""
+    """Without what only an interactive chart needs, and with coordinates to a tenth of a pixel."""
 
     def tidy(tag: re.Match[str]) -> str:
         short = _NOISE.sub("", tag[0])
-        return _LONG_NUMBER.sub(lambda n: f"{float(n[1]):.2f}".rstrip("0").rstrip("."), short)
+        return _LONG_NUMBER.sub(lambda n: f"{float(n[1]):.1f}".removesuffix(".0"), short)
 
     svg = _TAG.sub(tidy, svg)
     before = None
