@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 from kvscope import errors
@@ -42,8 +43,9 @@ def test_every_command_has_help_and_a_place_in_the_readme(name: str) -> None:
     assert command is not None
     assert command.help
     assert f"kvscope {name}" in README
-    for parameter in command.params:
-        assert getattr(parameter, "help", "argument"), f"kvscope {name}: {parameter.name} has no help"
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, f"kvscope {name}: {option.name} has no help"
 
 
 def test_the_readme_starts_with_the_two_commands() -> None:

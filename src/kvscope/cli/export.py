@@ -18,7 +18,9 @@ WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
 
 @click.command()
 @click.option("--records", default=DEFAULT_RECORDS, show_default=True, help="Record file.")
-@click.option("--format", "file_format", type=click.Choice(FORMATS), default="jsonl", show_default=True)
+@click.option(
+    "--format", "file_format", type=click.Choice(FORMATS), default="jsonl", show_default=True, help="Of the table."
+)
 @click.option("--out", type=click.Path(dir_okay=False), help="File to write; standard output if left out.")
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")

@@ -17,16 +17,17 @@ def lab_designs(model: ModelSpec, engine: str) -> tuple[Design, ...]:
     designs = [
         _design("context_limit", _up_to(limit, (512, 2048, 8192)), repeats=3),
         _design("input_length", _up_to(limit // 2, (128, 512, 1024, 2048)), repeats=3),
-        _design("release", (8192, 0), repeats=1),
-        _design("output_length", _up_to(limit // 2, (16, 64, 256)), repeats=3),
+        # By now everything is warm: what these two would warm up again costs time and tells nothing.
+        _design("release", (8192, 0), repeats=1, warmups=0),
+        _design("output_length", _up_to(limit // 2, (16, 64, 256)), repeats=3, warmups=0),
     ]
     if engine != "llama.cpp":
         return tuple(design for design in designs if design.kind.name in ("input_length", "output_length"))
     return tuple(_for_llama_cpp(design, limit) for design in designs)
 
 
-def _design(name: str, levels: tuple[int, ...], repeats: int) -> Design:
-    return make_design(design_kind(name), levels=levels, repeats=repeats)
+def _design(name: str, levels: tuple[int, ...], *, repeats: int, warmups: int = 1) -> Design:
+    return make_design(design_kind(name), levels=levels, repeats=repeats, warmups=warmups)
 
 
 def _up_to(limit: int, levels: tuple[int, ...]) -> tuple[int, ...]:
