@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 from study_rows import (
     KV_BYTES_PER_CELL,
     answered,
@@ -22,6 +24,9 @@ from study_rows import (
 )
 
 from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.findings import _ttft_slug
+from kvscope.analysis.fit import Estimate
+from kvscope.analysis.latency import TimeLaw
 from kvscope.analysis.study import Analysis, Study, analyse
 from kvscope.record.store import open_records
 
@@ -54,7 +59,7 @@ def test_the_lab_finds_what_was_built_into_it(tmp_path: Path) -> None:
     assert [r.cause for r in study.releases] == ["host_cache", "none"]
     assert study.num_failed == 1
     assert not any(f.is_contradiction for f in study.findings)
-    assert {"reported_agrees", "slope_agrees", "unexplained_small", "failed", "ttft_grows", "first_microbatch",
+    assert {"reported_agrees", "slope_agrees", "unexplained_small", "failed", "ttft_grows_once", "first_microbatch",
             "output_time", "release_host_cache", "release_retained_bounded"} <= set(slugs(study))  # fmt: skip
 
 
@@ -218,3 +223,17 @@ def test_a_design_without_a_trial(tmp_path: Path) -> None:
     (study,) = analysed(tmp_path, [], designs=[design_row()]).studies
     assert study.attempts == ()
     assert study.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("slope", "steps", "slug"),
+    [
+        (Estimate(value=0.004, low=0.003, high=0.005, num=6), 2, "ttft_grows"),
+        (Estimate(value=0.004, low=0.003, high=0.005, num=6), 1, "ttft_grows_once"),
+        (Estimate(value=0.004, low=-0.003, high=0.011, num=6), 1, "ttft_unclear"),
+        (Estimate(value=-0.001, low=-0.002, high=0.001, num=6), 1, "ttft_does_not_grow"),
+    ],
+)
+def test_a_wait_that_may_be_noise_is_not_said_to_grow(slope: Estimate, steps: int, slug: str) -> None:
+    law = SimpleNamespace(line=SimpleNamespace(slope=slope), steps=[None] * steps)
+    assert _ttft_slug(cast(TimeLaw, law)) == slug

@@ -246,7 +246,7 @@ def _ttft(study: Study) -> list[Finding]:
     (low, before), (high, after) = law.levels[0], law.levels[-1]
     return [
         Finding(
-            slug="ttft_grows" if law.line.slope.value > 0 else "ttft_does_not_grow",
+            slug=_ttft_slug(law),
             values={
                 "from_tokens": low,
                 "to_tokens": high,
@@ -262,6 +262,15 @@ def _ttft(study: Study) -> list[Finding]:
             how_to_check="more_repeats",
         )
     ]
+
+
+def _ttft_slug(law: TimeLaw) -> str:
+    slope = law.line.slope
+    if slope.value is None or slope.value <= 0:
+        return "ttft_does_not_grow"
+    if slope.low is not None and slope.low <= 0:
+        return "ttft_unclear"
+    return "ttft_grows" if len(law.steps) > 1 else "ttft_grows_once"
 
 
 def _tpot(study: Study) -> list[Finding]:

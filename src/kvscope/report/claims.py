@@ -19,6 +19,8 @@ _SIZE_WORDS = {
     "step_unclear": "size.bytes_per_token",
     "step_measured": "size.bytes_per_token",
     "ttft_grows": "size.per_thousand",
+    "ttft_grows_once": "size.per_thousand",
+    "ttft_unclear": "size.per_thousand",
     "ttft_does_not_grow": "size.per_thousand",
     "tpot_grows": "size.per_thousand",
     "tpot_flat": "size.per_thousand",

@@ -32,6 +32,10 @@ _FINDINGS: dict[str, str] = {
     "finding.ttft_grows": "The first token comes after {from_s:s} with {from_tokens:count} prompt tokens and after "
     "{to_s:s} with {to_tokens:count}. Each further 1,000 tokens cost {first_step_s:s} at first and {last_step_s:s} "
     "at the end.",
+    "finding.ttft_grows_once": "The first token comes after {from_s:s} with {from_tokens:count} prompt tokens and "
+    "after {to_s:s} with {to_tokens:count}: {first_step_s:s} for each 1,000 tokens between.",
+    "finding.ttft_unclear": "The first token comes after {from_s:s} with {from_tokens:count} prompt tokens and after "
+    "{to_s:s} with {to_tokens:count}; these repeats cannot tell the difference from noise.",
     "finding.ttft_does_not_grow": "The time to the first token does not grow with the prompt here: {from_s:s} with "
     "{from_tokens:count} tokens, {to_s:s} with {to_tokens:count}.",
     "finding.tpot_grows": "Every later token takes {from_s:s} after {from_tokens:count} prompt tokens and {to_s:s} "
@@ -129,6 +133,10 @@ _TEXT: dict[str, str] = {
     "text.reported_agrees": "The engine's log: {agreeing} of {total} buffers equal the prediction to the last digit",
     "text.ttft_grows": "First token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
     "{to_tokens:count}; 1,000 more cost {first_step_s:s} at first and {last_step_s:s} at the end",
+    "text.ttft_grows_once": "First token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
+    "{to_tokens:count}; {first_step_s:s} for each 1,000 between",
+    "text.ttft_unclear": "First token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
+    "{to_tokens:count}; may be noise",
     "text.tpot_grows": "Each later token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
     "{to_tokens:count}",
     "text.tpot_unclear": "Each later token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "

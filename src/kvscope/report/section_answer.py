@@ -64,8 +64,11 @@ def _memory_slope(study: Study) -> Estimate | None:
 
 
 def _time_slope(study: Study) -> Estimate | None:
+    """Seconds to the first token for each prompt token; None where it was not measured or may be zero."""
     slope = None if study.ttft is None else study.ttft.line.slope
-    return slope if slope is not None and slope.value is not None else None
+    if slope is None or slope.value is None or (slope.low is not None and slope.low <= 0):
+        return None
+    return slope
 
 
 def headline(study: Study) -> str:
@@ -103,7 +106,11 @@ def interval_line(study: Study) -> str:
     if not parts:
         return say("interval.none") if study.is_measured else say("interval.predicted")
     counts = [
-        level.num_measured for d in study.designs if d.design.factor in ("n_ctx", "prompt_tokens") for level in d.levels
+        level.num_measured
+        for d in study.designs
+        if d.design.factor in ("n_ctx", "prompt_tokens")
+        for level in d.levels
+        if level.num_measured
     ]
     parts.append(say("interval.repeats", fewest=min(counts)))
     if memory is not None and study.context is not None:
