@@ -215,6 +215,14 @@ def test_a_failure_is_a_row_and_the_run_goes_on(
                 assert trial.traceback
 
 
+def test_a_prompt_too_short_to_build_is_not_our_bug(tmp_path: Path, model: ModelSpec) -> None:
+    with create_records(tmp_path / "r.db") as recorder:
+        assert Sitting(recorder, model).run(a_design(levels=(5,), repeats=1)).failed == 2
+        trial = recorder.trials()[-1]
+        assert (trial.outcome, trial.error_slug) == ("invalid_settings", "prompt-length-unreachable")
+        assert trial.error_hint
+
+
 def test_fail_fast_stops_at_the_first(tmp_path: Path, model: ModelSpec) -> None:
     with create_records(tmp_path / "r.db") as recorder:
         design = a_design(die_at_request=2)

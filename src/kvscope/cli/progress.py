@@ -32,7 +32,7 @@ def _levels(result: TrialResult) -> str:
 def _result(result: TrialResult) -> str:
     trial = result.trial
     if trial.outcome not in MEASURED_OUTCOMES:
-        return f"{trial.outcome}: {trial.error_message}"
+        return " ".join(text for text in (f"{trial.outcome}:", trial.error_message, trial.error_hint) if text)
     return ", ".join(_figures(metrics_of(result), trial.outcome))
 
 

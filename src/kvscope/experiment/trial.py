@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, OwnMemory, ReportedBuffer
-from kvscope.errors import EngineError, KvscopeError, ProbeError
+from kvscope.errors import EngineError, KvscopeError, ModelError, ProbeError, UsageError
 from kvscope.experiment.design import Trial
 from kvscope.probe.machine_memory import machine_memory, other_occupants
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
@@ -114,13 +114,25 @@ def run_trial(
 def _failure(error: Exception, engine: Engine | None) -> dict[str, object]:
     ours = isinstance(error, KvscopeError)
     return {
-        "outcome": error.outcome if isinstance(error, EngineError) else "internal",
+        "outcome": _outcome_of(error),
         "error_slug": error.slug if isinstance(error, KvscopeError) else "internal",
         "error_message": str(error) if ours else f"{type(error).__name__}: {error}",
         "error_hint": error.hint if isinstance(error, KvscopeError) else None,
         "traceback": traceback.format_exc(),
         "engine_log_tail": engine.log_tail() if engine is not None else None,
     }
+
+
+def _outcome_of(error: Exception) -> str:
+    match error:
+        case EngineError():
+            return error.outcome
+        case UsageError():  # what was asked cannot be, such as a prompt too short for its own template
+            return "invalid_settings"
+        case ModelError():
+            return "model_error"
+        case _:
+            return "internal"
 
 
 class _TrialRun:
