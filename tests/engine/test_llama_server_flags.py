@@ -48,7 +48,14 @@ def test_flags(settings: dict[str, SettingValue], expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "part"), [({"n_contex": 1}, "no llama-server flag"), ({"kv_unified": "yes"}, "true or false")]
+    ("settings", "part"),
+    [
+        ({"n_contex": 1}, "no llama-server flag"),
+        ({"kv_unified": "yes"}, "true or false"),
+        ({"fit_params": None}, "true or false"),
+        ({"load_mode": None}, "takes a value"),
+        ({"n_ctx": True}, "takes a value"),
+    ],
 )
 def test_settings_without_a_flag_are_refused(settings: dict[str, SettingValue], part: str) -> None:
     with pytest.raises(InvalidSettings, match=part):

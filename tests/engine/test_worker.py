@@ -79,6 +79,8 @@ def test_words_of_the_flags(params: Any, word: str, member: str) -> None:
         ({"cache_type_k": "q9"}, "It takes: f32, f16, bf16, q8_0"),
         ({"cache_type_k": "q4_k"}, "does not take 'q4_k'"),
         ({"flash_attn": "maybe"}, "It takes: auto, off, on"),
+        ({"load_mode": None}, "load_mode does not take None"),
+        ({"flash_attn": True}, "It takes: auto, off, on"),
         ({"port": 80}, "set by the port argument"),
         ({"model": "x"}, "the model to measure"),
     ],

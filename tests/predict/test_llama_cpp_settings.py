@@ -6,19 +6,19 @@ import pytest
 
 from kvscope.errors import UnknownName, UsageError
 from kvscope.model.spec import ModelSpec
-from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
+from kvscope.predict.allocation.llama_cpp_settings import ALIASES, SETTING_NAMES, canonical_settings, read_settings
 from kvscope.predict.memory import predict
 
 
 def test_defaults_are_the_engines() -> None:
     """As xllamacpp's CommonParams states them, but for n_parallel: one slot per sequence asked about."""
-    defaults = canonical_settings({}, 1)
+    defaults = read_settings({}, 1)
     assert (defaults.n_ctx, defaults.n_batch, defaults.n_ubatch) == (0, 2048, 512)
     assert (defaults.n_parallel, defaults.kv_unified) == (1, False)
     assert (defaults.cache_type_k.name, defaults.cache_type_v.name) == ("float16", "float16")
     assert (defaults.flash_attn, defaults.load_mode, defaults.cache_ram_mib) == ("on", "mmap", 8192)
     assert (defaults.swa_full, defaults.embedding, defaults.no_extra_bufts) == (False, False, False)
-    assert canonical_settings({}, 4).n_parallel == 4
+    assert read_settings({}, 4).n_parallel == 4
 
 
 @pytest.mark.parametrize(
@@ -50,26 +50,26 @@ def test_defaults_are_the_engines() -> None:
     ],
 )
 def test_spellings(given: dict[str, Any], name: str, value: Any) -> None:
-    assert getattr(canonical_settings(given, 1), name) == value
+    assert getattr(read_settings(given, 1), name) == value
 
 
 def test_cache_types() -> None:
-    assert canonical_settings({"ctk": "Q8_0", "cache_type_v": "bf16"}, 1).cache_type_k.name == "q8_0"
+    assert read_settings({"ctk": "Q8_0", "cache_type_v": "bf16"}, 1).cache_type_k.name == "q8_0"
     with pytest.raises(UnknownName, match="q6_k") as caught:
-        canonical_settings({"cache_type_k": "q6_k"}, 1)
+        read_settings({"cache_type_k": "q6_k"}, 1)
     assert "q8_0" in str(caught.value.hint)
     with pytest.raises(UnknownName, match="tiny"):
-        canonical_settings({"cache_type_k": "tiny"}, 1)
+        read_settings({"cache_type_k": "tiny"}, 1)
 
 
 def test_auto_slots_are_four_and_unified() -> None:
-    auto = canonical_settings({"n_parallel": -1}, 3)
+    auto = read_settings({"n_parallel": -1}, 3)
     assert (auto.n_parallel, auto.kv_unified) == (4, True)
 
 
 def test_an_unknown_setting_suggests_the_nearest() -> None:
     with pytest.raises(UnknownName) as caught:
-        canonical_settings({"n_ctxx": 1}, 1)
+        read_settings({"n_ctxx": 1}, 1)
     assert "Did you mean n_ctx?" in str(caught.value.hint)
 
 
@@ -97,11 +97,57 @@ def test_an_unknown_setting_suggests_the_nearest() -> None:
 )
 def test_refusals_say_why(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        canonical_settings(given, 1)
+        read_settings(given, 1)
 
 
-def test_the_same_setting_twice_with_one_value_is_fine() -> None:
-    assert canonical_settings({"n_ctx": 512, "ctx_size": 512}, 1).n_ctx == 512
+@pytest.mark.parametrize(
+    ("given", "canonical"),
+    [
+        ({"ctk": "Q8_0", "ctv": "float16"}, {"cache_type_k": "q8_0", "cache_type_v": "f16"}),
+        ({"--ctx-size": "8k", "np": "2", "ub": 64}, {"n_ctx": 8192, "n_parallel": 2, "n_ubatch": 64}),
+        ({"no_mmap": True}, {"load_mode": "none"}),
+        ({"load_mode": "none"}, {"load_mode": "none"}),
+        ({"load_mode": 4}, {"load_mode": "dio"}),
+        ({"load_mode": "mmap_mlock"}, {"load_mode": "mmap+mlock"}),
+        ({"fa": True, "kvu": "yes", "no-repack": 1}, {"flash_attn": "on", "kv_unified": True, "no_extra_bufts": True}),
+        ({"temperature": "0.5", "seed": 7, "warmup": "off"}, {"sampling.temp": 0.5, "seed": 7, "warmup": False}),
+        ({}, {}),
+    ],
+)
+def test_canonical_names_and_values(given: dict[str, Any], canonical: dict[str, Any]) -> None:
+    found = canonical_settings(given)
+    assert {name: (value, type(value)) for name, value in found.items()} == {
+        name: (value, type(value)) for name, value in canonical.items()
+    }
+    assert canonical_settings(found) == found
+    assert read_settings(given, 1).as_asked == canonical
+
+
+@pytest.mark.parametrize("name", SETTING_NAMES)
+def test_no_value_is_no_setting(name: str) -> None:
+    """None is the absence of a value; it must not be read as the word "none"."""
+    with pytest.raises(UsageError):
+        canonical_settings({name: None})
+
+
+def test_every_alias_leads_to_a_name_that_is_known_or_explained() -> None:
+    for alias, name in ALIASES.items():
+        assert alias not in SETTING_NAMES
+        if name not in SETTING_NAMES:
+            with pytest.raises(UsageError, match="cannot be predicted"):
+                canonical_settings({alias: 1})
+
+
+@pytest.mark.parametrize("given", [{"n_ctx": 512, "ctx_size": 512}, {"no_mmap": True, "load_mode": "none"}])
+def test_a_setting_in_two_spellings_is_given_twice(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="given twice"):
+        canonical_settings(given)
+
+
+@pytest.mark.parametrize("name", ["port", "hostname", "model", "use_jinja", "sampling.grammar"])
+def test_what_no_engine_takes_as_a_setting_is_unknown(name: str) -> None:
+    with pytest.raises(UnknownName):
+        canonical_settings({name: 1})
 
 
 def test_quantised_keys_without_flash_attention_are_allowed(smollm2: ModelSpec) -> None:

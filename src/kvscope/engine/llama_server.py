@@ -52,6 +52,16 @@ _VALUE_FLAGS = {
     "load_mode": "--load-mode",
     "seed": "--seed",
     "verbosity": "--verbosity",
+    "n_predict": "--n-predict",
+    "n_threads_http": "--threads-http",
+    "checkpoint_min_step": "--checkpoint-min-step",
+    "slot_prompt_similarity": "--slot-prompt-similarity",
+    "rope_freq_base": "--rope-freq-base",
+    "rope_freq_scale": "--rope-freq-scale",
+    "sampling.temp": "--temp",
+    "sampling.top_k": "--top-k",
+    "sampling.top_p": "--top-p",
+    "sampling.min_p": "--min-p",
 }
 # Our name → (flag when true, flag when false); None: that is what the program does anyway.
 _SWITCHES: dict[str, tuple[str | None, str | None]] = {
@@ -64,7 +74,10 @@ _SWITCHES: dict[str, tuple[str | None, str | None]] = {
     "cache_idle_slots": ("--cache-idle-slots", "--no-cache-idle-slots"),
     "cont_batching": ("--cont-batching", "--no-cont-batching"),
     "ctx_shift": ("--context-shift", "--no-context-shift"),
+    "check_tensors": ("--check-tensors", None),
+    "embedding": ("--embedding", None),
     "endpoint_metrics": ("--metrics", None),
+    "endpoint_props": ("--props", None),
     "endpoint_slots": ("--slots", "--no-slots"),
 }
 
@@ -72,15 +85,17 @@ _SWITCHES: dict[str, tuple[str | None, str | None]] = {
 def flags(settings: Mapping[str, SettingValue]) -> Iterator[str]:
     """Command-line flags for the settings. Raises InvalidSettings for one that has no flag here."""
     for name, value in settings.items():
-        if name == "fit_params":
-            yield from ("--fit", "on" if value else "off")
-        elif name in _VALUE_FLAGS:
+        if name in _VALUE_FLAGS:
+            if value is None or isinstance(value, bool):
+                raise InvalidSettings(f"{name} takes a value, not {value!r}.", hint="Correct it and start again.")
             yield from (_VALUE_FLAGS[name], str(value))
-        elif name in _SWITCHES:
+        elif name == "fit_params" or name in _SWITCHES:
             if not isinstance(value, bool):
                 raise InvalidSettings(f"{name} takes true or false, not {value!r}.", hint="Correct it and start again.")
-            flag = _SWITCHES[name][0 if value else 1]
-            yield from () if flag is None else (flag,)
+            if name == "fit_params":
+                yield from ("--fit", "on" if value else "off")
+            elif (flag := _SWITCHES[name][0 if value else 1]) is not None:
+                yield flag
         else:
             raise InvalidSettings(
                 f"kvscope knows no llama-server flag for the setting {name!r}.",

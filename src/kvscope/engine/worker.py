@@ -108,7 +108,7 @@ def _member(name: str, attribute: str, value: Any, kind: Any) -> Any:
     words |= {member: word for word, member in _WORDS.get(attribute, {}).items()}
     by_word = {word: members[prefix + member] for member, word in words.items()}
     allowed = _ALLOWED.get(attribute, tuple(sorted(by_word)))
-    word = str(value).lower()
+    word = value.lower() if isinstance(value, str) else None  # None is no value, and not the word "none"
     if word not in allowed:
         raise SettingError(f"{name} does not take {value!r}. It takes: {', '.join(allowed)}.")
     return by_word[word]

@@ -20,7 +20,7 @@ from kvscope.predict.allocation.llama_cpp_cache import (
     plan_cells,
     slot_limit,
 )
-from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings, canonical_settings
+from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings, read_settings
 from kvscope.predict.buffers import ComputeBuffer, Graph, compute_buffer, output_buffer, rotation_sizes
 from kvscope.predict.growth import constant
 from kvscope.predict.prediction import Asked, Buffer, Component, MemoryItem, Prediction, Status, Unknown
@@ -34,7 +34,7 @@ BUILD = "11549"
 def predict_llama_cpp(model: ModelSpec, asked: Asked, settings: Mapping[str, SettingValue]) -> Prediction:
     """Raises UsageError with llama.cpp's own reason where it would refuse; UnsupportedArchitecture for layers it would
     cache in a way that is not known here."""
-    parsed = canonical_settings(settings, asked.num_sequences)
+    parsed = read_settings(settings, asked.num_sequences)
     check_layers(model)
     check_head_dims(model, parsed)
     cells = plan_cells(model, parsed)

@@ -4,8 +4,10 @@ Names are those of llama.cpp's ``common_params`` (and xllamacpp's CommonParams);
 Defaults and refusals: xllamacpp 2026.10.11549 (llama.cpp b11549).
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UnknownName, UsageError
@@ -15,16 +17,122 @@ from kvscope.units import parse_tokens
 VERSION = "xllamacpp 2026.10.11549 (llama.cpp b11549), CPU"
 MAX_SEQUENCES = 256
 AUTO_SLOTS = 4
-MAX_CONTEXT = 2**31 - 1
+MAX_INT = 2**31 - 1
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
-# Settings that do not change what is allocated at load. Accepted, and recorded, but not used; so is "sampling.…".
-_NO_MEMORY = frozenset({
-    "n_threads", "n_threads_batch", "n_threads_http", "warmup", "n_predict", "seed", "cache_prompt", "cont_batching",
-    "n_cache_reuse", "slot_prompt_similarity", "ctx_shift", "rope_freq_base", "rope_freq_scale", "verbosity", "port",
-    "hostname", "n_ctx_checkpoints", "checkpoint_min_step", "cache_idle_slots", "no_kv_offload",
-    "check_tensors", "endpoint_slots", "endpoint_metrics", "endpoint_props", "use_jinja", "temperature",
-})  # fmt: skip
+# Reads one value as a person gave it: what the engine takes, or UsageError. Called with the setting's name.
+_Reader = Callable[[str, SettingValue], SettingValue]
+_Kind = TypeVar("_Kind")
+
+
+def _whole(smallest: int, largest: int = MAX_INT, *, tokens: bool = False) -> _Reader:
+    """A whole number; ``tokens``: as text it may be written 8k."""
+
+    def read(name: str, value: SettingValue) -> SettingValue:
+        number: SettingValue = value
+        if isinstance(value, str):
+            try:
+                number = parse_tokens(value) if tokens else int(value)
+            except ValueError:
+                number = None
+        if isinstance(number, bool) or not isinstance(number, int) or not smallest <= number <= largest:
+            raise UsageError(f"{name} is {value!r}; a whole number from {smallest} to {largest} was expected.")
+        return number
+
+    return read
+
+
+def _number(name: str, value: SettingValue) -> SettingValue:
+    number = math.nan
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{name} is {value!r}; a number was expected.")
+    return number
+
+
+def _truth(name: str, value: SettingValue) -> SettingValue:
+    truth = _TRUE_FALSE.get(str(value).lower())
+    if truth is None:
+        raise UsageError(f"{name} is {value!r}; true or false was expected.")
+    return truth
+
+
+def _choice(known: Mapping[str, str]) -> _Reader:
+    """One of the engine's words, which are the values of ``known``."""
+
+    def read(name: str, value: SettingValue) -> SettingValue:
+        # Spelled out, because None is the absence of a value and no word for "none".
+        chosen = None if value is None else known.get(str(value).lower())
+        if chosen is None:
+            words = sorted({word for word in known if not word.lstrip("-").isdigit()})
+            raise UsageError(f"{name} is {value!r}; one of {', '.join(words)} was expected.")
+        return chosen
+
+    return read
+
+
+def _cache_type(name: str, value: SettingValue) -> SettingValue:
+    accepted = {dtype_named(word).name: word for word in CACHE_TYPES}
+    try:
+        word = accepted.get(dtype_named(str(value)).name)
+    except UnknownName:
+        word = None
+    if word is None:
+        raise UnknownName("llama.cpp cache type", str(value), CACHE_TYPES)
+    return word
+
+
+_TRUE_FALSE = {"true": True, "1": True, "on": True, "yes": True, "false": False, "0": False, "off": False, "no": False}
+_ON_OFF_AUTO = {
+    "on": "on", "1": "on", "true": "on", "enabled": "on",
+    "off": "off", "0": "off", "false": "off", "disabled": "off",
+    "auto": "auto", "-1": "auto",
+}  # fmt: skip
+# llama.cpp's enum llama_load_mode, its words as llama_load_mode_name gives them.
+_LOAD_MODES = {
+    "auto": "auto", "-1": "auto", "none": "none", "0": "none", "mmap": "mmap", "1": "mmap", "mlock": "mlock",
+    "2": "mlock", "mmap+mlock": "mmap+mlock", "mmap_mlock": "mmap+mlock", "3": "mmap+mlock",
+    "dio": "dio", "direct_io": "dio", "direct-io": "dio", "4": "dio",
+}  # fmt: skip
+# Which of them map the file: mlock pins the same bytes, direct I/O reads them like "none".
+_MAPPED = frozenset({"auto", "mmap", "mmap+mlock"})
+
+# Settings that decide what is allocated at load.
+_USED: Mapping[str, _Reader] = {
+    "n_ctx": _whole(0, tokens=True),
+    "n_batch": _whole(1, tokens=True),
+    "n_ubatch": _whole(1, tokens=True),
+    "n_parallel": _whole(-1),
+    "cache_ram_mib": _whole(-1),
+    "kv_unified": _truth,
+    "swa_full": _truth,
+    "no_extra_bufts": _truth,
+    "embedding": _truth,
+    "fit_params": _truth,
+    "cache_type_k": _cache_type,
+    "cache_type_v": _cache_type,
+    "flash_attn": _choice(_ON_OFF_AUTO),
+    "load_mode": _choice(_LOAD_MODES),
+}
+# Settings that do not change what is allocated at load: accepted, and recorded, but not used.
+_NO_MEMORY: Mapping[str, _Reader] = {
+    **dict.fromkeys(("n_threads", "n_threads_batch", "n_threads_http", "n_predict", "verbosity"), _whole(-1)),
+    **dict.fromkeys(("n_cache_reuse", "n_ctx_checkpoints", "checkpoint_min_step"), _whole(0, tokens=True)),
+    **dict.fromkeys(("slot_prompt_similarity", "rope_freq_base", "rope_freq_scale"), _number),
+    **dict.fromkeys(("warmup", "cache_prompt", "cont_batching", "ctx_shift", "cache_idle_slots"), _truth),
+    **dict.fromkeys(("no_kv_offload", "check_tensors", "endpoint_slots", "endpoint_metrics", "endpoint_props"), _truth),
+    "seed": _whole(0, 2**32 - 1),
+    "sampling.temp": _number,
+    "sampling.top_k": _whole(0),
+    "sampling.top_p": _number,
+    "sampling.min_p": _number,
+}
+_READERS: Mapping[str, _Reader] = {**_USED, **_NO_MEMORY}
+SETTING_NAMES = tuple(_READERS)
 _UNSUPPORTED = {
     "n_gpu_layers": "kvscope knows llama.cpp's memory on a CPU only, yet",
     "split_mode": "kvscope knows llama.cpp's memory on a CPU only, yet",
@@ -33,11 +141,7 @@ _UNSUPPORTED = {
     "model_draft": "the memory of a draft model is not known yet",
     "pooling_type": "the memory of pooled embeddings is not known yet",
 }
-_TOKEN_SETTINGS = ("n_ctx", "n_batch", "n_ubatch")
-_COUNT_SETTINGS = ("n_parallel", "cache_ram_mib")
-_FLAGS = ("kv_unified", "swa_full", "no_extra_bufts", "embedding", "fit_params")
-_OWN = (*_TOKEN_SETTINGS, *_COUNT_SETTINGS, *_FLAGS, "cache_type_k", "cache_type_v", "flash_attn", "load_mode")
-_ALIASES = {
+ALIASES: Mapping[str, str] = {
     "ctx_size": "n_ctx", "c": "n_ctx",
     "parallel": "n_parallel", "np": "n_parallel",
     "batch_size": "n_batch", "b": "n_batch",
@@ -45,24 +149,24 @@ _ALIASES = {
     "kvu": "kv_unified",
     "ctk": "cache_type_k", "ctv": "cache_type_v",
     "fa": "flash_attn", "flash_attn_type": "flash_attn",
+    "lm": "load_mode",
     "cache_ram": "cache_ram_mib",
     "embeddings": "embedding",
     "ctx_checkpoints": "n_ctx_checkpoints",
-    "threads": "n_threads", "t": "n_threads", "threads_batch": "n_threads_batch",
+    "threads": "n_threads", "t": "n_threads", "threads_batch": "n_threads_batch", "threads_http": "n_threads_http",
+    "predict": "n_predict",
     "gpu_layers": "n_gpu_layers", "ngl": "n_gpu_layers",
     "no_repack": "no_extra_bufts", "context_shift": "ctx_shift", "cache_reuse": "n_cache_reuse",
     "lora": "lora_adapters", "pooling": "pooling_type",
+    "sampling.seed": "seed", "s": "seed",
+    "temperature": "sampling.temp", "temp": "sampling.temp",
+    "top_k": "sampling.top_k", "top_p": "sampling.top_p", "min_p": "sampling.min_p",
 }  # fmt: skip
-_ON_OFF_AUTO = {
-    "on": "on", "1": "on", "true": "on", "enabled": "on",
-    "off": "off", "0": "off", "false": "off", "disabled": "off",
-    "auto": "auto", "-1": "auto",
-}  # fmt: skip
-_TRUE_FALSE = {"true": True, "1": True, "on": True, "yes": True, "false": False, "0": False, "off": False, "no": False}
-# llama.cpp's enum llama_load_mode. mlock pins the same bytes; direct I/O reads them like "none".
-_LOAD_MODES = {
-    "auto": "mmap", "-1": "mmap", "mmap": "mmap", "1": "mmap", "mmap_mlock": "mmap", "mmap+mlock": "mmap", "3": "mmap",
-    "none": "none", "0": "none", "mlock": "none", "2": "none", "direct_io": "none", "dio": "none", "4": "none",
+# As xllamacpp's CommonParams has them, but for fit_params: kvscope turns it off, to measure what was asked for.
+_DEFAULTS: Mapping[str, SettingValue] = {
+    "n_ctx": 0, "n_batch": 2048, "n_ubatch": 512, "cache_ram_mib": 8192, "kv_unified": False, "swa_full": False,
+    "no_extra_bufts": False, "embedding": False, "fit_params": False, "cache_type_k": "f16", "cache_type_v": "f16",
+    "flash_attn": "auto", "load_mode": "auto",
 }  # fmt: skip
 
 
@@ -88,65 +192,86 @@ class LlamaCppSettings:
     as_asked: Mapping[str, SettingValue]
 
 
-def canonical_settings(settings: Mapping[str, SettingValue], num_sequences: int) -> LlamaCppSettings:
-    """Raises UnknownName for a setting llama.cpp does not have, UsageError for a value it would refuse.
+def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    """Settings by llama.cpp's own names and in its own words, as every way of running it takes them: ``ctk`` becomes
+    ``cache_type_k``, "8k" 8192, ``no_mmap`` true ``load_mode`` none.
+
+    Raises UnknownName for a setting or value llama.cpp does not have; UsageError for a value it would not take, a
+    setting given twice (in two spellings), and one whose memory is not known.
+    """
+    found: dict[str, SettingValue] = {}
+    for given, value in settings.items():
+        name, plain = _canonical(given, value)
+        if name in found:
+            raise UsageError(f"{name} is given twice, as {found[name]!r} and {plain!r}.", hint="Give it once.")
+        found[name] = plain
+    return found
+
+
+def _canonical(given: str, value: SettingValue) -> tuple[str, SettingValue]:
+    key = given.strip().lstrip("-").replace("-", "_").lower()
+    if key in ("no_mmap", "mmap"):
+        is_mapped = _truth(given, value) != (key == "no_mmap")
+        return "load_mode", "mmap" if is_mapped else "none"
+    name = ALIASES.get(key, key)
+    if name in _UNSUPPORTED:
+        raise UsageError(f"The setting {given} cannot be predicted: {_UNSUPPORTED[name]}.", hint="Leave it out.")
+    if name not in _READERS:
+        raise UnknownName("llama.cpp setting", given, [*_READERS, *ALIASES])
+    return name, _READERS[name](name, value)
+
+
+def read_settings(settings: Mapping[str, SettingValue], num_sequences: int) -> LlamaCppSettings:
+    """What the engine would make of the settings. Raises as ``canonical_settings``, and UsageError for what llama.cpp
+    would refuse.
 
     ``n_parallel`` not given: as many slots as ``num_sequences``.
     """
-    asked = _canonical_names(settings)
-    slots = _count(asked, "n_parallel", num_sequences)
-    if slots == -1:
-        slots, is_unified = AUTO_SLOTS, True  # the server's "auto"
-    elif 1 <= slots <= MAX_SEQUENCES:
-        is_unified = _flag(asked, "kv_unified")
-    else:
-        raise UsageError(
-            f"llama.cpp refuses n_parallel = {slots}: n_seq_max must be <= {MAX_SEQUENCES}.",
-            hint=f"Use 1 to {MAX_SEQUENCES}, or -1 for the server's own choice ({AUTO_SLOTS} slots, one shared cache).",
-        )
+    asked = canonical_settings(settings)
+    values = {**_DEFAULTS, "n_parallel": num_sequences, **asked}
+    slots, is_unified = _slots(_typed(values, "n_parallel", int), _typed(values, "kv_unified", bool))
     if num_sequences > slots:
         raise UsageError(
             f"{num_sequences} sequences at once need {num_sequences} slots, but n_parallel is {slots}.",
             hint=f"Set n_parallel to {num_sequences} or more; llama.cpp would make the others wait.",
         )
-    flash_attn = _choice(asked, "flash_attn", "auto", _ON_OFF_AUTO)
     parsed = LlamaCppSettings(
-        n_ctx=_tokens(asked, "n_ctx", 0, smallest=0),
+        n_ctx=_typed(values, "n_ctx", int),
         n_parallel=slots,
         kv_unified=is_unified,
-        n_batch=_tokens(asked, "n_batch", 2048, smallest=1),
-        n_ubatch=_tokens(asked, "n_ubatch", 512, smallest=1),
-        cache_type_k=_cache_type(asked, "cache_type_k"),
-        cache_type_v=_cache_type(asked, "cache_type_v"),
-        flash_attn="off" if flash_attn == "off" else "on",
-        swa_full=_flag(asked, "swa_full"),
-        embedding=_flag(asked, "embedding"),
-        load_mode=_choice(asked, "load_mode", "mmap", _LOAD_MODES),
-        no_extra_bufts=_flag(asked, "no_extra_bufts"),
-        fit_params=_flag(asked, "fit_params"),
-        cache_ram_mib=_count(asked, "cache_ram_mib", 8192),
+        n_batch=_typed(values, "n_batch", int),
+        n_ubatch=_typed(values, "n_ubatch", int),
+        cache_type_k=dtype_named(_typed(values, "cache_type_k", str)),
+        cache_type_v=dtype_named(_typed(values, "cache_type_v", str)),
+        flash_attn="off" if values["flash_attn"] == "off" else "on",
+        swa_full=_typed(values, "swa_full", bool),
+        embedding=_typed(values, "embedding", bool),
+        load_mode="mmap" if values["load_mode"] in _MAPPED else "none",
+        no_extra_bufts=_typed(values, "no_extra_bufts", bool),
+        fit_params=_typed(values, "fit_params", bool),
+        cache_ram_mib=_typed(values, "cache_ram_mib", int),
         as_asked=asked,
     )
     _check_together(parsed)
     return parsed
 
 
-def _canonical_names(settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
-    asked: dict[str, SettingValue] = {}
-    for given, value in settings.items():
-        key = given.strip().lstrip("-").replace("-", "_").lower()
-        name = _ALIASES.get(key, key)
-        if key in ("no_mmap", "mmap"):
-            is_mapped = _truth(given, value) != (key == "no_mmap")
-            name, value = "load_mode", "mmap" if is_mapped else "none"
-        if name in _UNSUPPORTED:
-            raise UsageError(f"The setting {given} cannot be predicted: {_UNSUPPORTED[name]}.", hint="Leave it out.")
-        if name not in _OWN and name not in _NO_MEMORY and not name.startswith("sampling."):
-            raise UnknownName("llama.cpp setting", given, [*_OWN, *_NO_MEMORY, *_ALIASES])
-        if name in asked and asked[name] != value:
-            raise UsageError(f"{name} is given twice, as {asked[name]!r} and {value!r}.", hint="Give it once.")
-        asked[name] = value
-    return asked
+def _typed(values: Mapping[str, SettingValue], name: str, kind: type[_Kind]) -> _Kind:
+    value = values[name]
+    assert isinstance(value, kind)  # its reader saw to that
+    return value
+
+
+def _slots(n_parallel: int, kv_unified: bool) -> tuple[int, bool]:
+    """Slots, and whether they share one cache."""
+    if n_parallel == -1:
+        return AUTO_SLOTS, True  # the server's "auto"
+    if not 1 <= n_parallel <= MAX_SEQUENCES:
+        raise UsageError(
+            f"llama.cpp refuses n_parallel = {n_parallel}: n_seq_max must be <= {MAX_SEQUENCES}.",
+            hint=f"Use 1 to {MAX_SEQUENCES}, or -1 for the server's own choice ({AUTO_SLOTS} slots, one shared cache).",
+        )
+    return n_parallel, kv_unified
 
 
 def _check_together(settings: LlamaCppSettings) -> None:
@@ -157,64 +282,3 @@ def _check_together(settings: LlamaCppSettings) -> None:
             "llama.cpp refuses this: quantized V cache requires flash_attn to be enabled.",
             hint="Set flash_attn to on or auto, or cache_type_v to f16.",
         )
-
-
-def _tokens(asked: Mapping[str, SettingValue], name: str, default: int, *, smallest: int) -> int:
-    value = asked.get(name)
-    if value is None:
-        return default
-    tokens = parse_tokens(value) if isinstance(value, str) else value
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or not smallest <= tokens <= MAX_CONTEXT:
-        raise UsageError(f"{name} is {value!r}; a whole number from {smallest} to {MAX_CONTEXT} was expected.")
-    return tokens
-
-
-def _count(asked: Mapping[str, SettingValue], name: str, default: int) -> int:
-    value = asked.get(name)
-    if value is None:
-        return default
-    try:
-        number = int(value) if isinstance(value, str) else value
-    except ValueError:
-        number = None
-    if isinstance(number, bool) or not isinstance(number, int) or number < -1:
-        raise UsageError(f"{name} is {value!r}; a whole number from -1 up was expected.")
-    return number
-
-
-def _flag(asked: Mapping[str, SettingValue], name: str) -> bool:
-    value = asked.get(name)
-    return False if value is None else _truth(name, value)
-
-
-def _truth(name: str, value: SettingValue) -> bool:
-    truth = _TRUE_FALSE.get(str(value).lower())
-    if truth is None:
-        raise UsageError(f"{name} is {value!r}; true or false was expected.")
-    return truth
-
-
-def _choice(asked: Mapping[str, SettingValue], name: str, default: str, known: Mapping[str, str]) -> str:
-    value = asked.get(name)
-    if value is None:
-        return default
-    chosen = known.get(str(value).lower().replace("-", "_") if value != -1 else "-1")
-    if chosen is None:
-        words = sorted(word for word in known if word.replace("_", "").isalpha())
-        raise UsageError(f"{name} is {value!r}; one of {', '.join(words)} was expected.")
-    return chosen
-
-
-def _cache_type(asked: Mapping[str, SettingValue], name: str) -> Dtype:
-    value = asked.get(name)
-    if value is None:
-        return dtype_named("float16")
-    spelled = str(value).lower()
-    accepted = {dtype_named(entry).name for entry in CACHE_TYPES}
-    try:
-        dtype = dtype_named(spelled)
-    except UnknownName:
-        raise UnknownName("llama.cpp cache type", str(value), CACHE_TYPES) from None
-    if dtype.name not in accepted:
-        raise UnknownName("llama.cpp cache type", str(value), CACHE_TYPES)
-    return dtype
