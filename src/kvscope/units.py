@@ -18,7 +18,8 @@ _BYTE_SUFFIX = {
     "g": GIB, "gib": GIB, "gb": 10**9,
     "t": 1024**4, "tib": 1024**4, "tb": 10**12,
 }  # fmt: skip
-_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+# Python refuses to read a number of thousands of digits; no count here has more than a few.
+_NUMBER = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)\s*")
 
 
 def _parse(text: str, suffixes: dict[str, int], example: str, what: str) -> int:

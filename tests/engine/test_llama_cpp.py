@@ -144,6 +144,12 @@ class TestReport:
         assert 1 in seen
         assert set(seen) <= {0, 1}
 
+    def test_a_server_that_was_told_not_to_say_gives_no_count(self, make: Make) -> None:
+        """It answers 501 then; that is no failure of the engine."""
+        engine = make(endpoint_metrics=False)
+        engine.load()
+        assert engine.active_requests() is None
+
 
 class TestGemma3:
     """A model that wants a beginning-of-text token, has a sliding window, and repacks some of its weights."""

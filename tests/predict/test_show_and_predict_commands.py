@@ -83,6 +83,14 @@ def test_predict_without_an_engine() -> None:
     assert "289,406,976" in text  # 5 × 8192 × 4096 + 29 × 1024 × 4096, as in expected.toml
 
 
+def test_load_mode_none_is_a_load_mode(gemma3_file: str) -> None:
+    """Without mapping, the weights are the program's own memory; "none" is not the absence of a setting."""
+    found = json.loads(run(predict, gemma3_file, "--engine", "llama.cpp", "--set", "lm=none", "--json"))
+    assert found["scenario"]["settings"] == {"load_mode": "none"}
+    assert found["effective"]["load_mode"] == "none"
+    assert {item["backing"] for item in found["items"] if item["component"] == "weights"} == {"anonymous"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -90,6 +98,10 @@ def test_predict_without_an_engine() -> None:
         (("--engine", "llama.cpp", "--set", "n_ctx"), UsageError),
         (("--engine", "llama.cpp", "--set", "n_ctx="), UsageError),
         (("--engine", "llama.cpp", "--set", "n_ctx=1k", "--set", "n_ctx=2k"), UsageError),
+        (("--engine", "llama.cpp", "--set", "n_ctx=1k,2k"), UsageError),
+        (("--engine", "llama.cpp", "--set", "n_ctx=" + "9" * 5000), UsageError),
+        (("--engine", "llama.cpp", "--set", "load_mode="), UsageError),
+        (("--engine", "llama.cpp", "--tokens", "9" * 5000), UsageError),
         (("--engine", "llama.cpp", "--tokens", "1k,,2k"), UsageError),
         (("--engine", "llama.cpp", "--tokens", "many"), UsageError),
         (("--engine", "llama.cpp", "--phase", "later"), UnknownName),

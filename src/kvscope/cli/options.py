@@ -1,6 +1,8 @@
 """Command-line values as people write them: sizes (8k), lists (512,2k,8k), settings (n_ctx=4096)."""
 
+import math
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -12,18 +14,28 @@ from kvscope.experiment.design import Level
 from kvscope.scenario import SettingValue
 from kvscope.units import parse_tokens
 
-_SIZE = re.compile(r"\d[\d_]*(\.\d+)?[kKmM]?")
-_WORDS: dict[str, SettingValue] = {"true": True, "false": False, "none": None}
+# No number that anything here takes has more digits; Python itself refuses to read one of thousands.
+_SIZE = re.compile(r"\d[\d_]{0,29}(\.\d{1,30})?[kKmM]?")
+_NEGATIVE = re.compile(r"-\d{1,30}")
+_WORDS = {"true": True, "false": False}
 
 
-def parse_value(text: str) -> SettingValue:
-    """One value: ``8k`` and ``8192`` are numbers, ``true`` and ``false`` truth, anything else text."""
+def check_minutes(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """An option's callback: a time limit must be a finite time above zero."""
+    if value is not None and not 0 < value < math.inf:
+        raise UsageError(f"{value:g} minutes is not a time to measure in.", hint="Use a number above 0, like 2.5.")
+    return value
+
+
+def parse_value(text: str) -> Level:
+    """One value: ``8k`` and ``8192`` are numbers, ``true`` and ``false`` truth, anything else text ("none" too: it is
+    a value of llama.cpp's load_mode)."""
     text = text.strip()
     if not text:
         raise UsageError("An empty value.", hint="Write values like 512,2k,8k or q8_0.")
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if re.fullmatch(r"-\d+", text):
+    if _NEGATIVE.fullmatch(text):
         return int(text)
     if _SIZE.fullmatch(text):
         return float(text) if re.fullmatch(r"\d+\.\d+", text) else parse_tokens(text)
@@ -34,10 +46,7 @@ def parse_levels(text: str | None) -> tuple[Level, ...] | None:
     """``512,2k,8k`` → (512, 2048, 8192)."""
     if text is None:
         return None
-    values = [parse_value(part) for part in text.split(",")]
-    if any(value is None for value in values):
-        raise UsageError("A level cannot be 'none'.", hint="Leave the option out to use the engine's default.")
-    return tuple(value for value in values if value is not None)
+    return tuple(parse_value(part) for part in text.split(","))
 
 
 def parse_token_list(text: str | None) -> tuple[int, ...]:
@@ -51,13 +60,26 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, tuple[SettingValue, ...]]:
         name, equals, values = pair.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"{pair!r} is not a setting.", hint="Write it as --set NAME=VALUE, like --set n_ctx=4096.")
-        settings[name.strip()] = tuple(parse_value(value) for value in values.split(","))
+        name = name.strip()
+        if name in settings:
+            raise UsageError(f"The setting {name} is given twice.", hint=f"Give it once: --set {name}=VALUE.")
+        settings[name] = tuple(parse_value(value) for value in values.split(","))
+    return settings
+
+
+def parse_single_settings(pairs: Iterable[str]) -> dict[str, SettingValue]:
+    """As ``parse_settings``, where each setting has one value."""
+    settings: dict[str, SettingValue] = {}
+    for name, values in parse_settings(pairs).items():
+        if len(values) > 1:
+            raise UsageError(f"The setting {name} is given {len(values)} values.", hint="Give one value for each.")
+        settings[name] = values[0]
     return settings
 
 
 def command_line() -> str:
-    """The command as it was called, so that it can be repeated."""
-    return " ".join(["kvscope", *sys.argv[1:]])
+    """The command as it was called, quoted for a shell, so that it can be repeated."""
+    return shlex.join(["kvscope", *sys.argv[1:]])
 
 
 def json_option(function: Any) -> Any:

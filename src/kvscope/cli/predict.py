@@ -1,15 +1,14 @@
 """kvscope predict: what an engine will need, before anything runs."""
 
 import json
-from collections.abc import Iterable
 
 import click
 
-from kvscope.errors import UsageError
+from kvscope.cli.options import parse_single_settings
+from kvscope.cli.output import say
 from kvscope.model.load import load_model
 from kvscope.predict.memory import predict as predict_memory
 from kvscope.report.prediction_text import render_prediction, render_predictions
-from kvscope.scenario import SettingValue
 from kvscope.units import parse_bytes, parse_tokens
 
 EXAMPLE = """\b
@@ -48,7 +47,7 @@ def predict(
     MODEL is a .gguf file, a config.json, a model folder, or pkg:NAME for a model inside an installed Python package.
     """
     spec = load_model(model)
-    settings = _settings(pairs)
+    settings = parse_single_settings(pairs)
     lengths = [parse_tokens(part) for part in tokens.split(",")] if tokens is not None else [None]
     predictions = [
         predict_memory(
@@ -67,19 +66,6 @@ def predict(
     if as_json:
         click.echo(json.dumps(predictions if len(predictions) > 1 else predictions[0], ensure_ascii=False, indent=1))
     elif len(predictions) > 1:
-        click.echo(render_predictions(predictions), nl=False)
+        say(render_predictions(predictions), nl=False)
     else:
-        click.echo(render_prediction(predictions[0]), nl=False)
-
-
-def _settings(pairs: Iterable[str]) -> dict[str, SettingValue]:
-    settings: dict[str, SettingValue] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        name = name.strip()
-        if not equals or not name or not value.strip():
-            raise UsageError(f"{pair!r} is not a setting.", hint="Write it as --set NAME=VALUE, like --set n_ctx=4096.")
-        if name in settings:
-            raise UsageError(f"The setting {name} is given twice.", hint="Give it once.")
-        settings[name] = value.strip()
-    return settings
+        say(render_prediction(predictions[0]), nl=False)

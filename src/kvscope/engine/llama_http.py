@@ -4,9 +4,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from kvscope.engine.base import ChatRequest, EngineReport, Generation, Message, ReportedBuffer
-from kvscope.engine.http_client import run
+from kvscope.engine.http_client import request, run
 from kvscope.engine.llama_log import load_is_logged, read_checkpoints, read_host_cache, read_report
-from kvscope.engine.openai_http import get_text, post_json, stream_chat
+from kvscope.engine.openai_http import body_text, post_json, stream_chat
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
 from kvscope.errors import ConnectionLost, ConnectionRefused, EngineReplyError, EngineStartFailed
 from kvscope.scenario import SettingValue
@@ -25,6 +25,8 @@ DEFAULT_SETTINGS: Mapping[str, SettingValue] = {
 # On an assertion, llama.cpp would start a debugger to print where it was.
 ENVIRONMENT = {"GGML_NO_BACKTRACE": "1"}
 
+# What the server answers where /metrics is turned off (--metrics was not given), and where it has no such path.
+_NO_METRICS = (501, 404)
 _LOG_QUIET_S = 0.05
 _LOG_WAIT_S = 2.0
 
@@ -97,11 +99,12 @@ class LlamaHttp:
     def active_requests(self) -> int | None:
         """Requests being processed or waiting, from /metrics; None where the server does not say."""
         try:
-            text = run(get_text(f"{self.url}/metrics"))
+            reply = run(request("GET", f"{self.url}/metrics"))
         except (ConnectionLost, ConnectionRefused) as error:
             raise self._explained(error) from error
-        except EngineReplyError:
-            return None  # the user turned the endpoint off
+        if reply.status in _NO_METRICS:
+            return None
+        text = body_text(reply)
         counts = dict(line.split() for line in text.splitlines() if line and not line.startswith("#"))
         try:
             return int(counts["llamacpp:requests_processing"]) + int(counts["llamacpp:requests_deferred"])

@@ -144,15 +144,16 @@ def _json_object(text: str) -> dict[str, Any]:
 
 async def post_json(url: str, payload: object) -> dict[str, Any]:
     """POST, and the JSON object that comes back. Raises an EngineError for any other outcome."""
-    return _json_object(_text(await request("POST", url, payload)))
+    return _json_object(body_text(await request("POST", url, payload)))
 
 
 async def get_text(url: str) -> str:
     """GET, and the body of a 200. Raises an EngineError for any other outcome."""
-    return _text(await request("GET", url))
+    return body_text(await request("GET", url))
 
 
-def _text(reply: Reply) -> str:
+def body_text(reply: Reply) -> str:
+    """The body of a 200. Raises an EngineError for any other status."""
     if reply.status != 200:
         raise_for_status(reply)
     return reply.body.decode(errors="replace")
