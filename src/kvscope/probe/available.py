@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kvscope.errors import ProbeUnavailable
-from kvscope.probe.cgroup import CgroupProbe
+from kvscope.probe import cgroup
 from kvscope.probe.machine_memory import PROC, machine_memory
 from kvscope.probe.proc import ProcessTreeProbe
 
@@ -19,7 +19,7 @@ def available_probes(proc: Path = PROC) -> list[tuple[str, str | None]]:
         ("process memory peak (resettable)", _peak_unavailable(proc)),
         ("process mappings", _mappings_unavailable(proc)),
         ("machine memory", _machine_unavailable(proc)),
-        ("control group", CgroupProbe(proc=proc).unavailable()),
+        ("control group", cgroup.unavailable(proc)),
     ]
     return found + [(name, "Not supported yet by this release.") for name in _NOT_YET]
 

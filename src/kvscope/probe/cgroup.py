@@ -1,95 +1,106 @@
-"""Memory of the control group (container, service, job) that a process is in: its use, limit, peak and kills.
+"""Memory of the control group (container, service, job) that this process is in: how much more it may take.
 
 Files: kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst. A control group holds everything in it,
-page cache included, so its use is no program's own memory; it is read for its limit and its out-of-memory kills.
+page cache included, so its use is no program's own memory; it is read for what its limit leaves.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from kvscope.errors import ProbeLost
-from kvscope.probe.machine_memory import PROC
+from kvscope.probe.machine_memory import PROC, machine_memory
 
-# Quantity → file, by version of the control group interface.
-_FILES = {
-    1: {
-        "current_bytes": "memory.usage_in_bytes",
-        "peak_bytes": "memory.max_usage_in_bytes",
-        "limit_bytes": "memory.limit_in_bytes",
-    },
-    2: {"current_bytes": "memory.current", "peak_bytes": "memory.peak", "limit_bytes": "memory.max"},
-}
-_EVENTS = {1: "memory.oom_control", 2: "memory.events"}
+_CURRENT = {1: "memory.usage_in_bytes", 2: "memory.current"}
+_LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
+# Fields of memory.stat with the group's page cache, those of the groups within it included.
+_PAGE_CACHE = {1: ("total_inactive_file", "total_active_file"), 2: ("inactive_file", "active_file")}
 # Version 1 writes "no limit" as the largest multiple of a page that fits 63 bits.
 _NO_LIMIT_FROM_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
+    """``folder`` is the process's group, ``top`` the outermost of the groups around it that can be seen."""
+
     version: int
     folder: Path
+    top: Path
 
 
-class CgroupProbe:
-    """Reads current_bytes, peak_bytes, limit_bytes and oom_kills (a count) of the group that ``pid`` is in. A quantity
-    that the kernel does not state, or that is unlimited, is absent."""
+def available_bytes(proc: Path = PROC) -> int | None:
+    """Bytes that this process can still get: the least of what the machine has (MemAvailable) and what the limits of
+    its control group, and of every group around that one, leave. None where neither is stated.
 
-    name = "control group"
+    What a limit leaves is counted as the kernel counts the machine's: page cache is given up when memory is asked for,
+    so it is not taken as used. Raises ProbeUnavailable where /proc/meminfo cannot be read.
+    """
+    left = [] if (machine := machine_memory(proc).available_bytes) is None else [machine]
+    group = _group(proc)
+    if isinstance(group, _Group):
+        left += [each for folder in _upwards(group) if (each := _left(folder, group.version)) is not None]
+    return min(left, default=None)
 
-    def __init__(self, pid: Callable[[], int] | None = None, *, proc: Path = PROC) -> None:
-        self._pid = pid
-        self._proc = proc
 
-    def unavailable(self) -> str | None:
-        """None when at least the current use can be read, otherwise why not."""
-        group = self._group()
-        if isinstance(group, str):
-            return group
-        file = group.folder / _FILES[group.version]["current_bytes"]
-        if not file.exists():
-            return f"The control group has no memory accounting ({file} does not exist; the root group has none)."
+def unavailable(proc: Path = PROC) -> str | None:
+    """None when the use of the control group can be read, otherwise why not, in words for a person."""
+    group = _group(proc)
+    if isinstance(group, str):
+        return group
+    file = group.folder / _CURRENT[group.version]
+    if not file.exists():
+        return f"The control group has no memory accounting ({file} does not exist; the root group has none)."
+    return None
+
+
+def _left(folder: Path, version: int) -> int | None:
+    """What one group's limit leaves; None where it states no limit or no use."""
+    limit, current = _number(folder / _LIMIT[version]), _number(folder / _CURRENT[version])
+    if limit is None or current is None or limit >= _NO_LIMIT_FROM_BYTES:
         return None
-
-    def read(self) -> Mapping[str, int]:
-        """What the group states now. Raises ProbeLost when it cannot be read."""
-        group = self._group()
-        if isinstance(group, str):
-            raise ProbeLost(group)
-        found: dict[str, int] = {}
-        for quantity, file in _FILES[group.version].items():
-            number = _number(group.folder / file)
-            if number is not None and number < _NO_LIMIT_FROM_BYTES:
-                found[quantity] = number
-        kills = _oom_kills(group.folder / _EVENTS[group.version])
-        if kills is not None:
-            found["oom_kills"] = kills
-        if not found:
-            raise ProbeLost(f"The control group's memory cannot be read any more ({group.folder}).")
-        return found
-
-    def _group(self) -> _Group | str:
-        """The group with memory accounting, or why there is none."""
-        folder = self._proc / ("self" if self._pid is None else str(self._pid()))
-        try:
-            memberships = (folder / "cgroup").read_text().splitlines()
-            mounts = (folder / "mountinfo").read_text().splitlines()
-        except OSError as error:
-            return f"The process's control group cannot be read ({error})."
-        paths: dict[int, str] = {}
-        for line in memberships:
-            number, controllers, path = line.split(":", 2)
-            if "memory" in controllers.split(","):
-                paths[1] = path
-            elif number == "0" and not controllers:
-                paths[2] = path
-        for version in (1, 2):
-            if version in paths and (mounted := _mounted(mounts, version, paths[version])) is not None:
-                return _Group(version, mounted)
-        return "No control group file system with memory accounting is mounted here."
+    return max(limit - current + _page_cache_bytes(folder, version), 0)
 
 
-def _mounted(mounts: list[str], version: int, path: str) -> Path | None:
+def _page_cache_bytes(folder: Path, version: int) -> int:
+    """Page cache held by the group. Where it is not stated nothing counts as cache: less is then said to be left."""
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    fields = dict(line.split(" ", 1) for line in lines if " " in line)
+    return sum(int(fields.get(name, 0)) for name in _PAGE_CACHE[version])
+
+
+def _upwards(group: _Group) -> Iterator[Path]:
+    """The group's folder and those around it."""
+    folder = group.folder
+    yield folder
+    while folder != group.top:
+        folder = folder.parent
+        yield folder
+
+
+def _group(proc: Path) -> _Group | str:
+    """The group with memory accounting, or why there is none."""
+    folder = proc / "self"
+    try:
+        memberships = (folder / "cgroup").read_text().splitlines()
+        mounts = (folder / "mountinfo").read_text().splitlines()
+    except OSError as error:
+        return f"The process's control group cannot be read ({error})."
+    paths: dict[int, str] = {}
+    for line in memberships:
+        number, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            paths[1] = path
+        elif number == "0" and not controllers:
+            paths[2] = path
+    for version in (1, 2):
+        if version in paths and (found := _mounted(mounts, version, paths[version])) is not None:
+            return found
+    return "No control group file system with memory accounting is mounted here."
+
+
+def _mounted(mounts: list[str], version: int, path: str) -> _Group | None:
     """Where the group ``path`` can be seen, given the lines of mountinfo: proc_pid_mountinfo(5)."""
     for line in mounts:
         before, _, after = line.partition(" - ")
@@ -103,7 +114,7 @@ def _mounted(mounts: list[str], version: int, path: str) -> Path | None:
             inside = PurePosixPath(path).relative_to(root)
         except ValueError:
             inside = PurePosixPath()  # a container that sees only its own group, mounted as the root
-        return Path(point) / inside
+        return _Group(version, Path(point) / inside, Path(point))
     return None
 
 
@@ -112,15 +123,3 @@ def _number(file: Path) -> int | None:
         return int(file.read_text())
     except (OSError, ValueError):  # absent in this kernel, or "max"
         return None
-
-
-def _oom_kills(file: Path) -> int | None:
-    try:
-        lines = file.read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        name, _, value = line.partition(" ")
-        if name == "oom_kill":
-            return int(value)
-    return None
