@@ -106,6 +106,14 @@ def test_one_context_limit_for_all_levels_unless_it_is_the_factor() -> None:
     assert "n_ctx" not in plan_design("input_length", engine="fake").held.settings
 
 
+def test_the_context_limit_is_enough_for_each_slot() -> None:
+    # 2,304 cells for each of 4 slots; a shared cache is not divided.
+    divided = plan_design("input_length", engine="llama.cpp", held=Held(settings={"n_parallel": (4,)}))
+    assert divided.held.settings["n_ctx"] == 4 * 2304
+    shared = Held(settings={"n_parallel": (4,), "kv_unified": (True,)})
+    assert plan_design("input_length", engine="llama.cpp", held=shared).held.settings["n_ctx"] == 2304
+
+
 def test_several_values_of_a_held_thing_are_a_second_factor() -> None:
     held = Held(settings={"n_ctx": (512, 1024)})
     with pytest.raises(BadDesign, match="prompt_tokens and n_ctx"):

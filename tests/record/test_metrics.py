@@ -83,6 +83,30 @@ def test_memory_moments_and_a_peak_that_no_sample_saw() -> None:
     assert sampled.memory_peak_bytes == 110 * MIB
 
 
+def test_peaks_look_only_at_the_time_between_load_and_last_answer() -> None:
+    marks = (
+        mark_row("launched", 10, at_s=0.0, file_bytes=20),
+        mark_row("loaded", 80, at_s=1.0, file_bytes=100),
+        mark_row("after_request", 90, at_s=2.0, file_bytes=100),
+    )
+    before = (
+        SampleRow(quantity="file_bytes", at_s=0.5, value_bytes=500, late_s=0.0),
+        SampleRow(quantity="anon_bytes", at_s=0.5, value_bytes=700, late_s=0.0),
+    )
+    found = metrics_of(TrialResult(trial=trial_row(), marks=marks, samples=before))
+    assert (found.memory_peak_bytes, found.memory_peak_bytes_file) == (90, 100)
+
+
+def test_file_pages_dropped_between_marks_are_not_taken_for_anonymous() -> None:
+    # 300 resident at the peak, of which a sample saw 200 file-backed: at least 100 anonymous, not 300 − 90.
+    marks = (
+        mark_row("loaded", 80, at_s=1.0, file_bytes=90),
+        mark_row("after_request", 85, at_s=3.0, file_bytes=90, peak_bytes=300),
+    )
+    samples = (SampleRow(quantity="file_bytes", at_s=2.0, value_bytes=200, late_s=0.0),)
+    assert metrics_of(TrialResult(trial=trial_row(), marks=marks, samples=samples)).memory_peak_bytes == 100
+
+
 def test_warm_up_and_failed_requests_give_no_times() -> None:
     result = full_result(trial_row(outcome="ok"))
     for changed in ({"role": "warmup"}, {"error_slug": "connection-lost"}):

@@ -7,6 +7,7 @@ from typing import TextIO
 import click
 
 from kvscope.analysis.attribute import unexplained_bytes
+from kvscope.cli.output import say
 from kvscope.errors import OutputExists, RecordUnwritable
 from kvscope.experiment.measure import DEFAULT_RECORDS
 from kvscope.record.export import FORMATS, export_rows, write_csv, write_jsonl
@@ -33,7 +34,7 @@ def export(records: str, file_format: str, out: str | None, force: bool, as_json
         return 0
     with _create(Path(out), force) as file:
         write(rows, file)
-    click.echo(f"Wrote {len(rows)} rows to {out}.", err=True)
+    say(f"Wrote {len(rows)} rows to {out}.", err=True)
     return 0
 
 

@@ -1,20 +1,20 @@
 """kvscope lab: the main job, end to end."""
 
 import json
-import time
 from pathlib import Path
 
 import click
 
 from kvscope.analysis.study import analyse
-from kvscope.cli.options import command_line, json_option
+from kvscope.cli.options import check_minutes, command_line, json_option
+from kvscope.cli.output import say
 from kvscope.cli.progress import show_progress
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import RecordUnwritable
 from kvscope.experiment.design import Design
-from kvscope.experiment.lab import LAB_MINUTES, lab_designs
+from kvscope.experiment.lab import LAB_MINUTES, lab_designs, run_lab
 from kvscope.experiment.measure import DEFAULT_MODEL
-from kvscope.experiment.runner import DesignSummary, RunOptions, run_design, start_run
+from kvscope.experiment.runner import DesignSummary, start_run
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.record.export import export_rows
@@ -28,7 +28,14 @@ from kvscope.report.text import render_text
 @click.option("--engine-command", help="Your own llama-server, with its flags, instead of the built-in llama.cpp.")
 @click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A .gguf file, or pkg:NAME.")
 @click.option("--out", default="kvscope-lab", show_default=True, type=click.Path(file_okay=False), help="Folder.")
-@click.option("--max-minutes", type=float, default=LAB_MINUTES, show_default=True, help="Start no trial after this.")
+@click.option(
+    "--max-minutes",
+    type=float,
+    callback=check_minutes,
+    default=LAB_MINUTES,
+    show_default=True,
+    help="Start no trial after this.",
+)
 @json_option
 def lab(engine: str, engine_command: str | None, model: str, out: str, max_minutes: float, as_json: bool) -> int:
     """Predict, measure and reconcile one model on one engine, and write the report.
@@ -40,35 +47,22 @@ def lab(engine: str, engine_command: str | None, model: str, out: str, max_minut
     choice.check()
     folder = _folder(out)
     records = folder / "kvscope.db"
-    summaries = _run_all(lab_designs(spec, engine), spec, choice, records, max_minutes)
+    summaries = _run(lab_designs(spec, engine), spec, choice, records, max_minutes)
     _report(records, folder / "report.html", as_json)
     _say_what_is_left(summaries, out)
-    return 1 if any(summary.failed for summary in summaries) else 0
+    return 1 if any(summary.failed + summary.kept_failed for summary in summaries) else 0
 
 
-def _run_all(
+def _run(
     designs: tuple[Design, ...], spec: ModelSpec, choice: EngineChoice, records: Path, max_minutes: float
 ) -> list[DesignSummary]:
-    """Run the designs block by block, all of them once before any of them again: where time runs out, every question
-    has an answer, with fewer repeats."""
-    deadline = time.monotonic() + max_minutes * 60
-    summaries: list[DesignSummary] = []
     with create_records(records) as recorder:
         run = start_run(recorder, command_line())
         try:
-            for block in range(1, max(design.repeats for design in designs) + 1):
-                for design in designs:
-                    if block > design.repeats:
-                        continue
-                    left_s = max(0.0, deadline - time.monotonic())
-                    options = RunOptions(max_seconds=left_s, max_blocks=block)
-                    summaries.append(
-                        run_design(recorder, run, design, spec, choice, options=options, listener=show_progress)
-                    )
+            return run_lab(recorder, run, designs, spec, choice, max_seconds=max_minutes * 60, listener=show_progress)
         except KeyboardInterrupt:
-            click.echo(f"What was measured is kept in {records}. To go on: {command_line()}", err=True)
+            say(f"What was measured is kept in {records}. To go on: {command_line()}", err=True)
             raise
-    return summaries
 
 
 def _folder(out: str) -> Path:
@@ -87,18 +81,18 @@ def _report(records: Path, page: Path, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(export_rows(found), ensure_ascii=False))
         else:
-            click.echo(render_text(analyse(found)))
-    click.echo(f"The report: {page}", err=as_json)
-    click.echo(f"The record: {records}", err=as_json)
+            say(render_text(analyse(found)))
+    say(f"The report: {page}", err=as_json)
+    say(f"The record: {records}", err=as_json)
 
 
 def _say_what_is_left(summaries: list[DesignSummary], out: str) -> None:
     # A later pass over a design counts what earlier passes left: the last one of each design tells.
     not_run = sum({summary.design_id: summary.not_run for summary in summaries}.values())
     if not_run:
-        click.echo(f"{not_run} trials were left when the time was up. Run the same command to go on.", err=True)
+        say(f"{not_run} trials were left when the time was up. Run the same command to go on.", err=True)
     elif not any(summary.measured + summary.failed for summary in summaries):
-        click.echo(
+        say(
             f"Every trial was in the record already, so nothing was run. To measure anew: --out ANOTHER-FOLDER "
             f"(or remove {out}).",
             err=True,

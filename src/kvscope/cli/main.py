@@ -1,12 +1,18 @@
 """The command `kvscope`: finds the sub-command, runs it, turns errors into one clear message and an exit code."""
 
 import importlib
+import os
+import signal
 import sys
 
 import click
 
 from kvscope import __version__
+from kvscope.cli.output import say
 from kvscope.errors import KvscopeError
+
+# Set by a person who wants to see where a fault of kvscope lies.
+TRACEBACK_VARIABLE = "KVSCOPE_TRACEBACK"
 
 # Command → (module, one line of help). Listed here so that --help imports no command.
 COMMANDS = {
@@ -56,28 +62,54 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 all well, 1 measured and some trials failed, 2 asked for something that cannot be,
-    3 the model's files, 4 the record, 130 stopped by Ctrl-C."""
+    """Entry point. Exit codes: 0 all well, 1 measured and some trials failed (or a fault of kvscope), 2 asked for
+    something that cannot be, 3 the model's files, 4 the record, 130 stopped."""
     try:
-        code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        sys.exit(_say("Stopped.", None, 130))
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(_say("Stopped.", None, 130))
-    except KvscopeError as error:
-        sys.exit(_say(f"Error ({error.slug}): {error.message}", error.hint, error.exit_code))
+        # Asked to end by another program, we end as with Ctrl-C: what was measured is kept, the engine is stopped.
+        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGHUP, _interrupt)
+        code = _run()
+        sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output went away (kvscope ... | head): nothing to say, and nobody to say it to.
-        sys.stderr.close()
-        sys.exit(0)
-    sys.exit(code if isinstance(code, int) else 0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except click.exceptions.Exit as done:
+        code = done.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        code = _say("Stopped.", None, 130)
+    except KvscopeError as error:
+        code = _say(f"Error ({error.slug}): {error.message}", error.hint, error.exit_code)
+    except OSError as error:
+        code = _say(f"Error: {error}", "Check the file's name, its permissions and the space on its disk.", 2)
+    except Exception as error:
+        code = _say(
+            f"Error (internal): {type(error).__name__}: {error}",
+            f"This is a fault of kvscope. Set {TRACEBACK_VARIABLE}=1 and run it again to see where; please report it.",
+            1,
+        )
+        if os.environ.get(TRACEBACK_VARIABLE):
+            raise
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command of the command line; its exit code."""
+    # Not click's own main(): it would turn a closed output into exit code 1, which here means failed trials.
+    with cli.make_context("kvscope", sys.argv[1:]) as context:
+        code = cli.invoke(context)
+    return code if isinstance(code, int) else 0
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _say(message: str, hint: str | None, code: int) -> int:
-    click.echo(message, err=True)
+    say(message, err=True)
     if hint:
-        click.echo(f"  What to do: {hint}", err=True)
+        say(f"  What to do: {hint}", err=True)
     return code

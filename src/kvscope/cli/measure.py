@@ -1,15 +1,18 @@
 """kvscope measure: one experiment on a real engine."""
 
 import json
+import shlex
+from collections.abc import Mapping
 
 import click
 
-from kvscope.cli.options import command_line, json_option, parse_levels, parse_settings, parse_token_list
+from kvscope.cli.options import check_minutes, command_line, json_option, parse_levels, parse_settings, parse_token_list
+from kvscope.cli.output import say
 from kvscope.cli.progress import show_progress
 from kvscope.engine.registry import EngineChoice
-from kvscope.experiment.design import Design
+from kvscope.experiment.design import Design, Level
 from kvscope.experiment.measure import DEFAULT_MODEL, DEFAULT_RECORDS, Held, plan_design
-from kvscope.experiment.runner import DesignSummary, RunOptions, run_design, start_run
+from kvscope.experiment.runner import DesignSummary, RunOptions, check_design, run_design, start_run
 from kvscope.model.load import load_model
 from kvscope.record.export import export_rows
 from kvscope.record.store import create_records, open_records
@@ -30,7 +33,9 @@ Kill it at any moment and run the same command again: finished trials are kept.
 @click.option("--engine", default="llama.cpp", show_default=True, help="Engine to run.")
 @click.option("--engine-command", help="Your own llama-server, with its flags, instead of the built-in llama.cpp.")
 @click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A .gguf file, or pkg:NAME.")
-@click.option("--port", default=0, help="Port for the engine's server; 0 picks a free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Of the engine's server; 0 picks a free one."
+)
 @click.option("--levels", help="Values of the factor, the baseline first: 128,512,2k.")
 @click.option("--repeats", type=int, help="How often each level is measured.")
 @click.option("--requests", type=int, help="Conversations per trial, one after another.")
@@ -43,8 +48,9 @@ Kill it at any moment and run the same command again: finished trials are kept.
 @click.option("--grid", is_flag=True, help="Do vary two things at once, and label the result as a grid.")
 @click.option("--records", default=DEFAULT_RECORDS, show_default=True, help="Record file.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of trials and of the prompts.")
-@click.option("--max-minutes", type=float, help="Start no further trial after this time.")
+@click.option("--max-minutes", type=float, callback=check_minutes, help="Start no further trial after this time.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failed trial.")
+@click.option("--retry-failed", is_flag=True, help="Run failed trials anew, as another attempt.")
 @click.option("--try-anyway", is_flag=True, help="Run even what is predicted not to fit.")
 @click.option("--dry-run", is_flag=True, help="Show what would run, and stop.")
 @json_option
@@ -66,6 +72,7 @@ def measure(
     seed: int,
     max_minutes: float | None,
     fail_fast: bool,
+    retry_failed: bool,
     try_anyway: bool,
     dry_run: bool,
     as_json: bool,
@@ -81,16 +88,19 @@ def measure(
     planned = plan_design(
         design, engine=engine, levels=parse_levels(levels), repeats=repeats, held=held, seed=seed, grid=grid
     )
+    choice = EngineChoice(name=engine, command=engine_command, port=port)
     if dry_run:
-        _show_plan(planned, as_json)
+        _show_plan(planned, check_design(planned, load_model(model), choice), as_json)
         return 0
     options = RunOptions(
-        fail_fast=fail_fast, try_anyway=try_anyway, max_seconds=None if max_minutes is None else max_minutes * 60
+        fail_fast=fail_fast,
+        retry_failed=retry_failed,
+        try_anyway=try_anyway,
+        max_seconds=None if max_minutes is None else max_minutes * 60,
     )
-    choice = EngineChoice(name=engine, command=engine_command, port=port)
     summary = _run(planned, model, choice, records, options)
     _tell(summary, records, as_json)
-    return 1 if summary.failed else 0
+    return 1 if summary.failed + summary.kept_failed else 0
 
 
 def _run(design: Design, model: str, choice: EngineChoice, records: str, options: RunOptions) -> DesignSummary:
@@ -101,20 +111,32 @@ def _run(design: Design, model: str, choice: EngineChoice, records: str, options
         try:
             return run_design(recorder, run, design, spec, choice, options=options, listener=show_progress)
         except KeyboardInterrupt:
-            click.echo(f"What was measured is kept in {records}. To go on: {command_line()}", err=True)
+            say(f"What was measured is kept in {records}. To go on: {command_line()}", err=True)
             raise
 
 
-def _show_plan(design: Design, as_json: bool) -> None:
+def _show_plan(design: Design, doubts: list[tuple[Mapping[str, Level], str]], as_json: bool) -> None:
     trials = design.trials("")
+    why_not = {json.dumps(dict(point)): reason for point, reason in doubts}
     if as_json:
-        rows = [{"position": t.position, "role": t.role, "levels": dict(t.levels), "repeat": t.repeat} for t in trials]
+        rows = [
+            {
+                "position": trial.position,
+                "role": trial.role,
+                "levels": dict(trial.levels),
+                "repeat": trial.repeat,
+                "not_run_because": why_not.get(json.dumps(dict(trial.levels))),
+            }
+            for trial in trials
+        ]
         click.echo(json.dumps({"design": design.kind.name, "is_grid": design.is_grid, "trials": rows}, indent=1))
         return
-    click.echo(f"{design.kind.question}\nHeld fixed: {json.dumps(design.held.to_dict())}")
+    say(f"{design.kind.question}\nHeld fixed: {json.dumps(design.held.to_dict(), ensure_ascii=False)}")
     for trial in trials:
         levels = ", ".join(f"{name}={level}" for name, level in trial.levels.items())
-        click.echo(f"{trial.position:4}  {trial.role:8}  {levels}  repeat {trial.repeat + 1}")
+        reason = why_not.get(json.dumps(dict(trial.levels)))
+        doubt = f"  ({reason})" if reason else ""
+        say(f"{trial.position:4}  {trial.role:8}  {levels}  repeat {trial.repeat + 1}{doubt}")
 
 
 def _tell(summary: DesignSummary, records: str, as_json: bool) -> None:
@@ -126,5 +148,7 @@ def _tell(summary: DesignSummary, records: str, as_json: bool) -> None:
     text = f"{summary.name}: {summary.measured} measured, {summary.failed} failed, {summary.kept} kept from before"
     if summary.not_run:
         text += f", {summary.not_run} not run ({summary.stopped_by}; run the same command to go on)"
-    click.echo(f"{text}. Recorded in {records}.", err=True)
-    click.echo(f"See it: kvscope report --records {records} --out report.html", err=True)
+    say(f"{text}. Recorded in {records}.", err=True)
+    if summary.kept_failed:
+        say(f"{summary.kept_failed} of those kept had failed; to try them again add --retry-failed.", err=True)
+    say(f"See it: kvscope report --records {shlex.quote(records)} --out report.html", err=True)

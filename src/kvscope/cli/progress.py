@@ -1,7 +1,6 @@
 """Progress of an experiment on stderr: one line per finished trial, with the time left."""
 
-import click
-
+from kvscope.cli.output import say
 from kvscope.experiment.runner import Progress
 from kvscope.record.metrics import TrialMetrics, metrics_of
 from kvscope.record.rows import MEASURED_OUTCOMES, TrialResult
@@ -12,12 +11,12 @@ def show_progress(progress: Progress) -> None:
     """A listener for ``run_design`` that prints to stderr."""
     if progress.result is None:
         if progress.next_trial is not None or not progress.kept:
-            click.echo(_opening(progress), err=True)
+            say(_opening(progress), err=True)
         return
     trial = progress.result.trial
     where = f"[{progress.done}/{progress.total}] {_levels(progress.result)}"
     role = "warm-up" if trial.role == "warmup" else f"repeat {trial.repeat + 1}"
-    click.echo(f"  {where}, {role}: {_result(progress.result)}{_left(progress)}", err=True)
+    say(f"  {where}, {role}: {_result(progress.result)}{_left(progress)}", err=True)
 
 
 def _opening(progress: Progress) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from kvscope.analysis.study import Analysis, analyse
+from kvscope.cli.output import say
 from kvscope.errors import OutputExists, RecordUnwritable
 from kvscope.experiment.measure import DEFAULT_RECORDS
 from kvscope.record.store import open_records
@@ -45,9 +46,9 @@ def report(
     chosen = file_format or (_BY_SUFFIX.get(Path(out).suffix.lower(), "html") if out else "text")
     if out is not None:
         write_file(out, _render(analysis, chosen), force=force)
-        click.echo(f"Wrote {out}.", err=True)
+        say(f"Wrote {out}.", err=True)
     elif not as_json and (charts is None or file_format is not None):
-        click.echo(_render(analysis, chosen))
+        say(_render(analysis, chosen))
     return 0
 
 
@@ -72,4 +73,4 @@ def _write_charts(analysis: Analysis, folder: Path, force: bool) -> None:
         raise OutputExists(f"{folder / there[0]} exists already.", hint="Name another folder, or add --force.")
     for name, svg in files.items():
         write_file(folder / name, svg, force=force)
-    click.echo(f"Wrote {len(files)} charts to {folder}.", err=True)
+    say(f"Wrote {len(files)} charts to {folder}.", err=True)

@@ -6,6 +6,7 @@ difference between two of its points cannot be laid to either factor alone.
 
 import hashlib
 import json
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from kvscope.scenario import SettingValue
 
 Language = Literal["en", "ko"]
 Level = int | float | str | bool
+
+MOST_TRIALS = 10_000
 
 REQUEST_FACTORS = ("prompt_tokens", "output_tokens")
 
@@ -168,8 +171,8 @@ def make_design(
     grid: bool = False,
     warmups: int = 1,
 ) -> Design:
-    """A design of ``kind``. Raises BadDesign if it varies nothing, varies two things without ``grid``, or repeats a
-    level."""
+    """A design of ``kind``. Raises BadDesign if it varies nothing, varies two things without ``grid``, repeats a level,
+    has a level that cannot be one, or would be more than MOST_TRIALS trials."""
     condition = kind.default_condition if held is None else held
     own = Factor(name=kind.factor, levels=tuple(levels) if levels is not None else kind.default_levels)
     factors = (own,) if second is None else (own, second)
@@ -186,7 +189,13 @@ def make_design(
     repeats = kind.default_repeats if repeats is None else repeats
     if repeats < 1:
         raise BadDesign("A design needs at least one repeat.", hint="Use --repeats 1 or more.")
-    return Design(kind=kind, factors=factors, held=condition, repeats=repeats, seed=seed, warmups=warmups)
+    design = Design(kind=kind, factors=factors, held=condition, repeats=repeats, seed=seed, warmups=warmups)
+    num_trials = warmups + repeats * math.prod(len(factor.levels) for factor in factors)
+    if num_trials > MOST_TRIALS:
+        raise BadDesign(f"This would be {num_trials:,} trials.", hint=f"At most {MOST_TRIALS:,}: fewer --repeats.")
+    for point in design.points():
+        design.condition(point)
+    return design
 
 
 def _check_factor(factor: Factor) -> None:

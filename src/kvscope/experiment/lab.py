@@ -1,10 +1,16 @@
 """The main job: four questions about one model on one engine, small enough for a laptop and three minutes."""
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
+from kvscope.engine.registry import EngineChoice
 from kvscope.experiment.design import Design, make_design
 from kvscope.experiment.designs import design_kind
+from kvscope.experiment.runner import DesignSummary, Listener, RunOptions, run_design
 from kvscope.model.spec import ModelSpec
+from kvscope.record.rows import RunRow
+from kvscope.record.store import Recorder
 from kvscope.scenario import SettingValue
 
 LAB_MINUTES = 3.0
@@ -43,3 +49,26 @@ def _for_llama_cpp(design: Design, limit: int) -> Design:
         # Copies of old prompts are the release design's question; here they would be a second thing that varies.
         settings["cache_ram_mib"] = 0
     return replace(design, held=replace(design.held, settings=settings))
+
+
+def run_lab(
+    recorder: Recorder,
+    run: RunRow,
+    designs: tuple[Design, ...],
+    model: ModelSpec,
+    choice: EngineChoice,
+    *,
+    max_seconds: float,
+    listener: Listener | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> list[DesignSummary]:
+    """Run the designs block by block, all of them once before any of them again: where time runs out, every question
+    has an answer, with fewer repeats. One summary for each design and block. Raises as ``run_design``."""
+    deadline_s = now() + max_seconds
+    summaries: list[DesignSummary] = []
+    for block in range(1, max(design.repeats for design in designs) + 1):
+        for design in designs:
+            if block <= design.repeats:
+                options = RunOptions(max_seconds=max(0.0, deadline_s - now()), max_blocks=block)
+                summaries.append(run_design(recorder, run, design, model, choice, options=options, listener=listener))
+    return summaries

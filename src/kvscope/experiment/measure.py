@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvscope.engine.registry import EngineChoice
-from kvscope.errors import BadDesign
+from kvscope.errors import BadDesign, UsageError
 from kvscope.experiment.design import REQUEST_FACTORS, Condition, Design, Factor, Language, Level, make_design
 from kvscope.experiment.designs import design_kind
 from kvscope.experiment.runner import DesignSummary, Listener, RunOptions, run_design, start_run
 from kvscope.model.load import load_model
+from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
 from kvscope.record.store import create_records
 from kvscope.scenario import SettingValue
 
@@ -44,6 +45,8 @@ def plan_design(
     """A design by name with what was asked for. Raises UnknownName, or BadDesign where it varies two things unasked."""
     kind = design_kind(name)
     held = held or Held()
+    if engine == "llama.cpp":
+        held = replace(held, settings=_canonical(held.settings or {}))
     condition, others = _hold(kind.factor, kind.default_condition, held)
     if len(others) > 1:
         names = ", ".join([kind.factor, *(factor.name for factor in others)])
@@ -58,6 +61,18 @@ def plan_design(
         grid=grid,
     )
     return with_context_limit(design) if engine == "llama.cpp" else design
+
+
+def _canonical(settings: Mapping[str, tuple[SettingValue, ...]]) -> dict[str, tuple[SettingValue, ...]]:
+    """llama.cpp's own names for settings, whose values each may be several. Raises UsageError, UnknownName."""
+    found: dict[str, tuple[SettingValue, ...]] = {}
+    for given, values in settings.items():
+        each = [canonical_settings({given: value}) for value in values]
+        name = next(iter(each[0]))
+        if name in found:
+            raise UsageError(f"{name} is given twice, in two spellings.", hint="Give it once.")
+        found[name] = tuple(next(iter(one.values())) for one in each)
+    return found
 
 
 def _hold(factor: str, condition: Condition, held: Held) -> tuple[Condition, list[Factor]]:
@@ -81,8 +96,7 @@ def _hold(factor: str, condition: Condition, held: Held) -> tuple[Condition, lis
         if len(values) > 1:
             others.append(Factor(name=name, levels=tuple(value for value in values if value is not None)))
         elif name in REQUEST_FACTORS:
-            assert isinstance(values[0], int)  # tokens are parsed as integers
-            condition = condition.with_level(name, values[0])
+            condition = condition.with_level(name, values[0] if values[0] is not None else "none")
         else:
             condition = replace(condition, settings={**condition.settings, name: values[0]})
     return condition, others
@@ -95,8 +109,15 @@ def with_context_limit(design: Design) -> Design:
         return design
     conditions = [design.condition(point) for point in design.points()]
     longest = max(condition.prompt_tokens + condition.output_tokens for condition in conditions)
-    n_ctx = -(-longest // CONTEXT_STEP_TOKENS) * CONTEXT_STEP_TOKENS
+    n_ctx = -(-longest // CONTEXT_STEP_TOKENS) * CONTEXT_STEP_TOKENS * max(map(_streams, conditions))
     return replace(design, held=replace(design.held, settings={**design.held.settings, "n_ctx": n_ctx}))
+
+
+def _streams(condition: Condition) -> int:
+    """Parts into which llama.cpp divides its context limit: one for each slot, unless they share it."""
+    slots = condition.settings.get("n_parallel")
+    is_divided = isinstance(slots, int) and slots > 1 and not condition.settings.get("kv_unified")
+    return int(slots) if is_divided and isinstance(slots, int) else 1
 
 
 def measure(

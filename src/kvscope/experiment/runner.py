@@ -6,7 +6,7 @@ interrupted and tried anew.
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -14,12 +14,12 @@ from kvscope import __version__
 from kvscope.engine.base import Engine
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import UsageError
-from kvscope.experiment.design import Condition, Design, Trial, design_hash
+from kvscope.experiment.design import Condition, Design, Level, Trial, design_hash
 from kvscope.experiment.machine import machine_facts, machine_id
 from kvscope.experiment.trial import run_trial
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction, predict
-from kvscope.probe.machine_memory import machine_memory
+from kvscope.probe.cgroup import available_bytes
 from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, PredictionRow, RunRow, TrialResult, TrialRow
 from kvscope.record.store import Recorder
 from kvscope.units import format_mib
@@ -27,7 +27,7 @@ from kvscope.units import format_mib
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Told after each trial and once before the first. ``left_s`` is None until a trial has been timed."""
+    """Told once before the first trial that is run, and after each. ``left_s`` is None until a trial has been timed."""
 
     design: str
     done: int
@@ -40,12 +40,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignSummary:
-    """What became of a design in this sitting. ``kept``: trials found finished already."""
+    """What became of a design in this sitting. ``kept``: trials that were finished before; ``kept_failed`` of them had
+    failed."""
 
     design_id: str
     name: str
     total: int
     kept: int
+    kept_failed: int
     measured: int
     failed: int
     not_run: int
@@ -55,9 +57,11 @@ class DesignSummary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """``max_seconds``: start no trial that would be expected to end later than this. ``max_blocks``: run only the first
-    blocks now, each of which holds every level once, and leave the others for a later call."""
+    blocks now, each of which holds every level once, and leave the others for a later call. ``retry_failed``: run
+    failed trials anew, as another attempt."""
 
     fail_fast: bool = False
+    retry_failed: bool = False
     try_anyway: bool = False
     max_seconds: float | None = None
     max_blocks: int | None = None
@@ -123,6 +127,7 @@ def design_row(design: Design, model: ModelSpec, choice: EngineChoice, run: RunR
         "engine": choice.name,
         "engine_version": version,
         "engine_build": build,
+        "engine_command": choice.command,
         "machine_id": run.machine_id,
     }
     return DesignRow(
@@ -173,19 +178,21 @@ class _Loop:
             for trial in self.design.trials(self.design_row.design_id)
             if self.options.max_blocks is None or trial.block < self.options.max_blocks
         ]
-        attempts = self._attempts()
-        left = [trial for trial in trials if not attempts.get(trial.trial_id, (0, False))[1]]
+        last = {row.trial_id: row for row in self.recorder.trials(self.design_row.design_id)}
+        left = [trial for trial in trials if not self._is_finished(trial, last.get(trial.trial_id))]
         kept = len(trials) - len(left)
         started_s = self.now()
         counts = {"measured": 0, "failed": 0}
         stopped_by = None
-        self._tell(0, len(left), kept, None, left[0] if left else None, None)
         ran = 0
         for number, trial in enumerate(left):
             if self._is_too_late(started_s, number):
                 stopped_by = "time limit"
                 break
-            result = self._attempt(trial, attempts.get(trial.trial_id, (0, False))[0] + 1)
+            if number == 0:
+                self._tell(0, len(left), kept, None, trial, None)
+            earlier = last.get(trial.trial_id)
+            result = self._attempt(trial, earlier.attempt + 1 if earlier is not None else 1)
             ran = number + 1
             outcome = result.trial.outcome
             counts["measured" if outcome in MEASURED_OUTCOMES else "failed"] += 1
@@ -202,6 +209,9 @@ class _Loop:
             name=self.design_row.name,
             total=len(trials),
             kept=kept,
+            kept_failed=sum(
+                last[trial.trial_id].outcome not in MEASURED_OUTCOMES for trial in trials if trial not in left
+            ),
             not_run=len(left) - ran,
             stopped_by=stopped_by,
             **counts,
@@ -215,13 +225,15 @@ class _Loop:
         expected = elapsed / done if done else 0.0
         return elapsed + expected > self.options.max_seconds
 
-    def _attempts(self) -> dict[str, tuple[int, bool]]:
-        """Trial → (number of attempts so far, whether it is finished). An interrupted trial is not."""
-        found: dict[str, tuple[int, bool]] = {}
-        for row in self.recorder.trials(self.design_row.design_id):
-            number, finished = found.get(row.trial_id, (0, False))
-            found[row.trial_id] = (max(number, row.attempt), finished or row.outcome != "interrupted")
-        return found
+    def _is_finished(self, trial: Trial, last: TrialRow | None) -> bool:
+        """Whether a trial need not be run: it was, or it was refused and still would be."""
+        if last is None or last.outcome == "interrupted":
+            return False
+        if last.outcome in MEASURED_OUTCOMES:
+            return True
+        if last.outcome != "refused":
+            return not self.options.retry_failed
+        return not self.options.try_anyway and self._predict(trial)[1] is not None
 
     def _attempt(self, trial: Trial, attempt: int) -> TrialResult:
         row = self._trial_row(trial, attempt)
@@ -255,7 +267,7 @@ class _Loop:
             prediction = predict_condition(self.model, self.choice, trial.condition)
         except UsageError as error:
             return None, ("invalid_settings", "invalid-settings", f"{error.message} Not run.", error.hint)
-        return prediction, refusal(trial, prediction)
+        return prediction, refusal(trial.condition, prediction)
 
     def _trial_row(self, trial: Trial, attempt: int) -> TrialRow:
         return TrialRow(
@@ -297,11 +309,29 @@ class _Loop:
             )
 
 
+def check_design(design: Design, model: ModelSpec, choice: EngineChoice) -> list[tuple[Mapping[str, Level], str]]:
+    """What would not run as planned: (levels, why) of each point. Raises UsageError where the baseline's settings would
+    be refused."""
+    predict_condition(model, choice, design.condition(design.points()[0]))
+    found = []
+    for point in design.points():
+        condition = design.condition(point)
+        try:
+            reason = refusal(condition, predict_condition(model, choice, condition))
+        except UsageError as error:
+            found.append((point, error.message))
+        else:
+            if reason is not None:
+                found.append((point, reason[2]))
+    return found
+
+
 def predict_condition(model: ModelSpec, choice: EngineChoice, condition: Condition) -> Prediction:
     """What a trial under this condition should cost. Raises UsageError where the engine would refuse its settings."""
     return predict(
         model,
         engine=choice.rules,
+        engine_version=choice.version()[0] if choice.rules == choice.name else None,
         # The last output token is produced but never fed back, so it takes no place in the cache.
         tokens=condition.prompt_tokens + condition.output_tokens - 1,
         # An engine without rules of its own is predicted by what the tokens need, which no setting changes.
@@ -309,20 +339,22 @@ def predict_condition(model: ModelSpec, choice: EngineChoice, condition: Conditi
     )
 
 
-def refusal(trial: Trial, prediction: Prediction) -> Reason | None:
-    """Why a trial is predicted not to fit and so is not run; None when it fits as far as is known."""
+def refusal(condition: Condition, prediction: Prediction) -> Reason | None:
+    """Why a trial under this condition is predicted not to fit and so is not run; None when it fits as far as is
+    known."""
     predicted = prediction.to_dict()
-    prompt, output = trial.condition.prompt_tokens, trial.condition.output_tokens
+    prompt, output = condition.prompt_tokens, condition.output_tokens
     limit = predicted["effective"].get("context_per_sequence_tokens")
     if limit is not None and prompt + output > limit:
+        enough = (prompt + output) * predicted["effective"]["streams"]
         return (
             "refused",
             "context-overflow",
             f"{prompt} prompt and {output} output tokens are {prompt + output}; the context limit is {limit}. Not run.",
-            f"Raise it (--set n_ctx={prompt + output}), or add --try-anyway to see what the engine does.",
+            f"Raise it (--set n_ctx={enough}), or add --try-anyway to see what the engine does.",
         )
     total = predicted["totals"]["total_bytes"]
-    available = machine_memory().available_bytes
+    available = available_bytes()
     if total is not None and available is not None and total > available:
         return (
             "refused",

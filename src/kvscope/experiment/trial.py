@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, OwnMemory, ReportedBuffer
-from kvscope.errors import EngineError, KvscopeError, ModelError, ProbeError, UsageError
+from kvscope.errors import EngineError, KvscopeError, ModelError, ProbeError, ProbeLost, UsageError
 from kvscope.experiment.design import Trial
 from kvscope.probe.machine_memory import machine_memory, other_occupants
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
@@ -76,28 +76,28 @@ def run_trial(
     Ctrl-C (outcome ``interrupted``) become the outcome of the result."""
     started_s = now()
     rows = _Rows()
-    engine: Engine | None = None
-    run: _TrialRun | None = None
-    ending: dict[str, object] = {}
+    attempt = _Attempt(rows)
     try:
-        engine = create()
-        run = _TrialRun(engine, trial, rows, seed=seed, now=lambda: now() - started_s, sleep=sleep)
-        run.run()
-        ending["outcome"] = run.outcome()
-    except KeyboardInterrupt:
-        ending = {
-            "outcome": "interrupted",
-            "error_slug": "interrupted",
-            "error_message": "Stopped by the user while this trial ran.",
-        }
-    except Exception as error:
-        ending = _failure(error, engine)
-    finally:
-        if run is not None:
-            run.close()
-    finished = replace(row, duration_s=now() - started_s, client=rows.client, **ending)  # type: ignore[arg-type]
+        attempt.engine = create()
+        attempt.run = _TrialRun(attempt.engine, trial, rows, seed=seed, now=lambda: now() - started_s, sleep=sleep)
+        attempt.run.run()
+        attempt.ending = _Ending(outcome=attempt.run.outcome())
+    except (Exception, KeyboardInterrupt) as error:
+        attempt.fail(error)
+    attempt.close()
+    ending = attempt.ending
     return TrialResult(
-        trial=finished,
+        trial=replace(
+            row,
+            duration_s=now() - started_s,
+            client=rows.client,
+            outcome=ending.outcome,
+            error_slug=ending.slug,
+            error_message=ending.message,
+            error_hint=ending.hint,
+            traceback=ending.traceback,
+            engine_log_tail=ending.engine_log_tail,
+        ),
         requests=tuple(rows.requests),
         tokens=tuple(rows.tokens),
         reads=tuple(rows.reads),
@@ -111,22 +111,61 @@ def run_trial(
     )
 
 
-def _failure(error: Exception, engine: Engine | None) -> dict[str, object]:
-    ours = isinstance(error, KvscopeError)
-    return {
-        "outcome": _outcome_of(error),
-        "error_slug": error.slug if isinstance(error, KvscopeError) else "internal",
-        "error_message": str(error) if ours else f"{type(error).__name__}: {error}",
-        "error_hint": error.hint if isinstance(error, KvscopeError) else None,
-        "traceback": traceback.format_exc(),
-        "engine_log_tail": engine.log_tail() if engine is not None else None,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ending:
+    """How an attempt ended, as it is recorded."""
+
+    outcome: str
+    slug: str | None = None
+    message: str | None = None
+    hint: str | None = None
+    traceback: str | None = None
+    engine_log_tail: str | None = None
 
 
-def _outcome_of(error: Exception) -> str:
+_INTERRUPTED = _Ending(outcome="interrupted", slug="interrupted", message="Stopped by the user while this trial ran.")
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What has to be put in order however an attempt ends."""
+
+    rows: _Rows
+    engine: Engine | None = None
+    run: "_TrialRun | None" = None
+    ending: _Ending = _INTERRUPTED
+
+    def fail(self, error: BaseException) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self.ending = _INTERRUPTED
+            return
+        ours = isinstance(error, KvscopeError)
+        self.ending = _Ending(
+            outcome=_outcome_of(error),
+            slug=error.slug if isinstance(error, KvscopeError) else "internal",
+            message=str(error) if ours else f"{type(error).__name__}: {error}",
+            hint=error.hint if isinstance(error, KvscopeError) else None,
+            traceback="".join(traceback.format_exception(error)),
+            engine_log_tail=self.engine.log_tail() if self.engine is not None else None,
+        )
+
+    def close(self) -> None:
+        """Stop what runs. Ctrl-C in here, or an error, does not lose what was measured."""
+        if self.run is None:
+            return
+        try:
+            self.run.close()
+        except (Exception, KeyboardInterrupt) as error:
+            self.fail(error)
+            self.run.engine.stop()
+
+
+def _outcome_of(error: BaseException) -> str:
     match error:
         case EngineError():
             return error.outcome
+        case ProbeLost():  # the engine's process ended between two requests
+            return "engine_died"
         case UsageError():  # what was asked cannot be, such as a prompt too short for its own template
             return "invalid_settings"
         case ModelError():
@@ -213,17 +252,26 @@ class _TrialRun:
     def _stop_sampler(self) -> None:
         if self.sampler is None:
             return
-        samples = self.sampler.stop()
-        self.sampler = None
+        sampler, self.sampler = self.sampler, None
+        samples = sampler.stop()
         self.rows.samples += [
             SampleRow(quantity=s.quantity, at_s=s.at_s, value_bytes=s.value_bytes, late_s=s.late_s) for s in samples
         ]
-        late = [sample for sample in samples if sample.late_s > LATE_SAMPLE_S]
-        if samples and len(late) / len(samples) > LATE_SHARE_LIMIT:
+        self.rows.client["samples_missed"] = sampler.missed
+        readings = {sample.at_s: sample.late_s for sample in samples}
+        late = sum(late_s > LATE_SAMPLE_S for late_s in readings.values()) + sampler.missed
+        due = len(readings) + sampler.missed
+        if due and late / due > LATE_SHARE_LIMIT:
             self.rows.warn(
                 "late-samples",
-                f"{len(late)} of {len(samples)} memory samples were more than {LATE_SAMPLE_S * 1000:.0f} ms late.",
-                "The machine was busy: short peaks between samples may be missed. Close other programs.",
+                f"{late} of {due} memory readings were missed or came more than {LATE_SAMPLE_S * 1000:.0f} ms late.",
+                "The machine was busy: short peaks in between may be missed. Close other programs.",
+            )
+        if sampler.error is not None:
+            self.rows.warn(
+                "samples-stopped",
+                f"Memory was not read to the end of the trial: {sampler.error}",
+                "The curve is cut short; look at the other marks of the trial.",
             )
 
     def _settle(self) -> None:

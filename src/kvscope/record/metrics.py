@@ -151,31 +151,40 @@ def _memory_moments(result: TrialResult) -> dict[str, tuple[int | None, int | No
     return moments
 
 
+_ASKED_PHASES = ("loaded", "before_request", "after_request")
+
+
 def _peak_anonymous(result: TrialResult) -> int | None:
-    marks = [mark for mark in result.marks if mark.phase in ("loaded", "before_request", "after_request")]
+    marks = [mark for mark in result.marks if mark.phase in _ASKED_PHASES]
     if not marks:
         return None
-    start_s, end_s = marks[0].at_s, marks[-1].at_s
-    sampled = _sampled_held(result, start_s, end_s)
-    file_most = max([mark.file_bytes + mark.shmem_bytes for mark in marks])
+    curves = _curves_between(result, marks[0].at_s, marks[-1].at_s)
+    sampled = [read.get("anon_bytes", 0) + read.get("swap_bytes", 0) for read in curves]
     # The counter holds all resident kinds together; less the most that was file-backed or shared it is a lower bound
     # of the anonymous peak, and catches what fell between two samples.
-    counted = [mark.peak_bytes - file_most for mark in marks if mark.phase == "after_request" and mark.peak_bytes]
+    shared_most = max(mark.shmem_bytes for mark in marks)
+    file_most = max([*(mark.file_bytes for mark in marks), *(read.get("file_bytes", 0) for read in curves)])
+    counted = [
+        mark.peak_bytes - file_most - shared_most for mark in marks if mark.phase == "after_request" and mark.peak_bytes
+    ]
     return max([*sampled, *counted, *(held_bytes(mark) for mark in marks)])
 
 
-def _sampled_held(result: TrialResult, start_s: float, end_s: float) -> list[int]:
-    by_time: dict[float, int] = {}
-    for sample in result.samples:
-        if sample.quantity in ("anon_bytes", "swap_bytes") and start_s <= sample.at_s <= end_s:
-            by_time[sample.at_s] = by_time.get(sample.at_s, 0) + sample.value_bytes
-    return list(by_time.values())
-
-
 def _peak_file(result: TrialResult) -> int | None:
-    marked = [mark.file_bytes for mark in result.marks if mark.phase in ("loaded", "before_request", "after_request")]
-    sampled = [sample.value_bytes for sample in result.samples if sample.quantity == "file_bytes"]
-    return max([*marked, *sampled]) if marked else None
+    marks = [mark for mark in result.marks if mark.phase in _ASKED_PHASES]
+    if not marks:
+        return None
+    curves = _curves_between(result, marks[0].at_s, marks[-1].at_s)
+    return max([*(mark.file_bytes for mark in marks), *(read.get("file_bytes", 0) for read in curves)])
+
+
+def _curves_between(result: TrialResult, start_s: float, end_s: float) -> list[dict[str, int]]:
+    """The sampled readings of a span, each as quantity → bytes."""
+    readings: dict[float, dict[str, int]] = {}
+    for sample in result.samples:
+        if start_s <= sample.at_s <= end_s:
+            readings.setdefault(sample.at_s, {})[sample.quantity] = sample.value_bytes
+    return list(readings.values())
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
