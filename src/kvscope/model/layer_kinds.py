@@ -13,7 +13,7 @@ from kvscope.errors import MalformedFile, UnsupportedArchitecture
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """``full_every``: every n-th layer is full and the others slide; 1 = every layer slides; None = no window."""
+    """``full_every``: every n-th layer is full and the others slide; 0 = every layer slides; None = no window."""
 
     name: str
     full_every: int | None
@@ -30,7 +30,7 @@ GGUF_FAMILIES: Mapping[str, Family] = {
         ("granite", None),
         ("command-r", None),
         ("ernie4_5", None),
-        ("phi3", 1),
+        ("phi3", 0),
         ("deci", None),
     )
 }
@@ -52,12 +52,11 @@ def gguf_family(architecture: str) -> Family:
 
 
 def sliding_layers(full_every: int | None, num_layers: int) -> tuple[bool, ...]:
-    """For each layer, whether it slides: the last layer of each period of ``full_every`` is full."""
+    """For each layer, whether it slides: the last layer of each period of ``full_every`` is full, so with 1 all are;
+    with 0 none is."""
     if full_every is None:
         return (False,) * num_layers
-    if full_every == 1:
-        return (True,) * num_layers
-    return tuple((index + 1) % full_every != 0 for index in range(num_layers))
+    return tuple(full_every == 0 or (index + 1) % full_every != 0 for index in range(num_layers))
 
 
 def gemma3_sliding_layers(config: Mapping[str, Any], num_layers: int, path: str) -> tuple[tuple[bool, ...], str]:
@@ -82,7 +81,7 @@ def gemma3_sliding_layers(config: Mapping[str, Any], num_layers: int, path: str)
         return sliding_layers(GEMMA3_DEFAULT_PATTERN, num_layers), "class default of transformers 5.x Gemma3TextConfig"
     if isinstance(pattern, bool) or not isinstance(pattern, int) or pattern < 1:
         raise MalformedFile(path, "sliding_window_pattern", f"the pattern is {pattern!r}; a whole number was expected")
-    return tuple((index + 1) % pattern != 0 for index in range(num_layers)), "sliding_window_pattern"
+    return sliding_layers(pattern, num_layers), "sliding_window_pattern"
 
 
 def _listed(listed: Any, num_layers: int, path: str) -> tuple[bool, ...]:

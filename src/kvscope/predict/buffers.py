@@ -10,6 +10,7 @@ byte for byte (tests/golden/llamacpp). Each tensor is padded to 32 bytes.
 from dataclasses import dataclass
 
 from kvscope.model.spec import FullAttention, ModelSpec, SlidingWindow
+from kvscope.predict.growth import round_up
 
 ALIGNMENT_BYTES = 32
 FLOAT_BYTES = 4
@@ -70,7 +71,7 @@ def compute_buffer(model: ModelSpec, graph: Graph) -> ComputeBuffer | None:
     shape = _uniform_shape(model)
     if shape is None:
         return None
-    tokens = _pad(graph.microbatch_tokens, graph.num_slots)
+    tokens = round_up(graph.microbatch_tokens, graph.num_slots)
     hidden = _padded(FLOAT_BYTES * model.hidden_size * tokens)
     inputs = _input_bytes(graph, tokens, shape.kv_width)
     rotations = sum(FLOAT_BYTES * side * side for side in graph.rotations)
@@ -168,8 +169,4 @@ def _doubt(model: ModelSpec, graph: Graph, shape: _Shape, widest: int, tokens: i
 
 
 def _padded(num_bytes: int) -> int:
-    return _pad(num_bytes, ALIGNMENT_BYTES)
-
-
-def _pad(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
+    return round_up(num_bytes, ALIGNMENT_BYTES)

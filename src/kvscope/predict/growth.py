@@ -21,7 +21,7 @@ class GrowthLaw:
     def held_tokens(self, context_tokens: int) -> int:
         """Tokens that take memory at this context length: capped, then rounded up to whole steps."""
         capped = context_tokens if self.cap_tokens is None else min(context_tokens, self.cap_tokens)
-        return -(-capped // self.step_tokens) * self.step_tokens
+        return round_up(capped, self.step_tokens)
 
     def bytes_at(self, context_tokens: int) -> int:
         held = self.held_tokens(context_tokens)
@@ -37,10 +37,10 @@ class GrowthLaw:
             step_tokens=self.step_tokens,
         )
 
-    def is_growing_at(self, context_tokens: int) -> bool:
-        """Whether one more token can still add bytes."""
-        has_slope = self.bytes_per_token > 0 or self.bytes_per_token_pair > 0
-        return has_slope and (self.cap_tokens is None or context_tokens < self.cap_tokens)
+
+def round_up(value: int, multiple: int) -> int:
+    """The smallest multiple that holds ``value``: what is reserved in whole steps."""
+    return -(-value // multiple) * multiple
 
 
 def constant(num_bytes: int) -> GrowthLaw:

@@ -1,4 +1,4 @@
-"""Reading a probe again and again in the background, on a jittered clock, with late readings counted.
+"""Reading a probe again and again in the background, on a jittered clock; each reading says how late it was.
 
 Jitter: a strictly regular clock can fall in step with what it watches (an engine's own loop) and see the same moment of
 it every time. Due times lie around a regular grid counted from the start, so that delays do not add up.
@@ -29,9 +29,11 @@ class Sampler:
     """Reads ``probe`` in a thread until stopped.
 
     ``now`` gives the time that ``at_s`` is on, in seconds (the trial's clock). All quantities of one reading share one
-    ``at_s``, taken just before it. It never raises into the measurement: the first
-    error ends the sampling and is kept in ``error``. ``missed`` counts due moments that had passed altogether while an
-    earlier reading was late.
+    ``at_s``, taken just before it; its ``late_s`` is how long after its due moment that was.
+
+    ``missed``: due moments without a reading, because an earlier reading took longer than an interval. ``error``: the
+    first exception of the probe, which ended the sampling; None while all is well. It is never raised into the
+    measurement. Both may be read at any moment, and are final after ``stop``.
     """
 
     def __init__(
@@ -70,12 +72,6 @@ class Sampler:
             for quantity in self._quantities
             if quantity in reading
         ]
-
-    def late_share(self, more_than_s: float | None = None) -> float:
-        """Share of readings taken later than ``more_than_s`` (default: half an interval) after they were due."""
-        limit = self._interval_s / 2 if more_than_s is None else more_than_s
-        late = [late_s > limit for _, late_s, _ in self._readings]
-        return sum(late) / len(late) if late else 0.0
 
     def _run(self) -> None:
         start_s = self._now()

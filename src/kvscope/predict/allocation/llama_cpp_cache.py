@@ -7,10 +7,11 @@ from kvscope.dtypes import Dtype, row_bytes
 from kvscope.errors import UnsupportedArchitecture, UsageError
 from kvscope.model.spec import CacheKind, FullAttention, LayerSpec, ModelSpec, NoCache, SlidingWindow
 from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings
-from kvscope.predict.growth import constant
+from kvscope.predict.growth import constant, round_up
 from kvscope.predict.kv_cache import kind_name, needed_by_layer
 from kvscope.predict.prediction import Buffer, CacheTensor, LayerCache, MemoryItem
 
+# llama.cpp rounds its context up to this many cells (one cell holds one token), for every stream (rule 1).
 CELL_MULTIPLE = 256
 # llama.cpp's graphs of these families have no window, whatever the file says: every layer gets all cells.
 _WINDOW_IGNORED = frozenset({"phi3"})
@@ -39,11 +40,11 @@ def plan_cells(model: ModelSpec, settings: LlamaCppSettings) -> Cells:
     if asked is None:
         raise UsageError("The model's files do not state a trained context.", hint="Set n_ctx.")
     slots = settings.n_parallel
-    context = _pad(asked, CELL_MULTIPLE)
+    context = round_up(asked, CELL_MULTIPLE)
     if settings.kv_unified:
         per_stream, streams = context, 1
     else:
-        per_stream, streams = _pad(context // slots, CELL_MULTIPLE), slots
+        per_stream, streams = round_up(context // slots, CELL_MULTIPLE), slots
         context = per_stream * slots
     batch = min(settings.n_batch, asked)
     microbatch = min(settings.n_ubatch, batch)
@@ -54,7 +55,9 @@ def plan_cells(model: ModelSpec, settings: LlamaCppSettings) -> Cells:
     window_cells = None
     if window is not None:
         shared = window * (slots if settings.kv_unified else 1)
-        window_cells = per_stream if settings.swa_full else min(per_stream, _pad(shared + microbatch, CELL_MULTIPLE))
+        window_cells = (
+            per_stream if settings.swa_full else min(per_stream, round_up(shared + microbatch, CELL_MULTIPLE))
+        )
     return Cells(
         context=context,
         per_stream=per_stream,
@@ -221,7 +224,3 @@ def cells_of_used_caches(model: ModelSpec, cells: Cells) -> tuple[int, ...]:
         return (cells.per_stream,)
     has_full = any(isinstance(layer.cache, FullAttention) for layer in model.layers)
     return (cells.per_stream, cells.window) if has_full else (cells.window,)
-
-
-def _pad(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
