@@ -1,6 +1,7 @@
 """The GGUF reader: what it reads, what it refuses, and that it refuses fast."""
 
 import contextlib
+import os
 import struct
 import time
 from pathlib import Path
@@ -215,6 +216,39 @@ def test_a_huge_sparse_file_is_refused_fast(file: Path) -> None:
     with pytest.raises(MalformedFile, match="at most 5000000"):
         read_header(file)
     assert time.perf_counter() - started < HANG_S
+
+
+def test_a_file_that_is_shortened_while_it_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is asked for once, at the start. (A mapped file would end the process with SIGBUS here.)"""
+    content = GgufWriter({"general.architecture": "llama", "x.names": ["name"] * 50_000}, TENSORS).to_bytes()
+    save(file, content)
+    assert read_header(file).file_bytes == len(content) > 500_000
+
+    def size_then_shorten(descriptor: int, real: Any = os.fstat) -> os.stat_result:
+        found: os.stat_result = real(descriptor)
+        os.truncate(file, 200_000)
+        return found
+
+    monkeypatch.setattr("kvscope.model.gguf_header.os.fstat", size_then_shorten)
+    with pytest.raises(MalformedFile, match="ended at byte 200000 while it was read"):
+        read_header(file)
+
+
+def test_a_header_larger_than_any_is_not_read_into_memory(file: Path) -> None:
+    """One string of 8 GiB in a sparse file: the claim fits the file."""
+    with file.open("wb") as out:
+        out.write(raw_key(9, struct.pack("<IQQ", 8, 2, 2**33)))
+        out.truncate(2**33 + 4096)
+    started = time.perf_counter()
+    with pytest.raises(MalformedFile, match="longer than"):
+        read_header(file)
+    assert time.perf_counter() - started < HANG_S
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(file: Path) -> None:
+    os.mkfifo(file)
+    with pytest.raises(ModelNotFound, match="not a regular file"):
+        read_header(file)
 
 
 def test_one_part_of_a_split_model_is_refused(file: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvscope.errors import MalformedFile, MissingField, ModelNotFound, UnsupportedArchitecture
+from kvscope.errors import MalformedFile, MissingField, ModelError, ModelNotFound, UnsupportedArchitecture
 from kvscope.model.hf_config import GEMMA3_DEFAULTS, LLAMA_DEFAULTS, load_config, model_from_config
 from kvscope.model.spec import FullAttention, ModelSpec, SlidingWindow
 from kvscope.predict.memory import predict
@@ -195,3 +195,22 @@ def test_fingerprint_is_of_the_content_not_of_its_spelling() -> None:
     reordered = dict(reversed(LLAMA.items()))
     assert load(LLAMA).fingerprint == load(reordered).fingerprint
     assert load(LLAMA).fingerprint != load(LLAMA | {"vocab_size": 7}).fingerprint
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000])
+def test_a_number_that_python_refuses_to_read(tmp_path: Path, number: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(f'{{"model_type": "llama", "hidden_size": {number}}}')
+    with pytest.raises(MalformedFile, match="more digits"):
+        load_config(path)
+
+
+def test_a_number_that_python_refuses_to_write() -> None:
+    for key in ("hidden_size", "tie_word_embeddings", "sliding_window"):
+        with pytest.raises(ModelError, match="thousands of digits"):
+            load(LLAMA | {key: 10**5000})
+
+
+def test_half_a_character_in_a_name_can_be_printed() -> None:
+    """JSON can hold it, as an escape; text that is printed and recorded cannot."""
+    assert load(LLAMA | {"_name_or_path": "m\ud83d"}).name == "m?"

@@ -57,6 +57,44 @@ def test_nothing_there(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load_model(source)
 
 
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("a" * 300, "File name too long"),
+        ("a" * 300 + "/b.gguf", "File name too long"),
+        ("~nobody-of-this-name/m.gguf", "no user"),
+        ("caf\udce9.gguf", "not UTF-8"),  # the bytes of Latin-1, as the system hands them over
+        ("no\0name.gguf", "no file"),
+    ],
+)
+def test_names_that_no_file_has(source: str, words: str) -> None:
+    with pytest.raises(ModelNotFound, match=words) as caught:
+        load_model(source)
+    assert len(str(caught.value)) < 400
+    str(caught.value).encode()
+
+
+def test_a_file_whose_name_is_not_text_is_refused_wherever_the_name_comes_from(tmp_path: Path) -> None:
+    """It could be read, but neither printed nor recorded."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    shutil.copy(TINY, folder / "caf\udce9.gguf")
+    for source in (folder, folder / "caf\udce9.gguf", str(folder / "caf\udce9.gguf")):
+        with pytest.raises(ModelNotFound, match="not UTF-8"):
+            load_model(source)
+    link = tmp_path / "model.gguf"
+    link.symlink_to(folder / "caf\udce9.gguf")
+    assert load_model(link).name == "tiny-llama"
+
+
+def test_a_config_in_a_folder_whose_name_is_not_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "caf\udce9"
+    folder.mkdir()
+    shutil.copy(CONFIG, folder / "config.json")
+    monkeypatch.chdir(folder)
+    assert load_model("config.json").name == "caf?"
+
+
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:
     path = tmp_path / "weights.bin"
     path.write_bytes(b"no model")

@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows_for_tests import design_row, full_result, run_row, trial_row
 
-from kvscope.errors import RecordBusy, RecordNotFound, RecordUnwritable, SchemaMismatch
+from kvscope.errors import RecordBusy, RecordNotFound, RecordUnwritable, SchemaMismatch, UsageError
 from kvscope.record.rows import PredictionRow
 from kvscope.record.schema import SCHEMA_VERSION
 from kvscope.record.store import create_records, open_records
@@ -53,6 +54,24 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         assert records.prediction("t1", 2) is None
         with pytest.raises(RecordNotFound):
             records.result("t1", 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 99999999999999999999}, "too large"),
+        ({"model_source": "caf\udce9.gguf"}, "not UTF-8"),
+        ({"settings": {"name": "caf\udce9"}}, "not UTF-8"),
+    ],
+)
+def test_a_value_that_cannot_be_kept_is_said_in_words(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    with create_records(tmp_path / "r.db") as recorder:
+        recorder.add_run(run_row())
+        with pytest.raises(UsageError, match=words) as caught:
+            recorder.add_design(replace(design_row(), **change))
+        str(caught.value).encode()
+        assert recorder.designs() == ()
+        recorder.add_design(design_row())  # and the record is as usable as before
 
 
 @given(text=st.text(), levels=st.lists(st.integers() | st.text() | st.booleans(), min_size=1))

@@ -4,15 +4,19 @@ Versions 2 and 3, little and big endian. Arrays (a vocabulary has hundreds of th
 not built, unless asked for; short arrays of numbers are always built. Every length the file claims is checked against
 the bytes it has before anything is read, so a hostile or damaged header fails fast and in bounded memory.
 
+The file is read, not mapped: a mapped file that another program shortens meanwhile ends the process (SIGBUS).
+
 Source of the format: the GGUF specification of ggml.
 """
 
 import hashlib
-import mmap
+import os
+import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from kvscope.dtypes import dtype_of_ggml_id
 from kvscope.errors import MalformedFile, ModelNotFound, UnsupportedArchitecture
@@ -25,6 +29,8 @@ MAX_KEYS = 100_000
 MAX_TENSORS = 1_000_000
 MAX_STRINGS_IN_ARRAY = 5_000_000
 MAX_STRING_BYTES = 16 * 1024**2
+# The largest vocabularies take 20 MiB.
+MAX_HEADER_BYTES = 128 * 1024**2
 MAX_NAME_BYTES = 65_535
 MAX_DIMS = 4
 MAX_ELEMENTS = 2**63 - 1
@@ -33,6 +39,7 @@ _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _SIZES = {kind: struct.calcsize(f"<{code}") for kind, code in _SCALARS.items()}
 _DEFAULT_ALIGNMENT = 32
+_FIRST_READ_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +70,18 @@ class GgufHeader:
 
 
 class _Cursor:
-    """A position in the mapped file. ``take`` refuses to move past the end."""
+    """A position in the file. ``take`` refuses to move past the end. ``data`` is what was read so far, from the
+    file's first byte; ``size`` is the whole file's."""
 
-    def __init__(self, path: Path, data: mmap.mmap, byte_order: str) -> None:
+    def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
         self.path = path
-        self.data = data
-        self.size = len(data)
+        self.file = file
+        self.size = size
+        self.data = bytearray()
         self.at = 0
+        self.set_byte_order("little")
+
+    def set_byte_order(self, byte_order: str) -> None:
         mark = "<" if byte_order == "little" else ">"
         self.unpackers = {kind: struct.Struct(mark + code) for kind, code in _SCALARS.items()}
         self.mark = mark
@@ -85,7 +97,18 @@ class _Cursor:
         if num_bytes > self.size - start:
             raise self.fail(f"{what} needs {num_bytes} bytes, but the file ends {self.size - start} bytes later")
         self.at = start + num_bytes
+        if self.at > len(self.data):
+            self.read_up_to(self.at)
         return start
+
+    def read_up_to(self, end: int) -> None:
+        """Have the bytes before ``end``, and more: each reading doubles what there is, so that readings are few."""
+        if end > MAX_HEADER_BYTES:
+            raise self.fail(f"the header is longer than {MAX_HEADER_BYTES} bytes, which no model needs")
+        wanted = min(max(end, 2 * len(self.data), _FIRST_READ_BYTES), self.size, MAX_HEADER_BYTES)
+        self.data += self.file.read(wanted - len(self.data))
+        if len(self.data) < end:
+            raise self.fail(f"the file ended at byte {len(self.data)} while it was read; another program shortened it")
 
     def scalar(self, kind: int, what: str) -> int | float | bool:
         value: int | float | bool = self.unpackers[kind].unpack_from(self.data, self.take(_SIZES[kind], what))[0]
@@ -102,7 +125,7 @@ class _Cursor:
         if length > limit:
             raise self.fail(f"{what} claims {length} bytes; at most {limit} were expected", start)
         begin = self.take(length, what)
-        return self.data[begin : begin + length]
+        return bytes(memoryview(self.data)[begin : begin + length])
 
     def name(self, what: str) -> str:
         start = self.at
@@ -120,29 +143,29 @@ def read_header(path: str | Path, with_arrays: bool = False) -> GgufHeader:
     """
     path = Path(path)
     try:
-        with path.open("rb") as file, _map(path, file.fileno()) as data:
-            return _read(path, data, with_arrays)
+        _check_regular(path)
+        with path.open("rb") as file:
+            return _read(_Cursor(path, file, os.fstat(file.fileno()).st_size), with_arrays)
     except FileNotFoundError:
         raise ModelNotFound(f"There is no file {path}.", hint="Check the path.") from None
     except IsADirectoryError:
         raise ModelNotFound(f"{path} is a folder, not a GGUF file.", hint="Name the file in it.") from None
-    except PermissionError as error:
-        raise ModelNotFound(f"{path} cannot be read: {error.strerror}.", hint="Check its permissions.") from None
+    except OSError as error:
+        hint = "Check its name, its permissions and the disk it is on."
+        raise ModelNotFound(f"{path} cannot be read: {error.strerror}.", hint=hint) from None
 
 
-def _map(path: Path, descriptor: int) -> mmap.mmap:
-    if not path.is_file():
+def _check_regular(path: Path) -> None:
+    """Before it is opened: opening a pipe would wait for its writer."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ModelNotFound(f"{path} is not a regular file.", hint="Name a GGUF file on disk.")
-    try:
-        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    except ValueError:  # mmap refuses a length of 0
-        raise MalformedFile(path, "byte 0", "the file is empty; a GGUF header was expected") from None
 
 
-def _read(path: Path, data: mmap.mmap, with_arrays: bool) -> GgufHeader:
-    version, byte_order = _version(path, data)
-    cursor = _Cursor(path, data, byte_order)
-    cursor.at = 8
+def _read(cursor: _Cursor, with_arrays: bool) -> GgufHeader:
+    path = cursor.path
+    version, byte_order = _version(cursor)
+    cursor.set_byte_order(byte_order)
     num_tensors = cursor.count("the number of tensors")
     num_keys = cursor.count("the number of metadata keys")
     # A tensor takes at least 24 bytes in the table (name length, dimensions, type, offset), a key at least 13.
@@ -162,16 +185,23 @@ def _read(path: Path, data: mmap.mmap, with_arrays: bool) -> GgufHeader:
         alignment=alignment,
         data_offset=data_offset,
         file_bytes=cursor.size,
-        sha256=hashlib.sha256(memoryview(data)[: cursor.at]).hexdigest(),
+        sha256=hashlib.sha256(memoryview(cursor.data)[: cursor.at]).hexdigest(),
     )
 
 
-def _version(path: Path, data: mmap.mmap) -> tuple[int, str]:
-    if data[:4] != MAGIC:
-        raise MalformedFile(path, "byte 0", f"this is not a GGUF file: it begins with {data[:4]!r}, not b'GGUF'")
-    if len(data) < 24:
-        raise MalformedFile(path, f"byte {len(data)}", "the file ends inside the GGUF header; 24 bytes were expected")
-    little, big = struct.unpack_from("<I", data, 4)[0], struct.unpack_from(">I", data, 4)[0]
+def _version(cursor: _Cursor) -> tuple[int, str]:
+    """Version and byte order; steps over magic and version."""
+    path, size = cursor.path, cursor.size
+    if size == 0:
+        raise MalformedFile(path, "byte 0", "the file is empty; a GGUF header was expected")
+    cursor.read_up_to(min(size, 24))
+    magic = bytes(cursor.data[:4])
+    if magic != MAGIC:
+        raise MalformedFile(path, "byte 0", f"this is not a GGUF file: it begins with {magic!r}, not b'GGUF'")
+    if size < 24:
+        raise MalformedFile(path, f"byte {size}", "the file ends inside the GGUF header; 24 bytes were expected")
+    cursor.at = 8
+    little, big = struct.unpack_from("<I", cursor.data, 4)[0], struct.unpack_from(">I", cursor.data, 4)[0]
     version, byte_order = (little, "little") if little <= big else (big, "big")
     if version == 1:
         raise MalformedFile(
@@ -241,18 +271,22 @@ def _read_array(cursor: _Cursor, key: str, with_arrays: bool) -> MetaValue:
 
 
 def _skip_strings(cursor: _Cursor, key: str, length: int) -> None:
-    # The one hot loop: a vocabulary has up to 262,144 strings. Reading a length past the end of the mapping raises
-    # struct.error, so only the final position needs a check of its own.
+    # The one hot loop: a vocabulary has up to 262,144 strings. Reading a length past what was read so far raises
+    # struct.error (OverflowError where the position itself is absurd), so nothing else needs a check of its own.
     data, at, unpack = cursor.data, cursor.at, cursor.u64.unpack_from
     element = 0
-    try:
-        for element in range(length):  # noqa: B007 (used in the message)
-            at += 8 + unpack(data, at)[0]
-    except (struct.error, OverflowError):
-        at = cursor.size + 1
-    if at > cursor.size:
+    while element < length:
+        try:
+            for element in range(element, length):  # noqa: B007, B020 (used in the message; goes on there)
+                at += 8 + unpack(data, at)[0]
+            element = length
+        except (struct.error, OverflowError):
+            if at + 8 > cursor.size:
+                break
+            cursor.read_up_to(at + 8)
+    if element < length or at > cursor.size:
         raise cursor.fail(f"a string near element {element} of {key!r} reaches past the end of the file")
-    cursor.at = at
+    cursor.take(at - cursor.at, f"the array {key!r}")
 
 
 def _refuse_split(path: Path, metadata: Mapping[str, MetaValue]) -> None:

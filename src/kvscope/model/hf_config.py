@@ -69,10 +69,12 @@ def load_config(path: str | Path, source: str | None = None) -> ModelSpec:
         raise MalformedFile(path, f"byte {error.start}", "the file is not UTF-8 text") from None
     except json.JSONDecodeError as error:
         raise MalformedFile(path, f"line {error.lineno}", f"the file is not JSON: {error.msg}") from None
+    except ValueError:  # not JSONDecodeError: Python refuses to read a number of thousands of digits
+        raise MalformedFile(path, "a number", "it has more digits than any number of a model") from None
     except RecursionError:
         raise MalformedFile(path, "byte 0", "the JSON is nested too deeply") from None
     name = path.resolve().parent.name if path.stem == "config" else path.stem
-    return model_from_config(content, source=source or str(path), where=str(path), name=name)
+    return model_from_config(content, source=source or str(path), where=str(path), name=_printable(name))
 
 
 def model_from_config(content: Any, *, source: str, where: str, name: str) -> ModelSpec:
@@ -135,7 +137,7 @@ class _Reader:
         layers = self._layers(num_layers, hidden_size)
         stated_name = content.get("_name_or_path")
         return ModelSpec(
-            name=stated_name if isinstance(stated_name, str) and stated_name else name,
+            name=_printable(stated_name) if isinstance(stated_name, str) and stated_name else name,
             architecture=model_type,
             family="gemma3" if self.text_type == "gemma3_text" else self.text_type,
             source_kind="config",
@@ -159,7 +161,7 @@ class _Reader:
             where = f"class default of transformers 5.x {self.class_name}"
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
             raise MalformedFile(
-                self.where, f"{self.prefix}{key}", f"the value is {value!r}; a whole number from 1 was expected"
+                self.where, f"{self.prefix}{key}", f"the value is {_short(value)}; a whole number from 1 was expected"
             )
         self.sources[field] = where
         return value
@@ -169,7 +171,7 @@ class _Reader:
         value = self.defaults[key] if value is None else value
         if not isinstance(value, bool):
             raise MalformedFile(
-                self.where, f"{self.prefix}{key}", f"the value is {value!r}; true or false was expected"
+                self.where, f"{self.prefix}{key}", f"the value is {_short(value)}; true or false was expected"
             )
         return value
 
@@ -269,6 +271,14 @@ def _canonical(content: Mapping[str, Any], where: str) -> bytes:
         raise MalformedFile(where, "top level", f"the content is not plain JSON: {error}") from None
 
 
+def _printable(text: str) -> str:
+    """Text that can be printed and recorded: a folder's name need not be UTF-8, and JSON may hold half a character."""
+    return text.encode(errors="replace").decode()
+
+
 def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
+    try:
+        text = json.dumps(value, default=str)
+    except ValueError:  # Python refuses to write a number of thousands of digits
+        text = "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -13,6 +13,7 @@ from kvscope.model.spec import ModelSpec
 
 PACKAGE_PREFIX = "pkg:"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_LONGEST_IN_MESSAGE = 200
 _WHAT_TO_PASS = "Pass a .gguf file, a config.json, a model folder, or pkg:NAME for a model inside a Python package."
 
 
@@ -30,7 +31,16 @@ def load_model(source: str | os.PathLike[str] | Mapping[str, Any]) -> ModelSpec:
         from kvscope.model.package import find_packaged_model
 
         return load_gguf(find_packaged_model(text.removeprefix(PACKAGE_PREFIX)), source=text)
-    path = Path(text).expanduser()
+    _check_text(text)
+    try:
+        return _load_path(Path(text).expanduser(), text)
+    except RuntimeError:  # expanduser, for ~name of no user
+        raise ModelNotFound(f"There is no user whose home {text} could be in.", hint=_WHAT_TO_PASS) from None
+    except OSError as error:  # a name longer than the system allows, a folder that may not be entered, a broken disk
+        raise ModelNotFound(f"{_shortened(text)} cannot be read: {error.strerror}.", hint=_WHAT_TO_PASS) from None
+
+
+def _load_path(path: Path, text: str) -> ModelSpec:
     if path.is_dir():
         return _load_folder(path, text)
     if not path.exists():
@@ -47,6 +57,8 @@ def load_model(source: str | os.PathLike[str] | Mapping[str, Any]) -> ModelSpec:
 def _load_folder(folder: Path, source: str) -> ModelSpec:
     config = folder / "config.json"
     models = sorted(folder.glob("*.gguf"))
+    for path in models:
+        _check_text(str(path))
     if config.is_file() and not models:
         return load_config(config, source=source)
     if len(models) == 1 and not config.is_file():
@@ -55,6 +67,21 @@ def _load_folder(folder: Path, source: str) -> ModelSpec:
         raise ModelNotFound(f"The folder {folder} holds neither a config.json nor a .gguf file.", hint=_WHAT_TO_PASS)
     names = ", ".join(path.name for path in [*([config] if config.is_file() else []), *models][:5])
     raise ModelNotFound(f"The folder {folder} holds several models: {names}.", hint="Pass one of them by path.")
+
+
+def _check_text(path: str) -> None:
+    """A path is printed and recorded as text; on Linux it may be bytes that are none."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ModelNotFound(
+            f"The path {path!r} is not UTF-8 text.",
+            hint="Rename the file or folder, or make a link to it, and pass that.",
+        ) from None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_IN_MESSAGE else f"{text[:_LONGEST_IN_MESSAGE]}..."
 
 
 def _not_found(text: str) -> ModelNotFound:

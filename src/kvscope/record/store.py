@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kvscope.errors import RecordBusy, RecordNotFound, RecordUnwritable, SchemaMismatch
+from kvscope.errors import RecordBusy, RecordNotFound, RecordUnwritable, SchemaMismatch, UsageError
 from kvscope.record.rows import (
     DesignRow,
     Json,
@@ -100,9 +100,19 @@ def _from_columns(row_type: type[Row], columns: Mapping[str, Any]) -> Row:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours, with what to do."""
+    """Turn SQLite's errors, and Python's about values that SQLite cannot hold, into ours, with what to do."""
     try:
         yield
+    except OverflowError as error:
+        raise UsageError(
+            f"A number is too large for the record {path}: {error}.",
+            hint="Whole numbers, --seed among them, may have 63 bits: up to 9223372036854775807.",
+        ) from error
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"A text is not UTF-8, so it cannot be kept in the record {path}: {error.object!r:.200}.",
+            hint="Most often a path: rename that file or folder, or make a link to it.",
+        ) from error
     except sqlite3.OperationalError as error:
         text = str(error)
         if "full" in text or "disk I/O" in text:
