@@ -1,6 +1,7 @@
 """The documents name what the code has: every error, every warning, every command, and the README's commands exist."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import click
@@ -58,3 +59,32 @@ def test_links_in_the_documents_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8")):
             if not re.match(r"[a-z]+:", target):
                 assert (document.parent / target).exists(), f"{document}: {target}"
+
+
+def test_every_place_that_names_an_engine_is_listed_for_whoever_adds_one() -> None:
+    guide = (ROOT / "docs" / "design" / "adding-an-engine.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "kvscope"
+    naming = [
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if re.search(r"\"(llama\.cpp|fake)\"", path.read_text(encoding="utf-8"))
+    ]
+    # The rules themselves: the guide calls them predict/allocation/NAME.py.
+    assert {path for path in naming if f"`{path}`" not in guide} == {"predict/allocation/llama_cpp.py"}
+
+
+def test_every_dependency_is_imported_somewhere() -> None:
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    names = [re.split(r"[><=~\[]", entry)[0].removesuffix("-python").replace("-", "_") for entry in dependencies]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    assert [name for name in names if not re.search(rf"^\s*(import|from) {name}\b", code, re.MULTILINE)] == []
+
+
+def test_files_named_in_the_design_documents_exist() -> None:
+    source = ROOT / "src" / "kvscope"
+    not_built = {"experiment/load.py"}
+    for document in (ROOT / "docs" / "design").glob("*.md"):
+        named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", document.read_text(encoding="utf-8")))
+        named = {name for name in named - not_built if "NAME" not in name}
+        missing = {name for name in named if not (source / name).exists() and not (ROOT / name).exists()}
+        assert missing == set(), document
