@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kvscope.probe.proc import process_exists
 from kvscope.record.store import open_records
 
 pytestmark = pytest.mark.engine
@@ -22,22 +23,13 @@ def kvscope(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*KVSCOPE, *words], cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
 
 
-def workers() -> set[int]:
-    """Processes on this machine that host our engine."""
-    found = set()
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if any(word.endswith(b"engine/worker.py") for word in words):
-                found.add(int(folder.name))
-    return found
+def children(pid: int) -> set[int]:
+    """Child processes of a process: the engine that kvscope started, and nobody else's."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return {int(child) for task in tasks for child in task.read_text().split()}
 
 
 def test_measure_killed_and_run_again(tmp_path: Path) -> None:
-    before = workers()
     process = subprocess.Popen(
         [*KVSCOPE, *DESIGN], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
@@ -46,13 +38,15 @@ def test_measure_killed_and_run_again(tmp_path: Path) -> None:
         # Opening line, then one line per finished trial: killed inside the third.
         for _ in range(3):
             assert process.stderr.readline()
-        time.sleep(0.5)
+        deadline = time.monotonic() + 60
+        while not (started := children(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert started
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    deadline = time.monotonic() + 20
-    while workers() - before and time.monotonic() < deadline:
+    while any(map(process_exists, started)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert workers() - before == set(), "the engine outlived the kvscope that started it"
+    assert not any(map(process_exists, started)), "the engine outlived the kvscope that started it"
 
     with open_records(tmp_path / "kvscope.db") as records:
         first = records.trials()
