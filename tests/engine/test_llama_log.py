@@ -98,7 +98,10 @@ def test_the_prompt_cache_as_last_stated() -> None:
 
 
 def test_context_checkpoints() -> None:
-    assert [each.printed_mib for each in read_checkpoints(TWO_LOADS)] == ["0.015", "4.706"] * 3
+    held = read_checkpoints(TWO_LOADS)
+    # Three prompts made two checkpoints each; those of the first two went with the prompts.
+    assert [each.printed_mib for each in held] == ["0.015", "4.706"]
+    assert {each.component for each in held} == {"checkpoint"}
 
 
 def test_a_log_without_a_load_gives_an_empty_report() -> None:

@@ -1,5 +1,5 @@
-"""One trial: what it warns of, what it calls the outcome, and in which order it does things. The engine is the fake one,
-which obeys known laws, changed in one point by each test."""
+"""One trial: what it warns of, what it calls the outcome, in which order it does things. The engine is the fake
+one, which obeys known laws, changed in one point by each test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

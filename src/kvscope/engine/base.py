@@ -78,7 +78,8 @@ class Generation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedBuffer:
     """One buffer as the engine's own log states it. ``component`` is one of weights, kv_cache, compute_buffer,
-    output_buffer, host_cache. ``printed_mib`` is the text of the log ("16.64"), whose precision is its own."""
+    output_buffer, host_cache, checkpoint. ``printed_mib`` is the text of the log ("16.64"), whose precision is its
+    own."""
 
     component: str
     name: str
@@ -162,6 +163,11 @@ class Engine(Protocol):
 
     def host_cache(self) -> ReportedBuffer | None:
         """The engine's host prompt cache as it last stated it, or None when it never did."""
+        ...
+
+    def checkpoints(self) -> Sequence[ReportedBuffer]:
+        """Copies of a sequence's state that the engine keeps beside its cache now, as it stated them (llama.cpp:
+        context checkpoints of sliding-window and recurrent models)."""
         ...
 
     def active_requests(self) -> int | None: ...

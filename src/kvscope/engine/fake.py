@@ -341,6 +341,10 @@ class FakeEngine:
         copies = self.memory.copies
         return _reported("host_cache", f"prompt cache, {len(copies)} prompts", sum(copies))
 
+    def checkpoints(self) -> tuple[ReportedBuffer, ...]:
+        """None: the fake cache has no windows."""
+        return ()
+
     def active_requests(self) -> int | None:
         """0: a request is over when ``generate`` returns."""
         return 0

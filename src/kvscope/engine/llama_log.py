@@ -35,7 +35,7 @@ _CACHE_LIMIT = re.compile(r"prompt cache is enabled, size limit: (\d+) MiB")
 _CHECKPOINTS = re.compile(r"context checkpoints enabled, max = (\d+)")
 _CACHE_STATE = re.compile(rf"cache state: (\d+) prompts, {_MIB} \(limits: ")
 _CACHE_COPY = re.compile(rf"- prompt 0x[0-9a-f]+: +\d+ tokens, checkpoints: +\d+, +{_MIB}")
-_CHECKPOINT = re.compile(rf"slot create_check: id +(\d+) .*created context checkpoint .* size = {_MIB}\)")
+_CHECKPOINT = re.compile(rf"slot create_check: id +(\d+) .*created context checkpoint (\d+) of .* size = {_MIB}\)")
 _LISTENING = re.compile(r"listening on (https?://\S+)")
 
 _EFFECTIVE = ("n_ctx", "n_ctx_seq", "n_batch", "n_ubatch", "n_seq_max", "kv_unified", "flash_attn")
@@ -148,15 +148,16 @@ def read_host_cache(log: str) -> ReportedBuffer | None:
 
 
 def read_checkpoints(log: str) -> tuple[ReportedBuffer, ...]:
-    """Each context checkpoint as it was made (sliding-window and recurrent models), in order. Some may have been given
-    up again since."""
-    return tuple(
-        ReportedBuffer(
-            component="host_cache", name=f"context checkpoint, slot {found[1]}", printed_mib=found[2], line=line
-        )
-        for line in _lines(log)
-        if (found := _CHECKPOINT.search(line))
-    )
+    """The context checkpoints that each slot holds now (sliding-window and recurrent models), oldest first."""
+    held: dict[str, list[ReportedBuffer]] = {}
+    for line in _lines(log):
+        if found := _CHECKPOINT.search(line):
+            slot, number, mib = found.groups()
+            # The line states how many there are with the new one: what was more than that has been given up.
+            kept = held.get(slot, [])[: int(number) - 1]
+            name = f"context checkpoint, slot {slot}"
+            held[slot] = [*kept, ReportedBuffer(component="checkpoint", name=name, printed_mib=mib, line=line)]
+    return tuple(checkpoint for slot in sorted(held) for checkpoint in held[slot])
 
 
 def read_address(log: str) -> str | None:

@@ -401,7 +401,7 @@ class _TrialRun:
             self._settle()
             last = number == len(prompts) - 1
             self._mark("after_request", request_index=len(self.rows.requests) - 1, with_maps=last)
-            self._note_host_cache()
+            self._note_kept()
 
     def _ask(self, request: ChatRequest, *, role: str, asked: int | None, ours: int | None) -> None:
         index = len(self.rows.requests)
@@ -467,11 +467,12 @@ class _TrialRun:
                 "The time to the first token is shorter than for a new prompt.",
             )
 
-    def _note_host_cache(self) -> None:
-        reported = self.engine.host_cache()
-        if reported is not None:
-            index = len(self.rows.requests) - 1
-            self.rows.reported.append(_reported_row(reported, "after_request", index))
+    def _note_kept(self) -> None:
+        """What the engine says it keeps of earlier prompts, beside its cache."""
+        index = len(self.rows.requests) - 1
+        host_cache = self.engine.host_cache()
+        kept = [*([host_cache] if host_cache is not None else []), *self.engine.checkpoints()]
+        self.rows.reported += [_reported_row(buffer, "after_request", index) for buffer in kept]
 
     def _release(self) -> None:
         if self.engine.capabilities.can_unload:

@@ -173,7 +173,7 @@ CREATE TABLE reported_buffers (
     attempt       INTEGER NOT NULL,
     phase         TEXT NOT NULL,
     request_index INTEGER,
-    component     TEXT NOT NULL,          -- weights, kv_cache, compute_buffer, output_buffer, host_cache
+    component     TEXT NOT NULL,          -- weights, kv_cache, compute_buffer, output_buffer, host_cache, checkpoint
     name          TEXT NOT NULL,
     printed_mib   TEXT NOT NULL,          -- the log's own digits
     cells         INTEGER,
