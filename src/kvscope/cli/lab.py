@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from kvscope.analysis.study import analyse
+from kvscope.analysis.table import table_rows
 from kvscope.cli.options import check_minutes, command_line, json_option
 from kvscope.cli.output import say
 from kvscope.cli.progress import show_progress
@@ -17,7 +18,6 @@ from kvscope.experiment.measure import DEFAULT_MODEL
 from kvscope.experiment.runner import DesignSummary, start_run
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
-from kvscope.record.export import export_rows
 from kvscope.record.store import create_records, open_records
 from kvscope.report.page import write_report
 from kvscope.report.text import render_text
@@ -79,7 +79,7 @@ def _report(records: Path, page: Path, as_json: bool) -> None:
     write_report(records, page, force=True)
     with open_records(records) as found:
         if as_json:
-            click.echo(json.dumps(export_rows(found), ensure_ascii=False))
+            click.echo(json.dumps(table_rows(found), ensure_ascii=False))
         else:
             say(render_text(analyse(found)))
     say(f"The report: {page}", err=as_json)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import click
 
+from kvscope.analysis.table import table_rows
 from kvscope.cli.options import check_minutes, command_line, json_option, parse_levels, parse_settings, parse_token_list
 from kvscope.cli.output import say
 from kvscope.cli.progress import show_progress
@@ -14,7 +15,6 @@ from kvscope.experiment.design import Design, Level
 from kvscope.experiment.measure import DEFAULT_MODEL, DEFAULT_RECORDS, Held, plan_design
 from kvscope.experiment.runner import DesignSummary, RunOptions, check_design, run_design, start_run
 from kvscope.model.load import load_model
-from kvscope.record.export import export_rows
 from kvscope.record.store import create_records, open_records
 
 EXAMPLE = """\
@@ -33,9 +33,7 @@ Kill it at any moment and run the same command again: finished trials are kept.
 @click.option("--engine", default="llama.cpp", show_default=True, help="Engine to run.")
 @click.option("--engine-command", help="Your own llama-server, with its flags, instead of the built-in llama.cpp.")
 @click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A .gguf file, or pkg:NAME.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Of the engine's server; 0 picks a free one."
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the engine's server; 0 picks a free one.")
 @click.option("--levels", help="Values of the factor, the baseline first: 128,512,2k.")
 @click.option("--repeats", type=int, help="How often each level is measured.")
 @click.option("--requests", type=int, help="Conversations per trial, one after another.")
@@ -143,7 +141,7 @@ def _tell(summary: DesignSummary, records: str, as_json: bool) -> None:
     if as_json:
         with open_records(records) as found:
             ids = {trial.trial_id for trial in found.trials(summary.design_id)}
-            click.echo(json.dumps([row for row in export_rows(found) if row["trial_id"] in ids], ensure_ascii=False))
+            click.echo(json.dumps([row for row in table_rows(found) if row["trial_id"] in ids], ensure_ascii=False))
         return
     text = f"{summary.name}: {summary.measured} measured, {summary.failed} failed, {summary.kept} kept from before"
     if summary.not_run:

@@ -1,6 +1,5 @@
 """The page: one self-contained HTML file. No outside reference, no script; everything recorded is text."""
 
-import tempfile
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -11,12 +10,14 @@ from markupsafe import Markup
 
 from kvscope import __version__
 from kvscope.analysis.study import Analysis, analyse
-from kvscope.errors import OutputExists, RecordUnwritable
 from kvscope.record.store import open_records
 from kvscope.report.blocks import Block, Chart, Download, StudyPage
 from kvscope.report.charts import draw
+from kvscope.report.files import write_file
 from kvscope.report.sections import several_studies, study_pages
 from kvscope.report.words import say
+
+__all__ = ["render_page", "write_file", "write_report"]
 
 # Characters that stay as they are in a data: address inside a double-quoted attribute.
 _SAFE = " !$'()*+,-./:;=?@[]^_`{|}~"
@@ -47,22 +48,6 @@ def write_report(records_path: str | Path, out_path: str | Path, *, force: bool 
     with open_records(records_path) as records:
         text = render_page(analyse(records))
     return write_file(out_path, text, force=force)
-
-
-def write_file(out_path: str | Path, text: str, *, force: bool) -> Path:
-    """Write a text file in one step. Raises OutputExists or RecordUnwritable."""
-    path = Path(out_path)
-    if path.exists() and not force:
-        raise OutputExists(f"{path} exists already.", hint="Name another file with --out, or add --force.")
-    try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
-            file.write(text)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path)
-    except OSError as error:
-        hint = "Name a file in a folder that exists and can be written to, with --out."
-        raise RecordUnwritable(f"Cannot write {path}: {error.strerror}.", hint=hint) from error
-    return path
 
 
 def _title(analysis: Analysis) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import unexplained_bytes
 from kvscope.analysis.study import Study
-from kvscope.record.export import export_row
+from kvscope.analysis.table import table_row
 from kvscope.record.metrics import DEFINITIONS
 from kvscope.report.blocks import Block, Column, Download, Fold, Link, Paragraph, Row, Section, Table, row
 from kvscope.report.numbers import mib_cell, number_cell, seconds_cell
@@ -83,13 +83,7 @@ def _attempt_row(attempt: Attempt, link: Link) -> Row:
 def json_lines(attempts: Sequence[Attempt]) -> str:
     """The rows as JSON Lines, with the columns of ``kvscope export``. The first line, ``common``, holds the columns
     that are equal in every row; they are left out of the others to keep the page small."""
-    rows: list[Mapping[str, Any]] = [
-        {
-            **export_row(a.result, a.design, a.run, a.prediction),
-            "unexplained_bytes": unexplained_bytes(a.result, a.prediction),
-        }
-        for a in attempts
-    ]
+    rows: list[Mapping[str, Any]] = [table_row(a.result, a.design, a.run, a.prediction) for a in attempts]
     if not rows:
         return ""
     common = {k: v for k, v in rows[0].items() if len(rows) > 1 and all(r[k] == v for r in rows)}

@@ -1,0 +1,54 @@
+"""Output files: written whole or not at all, and never over what is there unasked."""
+
+import errno
+import stat
+import tempfile
+from pathlib import Path
+
+from kvscope.errors import OutputExists, RecordUnwritable
+
+
+def write_file(out_path: str | Path, text: str, *, force: bool) -> Path:
+    """Write a text file in one step: what was there stays whole until the new one is complete, and keeps its
+    permissions. A link is followed; what is no regular file (a pipe, a device) is written into as it is.
+
+    Raises OutputExists if it exists and ``force`` is not set, RecordUnwritable if it cannot be written.
+    """
+    path = Path(out_path)
+    try:
+        target = path.resolve()
+        mode = target.stat().st_mode if target.exists() else None
+        if mode is not None and stat.S_ISDIR(mode):
+            raise RecordUnwritable(f"{path} is a folder.", hint="Name a file, with --out.")
+        if mode is not None and not force:
+            raise OutputExists(f"{path} exists already.", hint="Name another file with --out, or add --force.")
+        if mode is None or stat.S_ISREG(mode):
+            _replace(target, text, 0o644 if mode is None else stat.S_IMODE(mode))
+        else:
+            target.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+    except (OSError, RuntimeError) as error:  # a ring of links is a RuntimeError of pathlib's
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RecordUnwritable(f"Cannot write {path}: {reason}.", hint=_hint(error)) from error
+    return path
+
+
+def _replace(target: Path, text: str, mode: int) -> None:
+    # Recorded text may hold bytes that are no UTF-8 (a file's name): written escaped, not refused.
+    made = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed below, before it takes the target's place
+        "w", encoding="utf-8", errors="backslashreplace", newline="", dir=target.parent, delete=False
+    )
+    new = Path(made.name)
+    try:
+        with made as file:
+            file.write(text)
+        new.chmod(mode)
+        new.replace(target)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _hint(error: Exception) -> str:
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return "Free some space, or name a file on another disk with --out."
+    return "Name a file in a folder that exists and can be written to, with --out."
