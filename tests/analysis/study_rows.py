@@ -257,8 +257,8 @@ def log_lines(n_ctx: int = 2048) -> tuple[ReportedBufferRow, ...]:
     """The engine's log at load, two decimals of a MiB each."""
     kv, compute = KV_BYTES_PER_CELL * n_ctx / 2**20, compute_bytes(n_ctx) / 2**20
     return (
-        reported("weights", "92.10"),
-        reported("kv_cache", f"{kv:.2f}"),
+        reported("weights", "92.10", name="CPU_Mapped"),
+        reported("kv_cache", f"{kv:.2f}", name="full"),
         reported("output_buffer", "0.19"),
         reported("compute_buffer", f"{compute:.2f}"),
     )

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
-from study_rows import KIB, answered, attempt, design_row, mark, memory, request_row, trial_row
+from study_rows import KIB, answered, attempt, design_row, mark, memory, prediction, request_row, trial_row
 
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import attribute
 from kvscope.analysis.checks import Check, run_checks
 from kvscope.analysis.failures import group_failures
 from kvscope.analysis.limit import context_limit
+from kvscope.analysis.price import token_price
 from kvscope.record.rows import SampleRow, WarningRow
 
 
@@ -93,6 +94,36 @@ def test_late_samples(late: int, passed: bool) -> None:
     assert checks(*complete(one(512, 3, samples=samples)))["late_samples"].passed is passed
 
 
+def sampled(late: int, missed: int, **more: Any) -> Attempt:
+    samples = tuple(
+        SampleRow(quantity=quantity, at_s=n / 50, value_bytes=1, late_s=0.021 if n < late else 0.0)
+        for n in range(90)
+        for quantity in ("anon_bytes", "file_bytes")
+    )
+    return one(512, 3, samples=samples, trial={"client": {"samples_missed": missed}}, **more)
+
+
+@pytest.mark.parametrize(("late", "missed", "passed"), [(0, 4, True), (2, 3, False), (0, 5, False)])
+def test_readings_that_never_came(late: int, missed: int, passed: bool) -> None:
+    # 90 readings of two quantities each. 0 + 4 of 94 are 4.3 %; 2 + 3 of 93 and 5 of 95 are more than 5 %.
+    found = checks(*complete(sampled(late, missed)))["late_samples"]
+    assert found.passed is passed
+    assert (found.values["late"], found.values["missed"], found.values["total"]) == (late + missed, missed, 90 + missed)
+
+
+@pytest.mark.parametrize("slug", ["late-samples", "samples-stopped"])
+def test_sampling_that_its_trial_doubts(slug: str) -> None:
+    warned = sampled(0, 0, warnings=(WarningRow(slug=slug, message="m", hint="h"),))
+    found = checks(*complete(warned))["late_samples"]
+    assert (found.passed, found.evidence) == (False, (warned.key,))
+
+
+def test_sampling_that_stopped_before_its_first_reading() -> None:
+    stopped = one(512, 3, warnings=(WarningRow(slug="samples-stopped", message="m", hint="h"),))
+    found = checks(*complete(stopped))["late_samples"]
+    assert (found.passed, found.values["stopped"], found.values["share"]) == (False, 1, None)
+
+
 def test_tokens_that_arrived_together() -> None:
     together = one(512, 3, **answered(tpot_s=0.0))
     assert checks(*complete(together))["coalesced"].passed is False
@@ -172,6 +203,75 @@ def test_a_machine_that_is_smaller_than_the_models_training() -> None:
     limit = context_limit(found, attribute(found.result, found.prediction, "loaded"))
     assert limit is not None
     assert (limit.binds, limit.tokens) == ("memory", 78_680 * KIB // 23_040)
+
+
+def windowed(n_ctx: int = 8192) -> dict[str, Any]:
+    """Gemma 3 270M: 15 layers with a window of 512 and 3 without, each 1 head × 256 wide × 2 B for keys and as much for
+    values: 1,024 B a token and layer. Beyond the window 3 × 1,024 = 3,072 B a token, before it 18 × 1,024 = 18,432."""
+    predicted = prediction(n_ctx)
+
+    def layer(index: int) -> dict[str, Any]:
+        is_full = index % 6 == 5
+        cells = n_ctx if is_full else min(n_ctx, 1024)
+        tensor = {"shape": [1, 1, cells, 256], "dtype": "float16", "bytes": cells * 512}
+        kind = "full_attention" if is_full else "sliding_window"
+        return {"index": index, "kind": kind, "cache_bytes": cells * 1024,
+                "tensors": [{"name": "keys", **tensor}, {"name": "values", **tensor}]}  # fmt: skip
+
+    predicted["layers"] = [layer(n) for n in range(18)]
+    predicted["growth"] = {"bytes_per_token": 18_432, "knees": [{"tokens": 512, "why": "sliding window full"}]}
+    predicted["model"]["trained_context_tokens"] = 32_768
+    return predicted
+
+
+def test_the_price_of_a_token_beyond_the_windows() -> None:
+    price = token_price(windowed())
+    assert price is not None
+    assert (price.first_bytes, price.beyond_bytes, price.knee_tokens) == (18_432, 3_072, 512)
+    assert price.bytes_at(512) == 512 * 18_432
+    assert price.bytes_at(2048) == 512 * 18_432 + 1_536 * 3_072
+    # Whatever length the trial asked for, the law is the same.
+    beyond = windowed()
+    beyond["growth"]["bytes_per_token"] = 3_072
+    assert token_price(beyond) == price
+
+
+def test_a_price_without_windows_and_without_layers() -> None:
+    price = token_price(prediction())
+    assert price is not None
+    assert (price.first_bytes, price.beyond_bytes, price.knee_tokens) == (23_040, 23_040, None)
+    assert token_price(None) is None
+    assert token_price({"growth": {"bytes_per_token": None}}) is None
+
+
+def test_windows_do_not_count_beyond_their_length() -> None:
+    # 340 MiB free beside the rest. The windowed layers hold 15 × 1,024 cells × 1,024 B = 15 MiB, so 325 MiB are left
+    # for 3,072 B a token: 110,933 tokens. At 18,432 B a token it would be 19,342.
+    price = token_price(windowed())
+    assert price is not None
+    assert price.tokens_in(340 * 2**20) == 325 * 2**20 // 3_072 == 110_933
+    assert price.tokens_in(100 * 18_432) == 100
+    assert price.tokens_in(-1) == 0
+    # Room for 600 tokens at the first price, but not for the windows as the engine reserves them: 512 are sure.
+    assert price.tokens_in(600 * 18_432) == 512
+
+
+def test_a_sliding_window_model_is_bound_by_its_training() -> None:
+    rows = memory()
+    start = mark("launched", 8_400, 15_000, machine_available_bytes=(340 * 1024 + 121_320) * KIB)
+    marks = tuple(start if m.phase == "launched" else m for m in rows["marks"])
+    found = attempt(predicted=windowed(), marks=marks, maps=rows["maps"])
+    identity = attribute(found.result, prediction(), "loaded")
+    limit = context_limit(found, identity)
+    assert limit is not None
+    assert limit.fixed_bytes == 121_320 * KIB
+    assert (limit.tokens, limit.binds, limit.memory_tokens) == (32_768, "trained", 110_933)
+
+
+def test_memory_that_is_not_known_is_not_said_to_hold_more() -> None:
+    limit = context_limit(attempt(), None)
+    assert limit is not None
+    assert (limit.tokens, limit.binds) == (8192, "trained_only")
 
 
 def test_a_limit_that_nothing_tells() -> None:

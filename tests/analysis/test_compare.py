@@ -26,14 +26,30 @@ def test_a_size_as_the_log_prints_it(num_bytes: int, printed: str, same: bool) -
 
 def test_buffers_are_compared_one_by_one() -> None:
     # Gemma 3 at 2,048: non-SWA 6.00 MiB and SWA 15.00 MiB. Equal sums of unequal buffers do not agree.
-    assert buffers_agree([6_291_456, 15_728_640], ["15.00", "6.00"]) is True
-    assert buffers_agree([6_291_456, 15_728_640], ["14.00", "7.00"]) is False
-    assert buffers_agree([6_291_456, 15_728_640], ["21.00"]) is False
+    predicted = [("non-SWA", 6_291_456), ("SWA", 15_728_640)]
+    assert buffers_agree(predicted, [("SWA", "15.00"), ("non-SWA", "6.00")]) is True
+    assert buffers_agree(predicted, [("SWA", "14.00"), ("non-SWA", "7.00")]) is False
+    assert buffers_agree(predicted, [("SWA", "21.00")]) is False
+    assert buffers_agree(predicted, [("SWA", "15.00"), ("non-SWA", "6.00"), ("SWA", "0.00")]) is False
+
+
+def test_a_mapped_file_is_not_a_buffer_of_the_same_size() -> None:
+    # With memory mapping off the log says "CPU model buffer size = 92.10 MiB", with it "CPU_Mapped model buffer size".
+    assert buffers_agree([("CPU_Mapped", 96_576_768)], [("CPU", "92.10")]) is False
+    assert buffers_agree([("CPU_Mapped", 96_576_768)], [("CPU_Mapped", "92.10")]) is True
+    # Sizes swapped between the two kinds.
+    assert buffers_agree([("a", 1 << 20), ("b", 2 << 20)], [("a", "2.00"), ("b", "1.00")]) is False
+
+
+def test_a_buffer_without_a_name_is_compared_by_its_size() -> None:
+    assert buffers_agree([("", 1 << 20), ("b", 1 << 20)], [("b", "1.00"), ("a", "1.00")]) is True
+    assert buffers_agree([("a", 1 << 20), ("b", 1 << 20)], [("", "1.00"), ("b", "1.00")]) is True
+    assert buffers_agree([("a", 1 << 20)], [("", "2.00")]) is False
 
 
 def test_nothing_to_compare_is_not_agreement() -> None:
-    assert buffers_agree([], ["1.00"]) is None
-    assert buffers_agree([1], []) is None
+    assert buffers_agree([], [("CPU", "1.00")]) is None
+    assert buffers_agree([("CPU", 1)], []) is None
 
 
 def components(**rows: object) -> dict[str, Component]:
@@ -59,7 +75,17 @@ def test_an_engine_that_reports_nothing() -> None:
 
 
 def test_an_engine_that_reports_something_else() -> None:
-    assert components(reported=(reported("kv_cache", "22.50"),))["kv_cache"].agrees is False
+    assert components(reported=(reported("kv_cache", "22.50", name="full"),))["kv_cache"].agrees is False
+
+
+def test_what_an_engine_of_unknown_rules_reserves_is_not_predicted() -> None:
+    # "logical" is what the tokens need: 100 tokens × 23,040 B. It knows no context limit.
+    logical = prediction(scenario={"engine": "logical", "tokens": 100, "settings": {}}, buffers=[])
+    one = attempt(predicted=logical, **memory(), reported=log_lines())
+    found = {c.slug: c for c in compare_components(one.result, one.prediction, None)}
+    assert (found["kv_cache"].needed_bytes, found["kv_cache"].allocated_bytes) == (2_304_000, None)
+    assert found["kv_cache"].agrees is None
+    assert found["weights"].allocated_bytes == 96_576_768  # as the file says
 
 
 def test_one_unknown_item_makes_the_sum_unknown() -> None:

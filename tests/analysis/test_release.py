@@ -72,6 +72,42 @@ def test_without_a_reading_after_the_release_nothing_is_claimed() -> None:
     assert judged(**held(95_000, 95_000, 95_000, unloaded=None)).verdict == "undecided"
 
 
+MIB_KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("steps_mib", "verdict"),
+    [
+        ([100, 0, 100, 0, 100], "growing"),  # every other conversation leaves something
+        ([300, 300, 0.4, 300], "growing"),
+        ([100, 100, 100, 0, 0, 0], "retained_bounded"),  # it grew, and has ended
+        ([100, 0, 0], "retained_bounded"),
+        ([100, -100, 100, -100], "undecided"),  # comes and goes: within the noise in the end, and not at rest
+        ([100, 100, -150, 300], "undecided"),
+    ],
+)
+def test_growth_is_judged_as_a_whole_and_by_its_end(steps_mib: list[float], verdict: str) -> None:
+    held_kib = [100_000]
+    for step in steps_mib:
+        held_kib.append(held_kib[-1] + int(step * MIB_KIB))
+    assert judged(**held(*held_kib, unloaded=held_kib[-1] - 50)).verdict == verdict
+
+
+def test_memory_that_still_grows_is_not_released() -> None:
+    # All of it comes back at the engine's release; the growth before it stays one.
+    assert judged(**held(100_000, 200_000, 200_000, 300_000, unloaded=8_000)).verdict == "growing"
+
+
+def test_an_engine_that_cannot_release_gives_back_at_exit() -> None:
+    rows = held(95_000, 95_000, 95_000, unloaded=None)
+    rows["marks"] = (*rows["marks"], mark("exited", 0))
+    assert judged(**rows).verdict == "only_at_exit"
+    # 95,000 − 8,000 = 87,000 KiB added; a twentieth of it, 4,350, still there is back, one more is not.
+    for left, verdict in ((4_350, "only_at_exit"), (4_351, "undecided")):
+        rows["marks"] = (*rows["marks"][:-1], mark("exited", left))
+        assert judged(**rows).verdict == verdict
+
+
 def test_a_small_step_is_noise() -> None:
     assert judged(**held(95_000, 95_400, 95_800)).cause == "none"
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from study_rows import (
@@ -24,11 +23,10 @@ from study_rows import (
 )
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.findings import _ttft_slug
-from kvscope.analysis.fit import Estimate
-from kvscope.analysis.latency import TimeLaw
 from kvscope.analysis.study import Analysis, Study, analyse
 from kvscope.record.store import open_records
+from kvscope.report.section_answer import headline
+from kvscope.report.section_growth import why
 
 
 def analysed(path: Path, attempts: list[Attempt], **more: Any) -> Analysis:
@@ -225,15 +223,84 @@ def test_a_design_without_a_trial(tmp_path: Path) -> None:
     assert study.findings == ()
 
 
+def first_tokens(path: Path, times_s: dict[int, list[float]]) -> Study:
+    """A study of inputs of these lengths, with these times to the first token."""
+    design = design_row("input_length", levels=tuple(times_s))
+    return study_of(
+        path,
+        [
+            attempt(trial_row(design, tokens, repeat), design=design, **answered(tokens, ttft_s=time_s))
+            for tokens, times in times_s.items()
+            for repeat, time_s in enumerate(times)
+        ],
+    )
+
+
 @pytest.mark.parametrize(
-    ("slope", "steps", "slug"),
+    ("times_s", "slug"),
     [
-        (Estimate(value=0.004, low=0.003, high=0.005, num=6), 2, "ttft_grows"),
-        (Estimate(value=0.004, low=0.003, high=0.005, num=6), 1, "ttft_grows_once"),
-        (Estimate(value=0.004, low=-0.003, high=0.011, num=6), 1, "ttft_unclear"),
-        (Estimate(value=-0.001, low=-0.002, high=0.001, num=6), 1, "ttft_does_not_grow"),
+        # The waits of a noisy machine: the slope's interval is −107 to +86 ms for each 1,000 tokens.
+        ({128: [0.50, 0.52], 1024: [0.48, 0.53], 2048: [0.40, 0.58]}, "ttft_unclear"),
+        # 10 ms more, once: no interval at all.
+        ({128: [0.50], 1024: [0.51]}, "ttft_unclear"),
+        ({128: [0.50, 0.51, 0.52], 1024: [0.80, 0.81, 0.82], 2048: [1.20, 1.21, 1.22]}, "ttft_grows"),
+        ({128: [0.50, 0.51, 0.52], 1024: [0.80, 0.81, 0.82]}, "ttft_grows_once"),
+        # Within a twentieth of where it began, interval and all.
+        ({128: [0.500, 0.501], 1024: [0.501, 0.500], 2048: [0.501, 0.500]}, "ttft_flat"),
+        ({128: [0.80, 0.81, 0.82], 1024: [0.50, 0.51, 0.52]}, "ttft_falls"),
     ],
 )
-def test_a_wait_that_may_be_noise_is_not_said_to_grow(slope: Estimate, steps: int, slug: str) -> None:
-    law = SimpleNamespace(line=SimpleNamespace(slope=slope), steps=[None] * steps)
-    assert _ttft_slug(cast(TimeLaw, law)) == slug
+def test_only_what_stands_out_of_the_noise_is_said_of_the_wait(
+    tmp_path: Path, times_s: dict[int, list[float]], slug: str
+) -> None:
+    study = first_tokens(tmp_path, times_s)
+    assert [s for s in slugs(study) if s.startswith("ttft_")] == [slug]
+    assert ("delays the first token" in headline(study)) is slug.startswith("ttft_grows")
+
+
+def test_the_whole_answers_time_may_be_noise_too(tmp_path: Path) -> None:
+    design = design_row("output_length")
+    rows = [(16, 0.5), (16, 1.5), (64, 0.6), (64, 1.6)]
+    attempts = [
+        attempt(trial_row(design, n, r), design=design, **answered(output=n, ttft_s=s, tpot_s=1e-4))
+        for r, (n, s) in enumerate(rows)
+    ]
+    assert "output_time_unclear" in slugs(study_of(tmp_path, attempts))
+
+
+def test_nothing_predicted_agrees_with_nothing(tmp_path: Path) -> None:
+    # "logical" says what 100 tokens need, whatever the context limit: 2,304,000 B at 512 and at 2,048. That is no
+    # prediction over the context limit.
+    def of_no_known_engine(level: int) -> Attempt:
+        logical = prediction(level, scenario={"engine": "logical", "tokens": 100, "settings": {}}, buffers=[])
+        logical["totals"]["cache_bytes"] = 2_304_000
+        return replace(measured(level), prediction=logical)
+
+    study = study_of(tmp_path, [of_no_known_engine(512), of_no_known_engine(2048)])
+    assert "slope_measured" in slugs(study)
+    assert study.context is not None
+    assert study.context.predicted_points == ()
+
+
+def test_a_predicted_slope_of_zero_is_not_any_slope(tmp_path: Path) -> None:
+    def flat(level: int, repeat: int) -> Attempt:
+        predicted = prediction(level)
+        predicted["totals"]["cache_bytes"] = 1000
+        rows = memory(level)
+        marks = (mark("launched", 8_400), mark("loaded", 35_400 + level * KV_BYTES_PER_CELL // 1024 + 4 * repeat))
+        return replace(measured(level, repeat, marks=marks, maps=rows["maps"]), prediction=predicted)
+
+    study = study_of(tmp_path, [flat(level, r) for level in (512, 2048) for r in range(3)])
+    finding = next(f for f in study.findings if f.slug == "slope_differs")
+    assert finding.is_contradiction
+    assert finding.values["predicted_bytes"] == 0
+    assert finding.values["share"] == 1.0
+
+
+def test_what_was_not_seen_is_not_said_to_be_the_growth(tmp_path: Path) -> None:
+    # One context limit only: nothing was compared.
+    assert why(study_of(tmp_path, [measured(512)])).startswith("Predicted: with the context the KV cache grows")
+
+
+def test_what_was_seen_is(tmp_path: Path) -> None:
+    assert why(study_of(tmp_path, whole_lab())).startswith("All of that growth is the KV cache")

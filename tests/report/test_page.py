@@ -236,6 +236,42 @@ def test_hostile_text_stays_text_in_a_terminal_and_in_markdown(tmp_path: Path, t
     assert not [line for line in outside if re.search(r"<(?!\\)[a-z/]", line)]
 
 
+def test_what_was_not_seen_is_not_said_to_be_seen(tmp_path: Path) -> None:
+    # Without the list of mappings: the KV cache of 512 cells, 11,520 KiB, is there by the engine's rule alone.
+    rows = {**memory(512), "maps": ()}
+    text = plain(rendered(tmp_path, [attempt(predicted=prediction(512), **rows, **answered())]))
+    assert "the system's list of memory mappings was not read" in text
+    assert "By what is known without it: 11.2 MiB by the engine's rule, not seen" in text
+    assert "predicted and seen" not in text
+
+
+def test_an_upper_bound_reads_as_one(tmp_path: Path) -> None:
+    # After the request 14,000 KiB more lie in the cache's mapping, which is larger than the buffers known to be in it.
+    text = plain(rendered(tmp_path, [attempt(predicted=prediction(512), **memory(512), **answered())]))
+    assert "together ≤ 13.67" in text
+    assert "Part of that may be other memory beside them." in text
+
+
+def test_a_sliding_window_models_price_has_two_sides(tmp_path: Path) -> None:
+    # Gemma 3 270M: 15 windowed layers and 3 full ones, 1 head × 256 wide × 2 B × 2 each: 18,432 B a token up to the
+    # window's 512 and 3 × 1,024 = 3,072 B beyond; times 1,000: 17.6 and 2.9 MiB.
+    predicted = prediction(2048)
+    tensor = {"shape": [1, 1, 2048, 256], "dtype": "float16", "bytes": 2048 * 512}
+    predicted["layers"] = [
+        {"index": n, "kind": "full_attention" if n % 6 == 5 else "sliding_window", "cache_bytes": 2048 * 1024,
+         "tensors": [{"name": "keys", **tensor}, {"name": "values", **tensor}]}
+        for n in range(18)
+    ]  # fmt: skip
+    predicted["growth"] = {"bytes_per_token": 18_432, "knees": [{"tokens": 512, "why": "sliding window full"}]}
+    text = plain(rendered(tmp_path, [attempt(predicted=predicted, **memory())]))
+    assert "should add 17.6 MiB, and 2.9 MiB beyond the first 512" in text
+    assert "= 18,432 bytes for each token up to 512 tokens; beyond, where the windows are full, 3,072 bytes" in text
+
+
+def plain(html: str) -> str:
+    return " ".join("".join(check_page(html).text).replace("\u00a0", " ").split())
+
+
 def test_a_page_of_one_failed_trial(tmp_path: Path) -> None:
     design = design_row()
     lost = trial_row(design, 512, outcome="out_of_memory", error_slug="out-of-memory", error_message="No memory left.")

@@ -52,11 +52,12 @@ def test_every_note_of_the_analysis_has_a_sentence() -> None:
 
 def test_every_finding_has_a_sentence() -> None:
     slugs = {s for s in slugs_of("findings.py", "Finding") if not s.startswith("release_") or s.count("_") > 1}
-    slugs |= {f"release_{verdict}" for verdict in ("released", "retained_bounded", "growing", "undecided")}
+    verdicts = ("released", "retained_bounded", "growing", "only_at_exit", "undecided")
+    slugs |= {f"release_{verdict}" for verdict in (*verdicts, "not_read", "one_conversation")}
     assert len(slugs) > 12
     slugs |= {f"{kind}_{v}" for kind in ("slope", "step") for v in ("agrees", "differs", "unclear", "measured")}
-    slugs |= {f"tpot_{trend}" for trend in ("grows", "flat", "unclear")}
-    slugs -= {"tpot_", "release_", "_measured", "agrees", "differs", "unclear", "_"}
+    slugs |= {f"{time}_{trend}" for time in ("ttft", "tpot") for trend in ("grows", "flat", "falls", "unclear")}
+    slugs -= {"ttft_", "tpot_", "release_", "_measured", "agrees", "differs", "unclear", "grows", "_"}
     assert {slug for slug in slugs if f"finding.{slug}" not in WORDS} == set()
 
 

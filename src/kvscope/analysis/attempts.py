@@ -71,6 +71,13 @@ class Attempt:
         return None
 
 
+def has_engine_rules(prediction: Mapping[str, Json] | None) -> bool:
+    """Whether a prediction says what an engine reserves. One for "logical" says what the tokens need on any engine: it
+    knows no context limit, and no buffer."""
+    engine = ((prediction or {}).get("scenario") or {}).get("engine")
+    return engine is not None and engine != "logical"
+
+
 def load_attempts(records: Records, design: DesignRow, runs: Mapping[str, RunRow]) -> tuple[Attempt, ...]:
     """All attempts of a design, in the order in which they started. ``runs``: the record's sittings by their id."""
     loaded = []

@@ -15,8 +15,10 @@ from kvscope.analysis.match import Buffer, Place, new_mappings, place_buffers, w
 from kvscope.analysis.notes import Note, note
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, MapRow, MarkRow, TrialResult
+from kvscope.units import MIB
 
-MIB = 1024**2
+# More than this share of what the load added without a name is a doubt about the whole picture.
+UNEXPLAINED_SHARE = 0.10
 
 # How llama.cpp's log lists a copy of an old prompt: "- prompt 0x…: 503 tokens, checkpoints: 0, 11.586 MiB".
 _COPY = re.compile(r"checkpoints: +\d+, +([\d.]+) MiB")
@@ -35,8 +37,9 @@ RUNTIME_KINDS = {"heap": "heap", "arena": "arenas", "stack": "stacks"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
     """One line of the identity. ``basis``: predicted (the size was predicted, the memory was seen), reported (the
-    engine states the size, the memory was seen), rule (not seen, resident by the engine's rule), measured (seen, and
-    predicted nowhere)."""
+    engine states the size, the memory was seen), rule (not seen, resident by the engine's rule), shared (at most so
+    much: memory seen in a mapping that is larger than its known buffers, so that some of it may be something else),
+    measured (seen, and predicted nowhere)."""
 
     slug: str
     backing: str
@@ -47,7 +50,8 @@ class Term:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
     """What is in memory of a component. ``how``: seen, together (only the sum with others is seen; ``num_bytes`` is
-    None and the note has the sum), rule, unknown."""
+    None and the note has the sum), at_most (only an upper bound is seen; ``num_bytes`` is None and the note has the
+    bound), rule, unknown."""
 
     num_bytes: int | None
     how: str
@@ -74,15 +78,32 @@ class Attribution:
         """Sum of the terms of that name; 0 where the identity has none."""
         return sum(t.num_bytes for t in self.terms if t.slug == slug)
 
+    def _of_basis(self, *bases: str) -> int:
+        return sum(t.num_bytes for t in self.terms if t.basis in bases)
+
     @property
     def measured_bytes(self) -> int:
         """Terms that were seen and that nothing predicts: the engine's run time."""
-        return sum(t.num_bytes for t in self.terms if t.basis == "measured")
+        return self._of_basis("measured")
 
     @property
-    def predicted_bytes(self) -> int:
-        """Terms whose size was known before (predicted, stated by the engine, or by its rule)."""
-        return sum(t.num_bytes for t in self.terms if t.basis != "measured")
+    def seen_bytes(self) -> int:
+        """Terms whose size was known before (predicted, or stated by the engine) and that were seen."""
+        return self._of_basis("predicted", "reported")
+
+    @property
+    def rule_bytes(self) -> int:
+        """Terms that were not seen: resident by the engine's rule."""
+        return self._of_basis("rule")
+
+    @property
+    def shared_bytes(self) -> int:
+        """Terms that are upper bounds: the resident rest of mappings that may hold other memory too."""
+        return self._of_basis("shared")
+
+    def is_upper_bound(self, *slugs: str) -> bool:
+        """Whether a term of these names is only an upper bound."""
+        return any(t.basis == "shared" and t.num_bytes for t in self.terms if t.slug in slugs)
 
     def _left(self, backing: str, growth: int) -> int:
         return growth - sum(t.num_bytes for t in self.terms if t.backing == backing)
@@ -261,7 +282,7 @@ def _buffer_terms(places: Sequence[Place], missing: Sequence[Buffer]) -> tuple[l
     """
     seen: dict[str, int] = {}
     basis: dict[str, str] = {}
-    touched: dict[str, int] = {}
+    touched: dict[tuple[str, str], int] = {}
     residents: dict[str, Resident] = {}
     for place in places:
         for buffer in place.filled:
@@ -271,9 +292,10 @@ def _buffer_terms(places: Sequence[Place], missing: Sequence[Buffer]) -> tuple[l
         names = tuple(sorted({b.component for b in place.partly_touched}))
         if names:
             slug = names[0] if len(names) == 1 else "working_buffers"
-            touched[slug] = touched.get(slug, 0) + place.touched_bytes
+            key = slug, "predicted" if place.is_exact else "shared"
+            touched[key] = touched.get(key, 0) + place.touched_bytes
             for name in names:
-                residents[name] = _touched_resident(name, names, place.touched_bytes)
+                residents[name] = _touched_resident(name, names, place)
     for component in dict.fromkeys(b.component for b in missing):
         size = sum(b.num_bytes for b in missing if b.component == component)
         filled = [b for b in missing if b.component == component and b.is_filled and b.source == "predicted"]
@@ -295,14 +317,18 @@ def _buffer_terms(places: Sequence[Place], missing: Sequence[Buffer]) -> tuple[l
         partly = note("partly_found", size_bytes=lost) if lost else None
         residents.setdefault(component, Resident(num_bytes=size, how="seen", note=partly))
     terms = [Term(slug=s, backing="anonymous", num_bytes=n, basis=basis[s]) for s, n in seen.items()]
-    terms += [Term(slug=s, backing="anonymous", num_bytes=n, basis="predicted") for s, n in touched.items()]
+    terms += [Term(slug=s, backing="anonymous", num_bytes=n, basis=how) for (s, how), n in touched.items()]
     return terms, residents
 
 
-def _touched_resident(name: str, names: tuple[str, ...], size: int) -> Resident:
-    if len(names) == 1:
-        return Resident(num_bytes=size, how="seen", note=note("touched_part"))
+def _touched_resident(name: str, names: tuple[str, ...], place: Place) -> Resident:
+    size = place.touched_bytes
     others = tuple(n for n in names if n != name)
+    if not place.is_exact:
+        slug = "at_most_together" if others else "at_most"
+        return Resident(num_bytes=None, how="at_most", note=note(slug, others=others, size_bytes=size))
+    if not others:
+        return Resident(num_bytes=size, how="seen", note=note("touched_part"))
     return Resident(num_bytes=None, how="together", note=note("seen_together", others=others, size_bytes=size))
 
 

@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.attribute import Attribution
+from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
+from kvscope.analysis.fit import FEW_REPEATS
 from kvscope.analysis.levels import at_level, level_key
 from kvscope.record.metrics import last_mark
 from kvscope.record.rows import DesignRow
+from kvscope.units import MIB
 
-MIB = 1024**2
-
-FEW_REPEATS = 3
 DRIFT_SHARE = 0.15
 SPREAD_SHARE = 0.10
 LATE_SAMPLE_S = 0.02
 LATE_SHARE = 0.05
 COALESCED_SHARE = 0.10
 OTHERS_BYTES = 512 * MIB
-UNEXPLAINED_SHARE = 0.10
+# Doubts that a trial records about its own sampling.
+SAMPLING_WARNINGS = ("late-samples", "samples-stopped")
 # Designs whose question is about memory after each conversation, not about an average over repeats.
 SINGLE_DESIGNS = ("release",)
 
@@ -170,13 +170,20 @@ def _drift(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | No
 
 
 def _late_samples(attempts: Sequence[Attempt]) -> Check | None:
-    samples = [s for a in attempts for s in a.result.samples]
-    if not samples:
+    """Readings that came late or not at all. Quantities of one reading share its moment."""
+    readings = {(a.key, s.at_s): s.late_s for a in attempts for s in a.result.samples}
+    missed = sum(int(a.trial.client.get("samples_missed") or 0) for a in attempts)
+    warned = {a.key: w.slug for a in attempts for w in a.result.warnings if w.slug in SAMPLING_WARNINGS}
+    due = len(readings) + missed
+    if not due and not warned:
         return None
-    late = sum(s.late_s > LATE_SAMPLE_S for s in samples)
-    share = late / len(samples)
-    values = {"late": late, "total": len(samples), "share": share, "limit_share": LATE_SHARE, "late_s": LATE_SAMPLE_S}
-    return Check(slug="late_samples", passed=share <= LATE_SHARE, values=values)
+    late = sum(late_s > LATE_SAMPLE_S for late_s in readings.values()) + missed
+    share = late / due if due else None
+    values = {"late": late, "missed": missed, "total": due, "share": share, "limit_share": LATE_SHARE,
+              "late_s": LATE_SAMPLE_S, "stopped": list(warned.values()).count("samples-stopped")}  # fmt: skip
+    return Check(
+        slug="late_samples", passed=(share or 0.0) <= LATE_SHARE and not warned, values=values, evidence=tuple(warned)
+    )
 
 
 def _coalesced(measured: Sequence[Attempt]) -> Check | None:

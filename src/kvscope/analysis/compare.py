@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kvscope.analysis.attempts import has_engine_rules
 from kvscope.analysis.attribute import Attribution, Resident
 from kvscope.analysis.notes import note
 from kvscope.record.rows import Json, ReportedBufferRow, TrialResult
-
-MIB = 1024**2
+from kvscope.units import MIB
 
 # In the order in which they are shown. The engine's run time (its heap, stacks, libraries) is not among them: no file
 # predicts it; it is a measured term of the attribution.
@@ -17,8 +17,9 @@ COMPONENTS = ("weights", "kv_cache", "recurrent_state", "compute_buffer", "outpu
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """Four numbers for one component: needed and allocated (predicted), engine-reported (the log's own digits, one per
-    buffer), resident (observed). ``agrees``: every printed number equals the prediction written with as many digits;
-    None where there is nothing to compare."""
+    buffer), resident (observed). ``agrees``: every printed number, and the kind of its buffer, equals the prediction
+    written with as many digits; None where there is nothing to compare. ``predicted_kinds`` and ``reported_kinds`` name
+    the buffers as each side does (CPU_Mapped, full …)."""
 
     slug: str
     needed_bytes: int | None
@@ -27,6 +28,8 @@ class Component:
     agrees: bool | None
     resident: Resident
     because: str | None = None
+    predicted_kinds: tuple[str, ...] = ()
+    reported_kinds: tuple[str, ...] = ()
 
     @property
     def reported_total_mib(self) -> str | None:
@@ -43,13 +46,19 @@ def prints_as(num_bytes: int, printed_mib: str) -> bool:
     return f"{num_bytes / MIB:.{digits}f}" == printed_mib
 
 
-def buffers_agree(sizes: Sequence[int], printed: Sequence[str]) -> bool | None:
-    """Whether buffers of these sizes read as printed, in whatever order; None if either side names none."""
-    if not sizes or not printed:
+def buffers_agree(predicted: Sequence[tuple[str, int]], reported: Sequence[tuple[str, str]]) -> bool | None:
+    """Whether the predicted buffers (kind, bytes) are those reported (kind, printed MiB), in whatever order: of one
+    kind, and of a size that reads as printed. A buffer whose kind is empty on either side is compared by its size
+    alone. None if either side has no buffer."""
+    if not predicted or not reported:
         return None
-    if len(sizes) != len(printed):
-        return False
-    return all(prints_as(size, text) for size, text in zip(sorted(sizes), sorted(printed, key=float), strict=True))
+    left = sorted(reported, key=lambda r: not r[0])  # named ones first, so that an unnamed one is not spent on them
+    for kind, size in sorted(predicted, key=lambda p: not p[0]):
+        found = next((r for r in left if prints_as(size, r[1]) and (r[0] == kind or not r[0] or not kind)), None)
+        if found is None:
+            return False
+        left.remove(found)
+    return not left
 
 
 def compare_components(
@@ -57,23 +66,33 @@ def compare_components(
 ) -> tuple[Component, ...]:
     """The components that the prediction, the engine or the measurement knows of, in a fixed order."""
     rows = []
+    rules = has_engine_rules(prediction)
     for slug in COMPONENTS:
         items = _items(prediction, slug)
-        sizes = [int(b["bytes"]) for b in (prediction or {}).get("buffers") or () if b["name"] == slug]
-        printed = tuple(r.printed_mib for r in _reported(result, slug, attribution))
+        buffers = [
+            (str(b.get("kind") or ""), int(b["bytes"]))
+            for b in (prediction or {}).get("buffers") or ()
+            if b["name"] == slug and b.get("bytes") is not None
+        ]
+        lines = _reported(result, slug, attribution)
         resident = _resident(slug, attribution)
-        if not printed and resident is None and not _total(items, "allocated_bytes"):
+        if not lines and resident is None and not _total(items, "allocated_bytes"):
             continue
         rows.append(
             Component(
                 slug=slug,
                 needed_bytes=_total(items, "needed_bytes"),
-                allocated_bytes=_total(items, "allocated_bytes"),
-                reported_mib=printed,
+                # What an engine reserves is known by its rules only; the weights are as large as the file says.
+                allocated_bytes=_total(items, "allocated_bytes") if rules or slug == "weights" else None,
+                reported_mib=tuple(r.printed_mib for r in lines),
                 # The host cache fills as conversations come: its prediction is of the moment after load.
-                agrees=None if slug == "host_cache" else buffers_agree(sizes, printed),
+                agrees=None
+                if slug == "host_cache"
+                else buffers_agree(buffers, [(r.name, r.printed_mib) for r in lines]),
                 resident=resident or Resident(num_bytes=None, how="unknown", note=note("not_looked_for")),
                 because=items[0].get("because") if items else None,
+                predicted_kinds=tuple(kind for kind, _ in buffers),
+                reported_kinds=tuple(r.name for r in lines),
             )
         )
     return tuple(rows)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kvscope.analysis.attribute import UNEXPLAINED_SHARE
 from kvscope.analysis.fit import Estimate, scaled
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 # A measured slope further from the predicted one than this is a contradiction, if its interval excludes it as well.
 SLOPE_SHARE = 0.01
-UNEXPLAINED_SHARE = 0.10
-# A time per token that changes by less than this share over all lengths is called flat.
-FLAT_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +68,8 @@ def _reported(study: Study) -> list[Finding]:
                 "component": c.slug,
                 "predicted_bytes": c.allocated_bytes,
                 "reported_mib": " + ".join(c.reported_mib),
+                "predicted_kinds": c.predicted_kinds,
+                "reported_kinds": c.reported_kinds,
                 "context_tokens": v.attempt.context_tokens,
             },
             evidence=(v.attempt.key,),
@@ -122,7 +122,7 @@ def _compared(
     }
     if measured.value is None or predicted is None:
         return Finding(slug=f"{kind}_measured", values=values, evidence=context.evidence, size=measured)
-    share = (measured.value - predicted) / predicted if predicted else 0.0
+    share = _apart(measured.value, predicted)
     is_off = abs(share) > SLOPE_SHARE
     differs = is_off and measured.has_interval and not measured.contains(predicted)
     verdict = "differs" if differs else ("unclear" if is_off else "agrees")
@@ -135,6 +135,13 @@ def _compared(
         also_possible=("other_buffers_follow_context", "reused_heap") if is_off else (),
         how_to_check="more_context_levels" if is_off else None,
     )
+
+
+def _apart(measured: float, predicted: float) -> float:
+    """The difference as a share of the prediction; anything at all is the whole of it where nothing was predicted."""
+    if predicted:
+        return (measured - predicted) / predicted
+    return 0.0 if measured == 0 else 1.0 if measured > 0 else -1.0
 
 
 def _not_resident(study: Study) -> list[Finding]:
@@ -174,7 +181,9 @@ def _unexplained(study: Study) -> list[Finding]:
                 "unexplained_file_bytes": attribution.unexplained_file_bytes,
                 "share": attribution.unexplained_share,
                 "growth_bytes": attribution.growth_bytes,
-                "predicted_bytes": attribution.predicted_bytes,
+                "seen_bytes": attribution.seen_bytes,
+                "rule_bytes": attribution.rule_bytes,
+                "shared_bytes": attribution.shared_bytes,
                 "measured_bytes": attribution.measured_bytes,
                 "context_tokens": study.main.attempt.context_tokens,
             },
@@ -246,7 +255,7 @@ def _ttft(study: Study) -> list[Finding]:
     (low, before), (high, after) = law.levels[0], law.levels[-1]
     return [
         Finding(
-            slug=_ttft_slug(law),
+            slug="ttft_grows_once" if law.trend == "grows" and len(law.steps) == 1 else f"ttft_{law.trend}",
             values={
                 "from_tokens": low,
                 "to_tokens": high,
@@ -264,41 +273,21 @@ def _ttft(study: Study) -> list[Finding]:
     ]
 
 
-def _ttft_slug(law: TimeLaw) -> str:
-    slope = law.line.slope
-    if slope.value is None or slope.value <= 0:
-        return "ttft_does_not_grow"
-    if slope.low is not None and slope.low <= 0:
-        return "ttft_unclear"
-    return "ttft_grows" if len(law.steps) > 1 else "ttft_grows_once"
-
-
 def _tpot(study: Study) -> list[Finding]:
     law = study.tpot
     if law is None or law.line.slope.value is None:
         return []
     (low, before), (high, after) = law.levels[0], law.levels[-1]
-    interval = law.line.slope
     return [
         Finding(
-            slug=f"tpot_{_trend(interval, before.value, high - low)}",
+            slug=f"tpot_{law.trend}",
             values={"from_tokens": low, "to_tokens": high, "from_s": before.value, "to_s": after.value},
             evidence=law.evidence,
-            size=scaled(interval, 1000),
+            size=scaled(law.line.slope, 1000),
             also_possible=("busy_machine",),
             how_to_check="more_repeats",
         )
     ]
-
-
-def _trend(slope: Estimate, start: float | None, span: int) -> str:
-    """grows: the whole interval is above zero. flat: over the whole span the change is within FLAT_SHARE of where it
-    began. unclear: neither can be said."""
-    if slope.low is None or slope.high is None or start is None:
-        return "unclear"
-    if max(abs(slope.low), abs(slope.high)) * span <= FLAT_SHARE * start:
-        return "flat"
-    return "grows" if slope.low > 0 else "unclear"
 
 
 def _output(study: Study) -> list[Finding]:
@@ -321,7 +310,7 @@ def _output(study: Study) -> list[Finding]:
 
 def _per_output_token(law: TimeLaw) -> Finding:
     return Finding(
-        slug="output_time",
+        slug="output_time" if law.trend == "grows" else "output_time_unclear",
         values={
             "from_tokens": law.levels[0][0],
             "to_tokens": law.levels[-1][0],
@@ -336,8 +325,13 @@ def _per_output_token(law: TimeLaw) -> Finding:
 def _release(release: Release) -> Finding:
     """One verdict. Growth that the host prompt cache explains is named as that."""
     caused = release.verdict == "retained_bounded" and release.cause == "host_cache"
+    slug = "release_host_cache" if caused else f"release_{release.verdict}"
+    if release.verdict == "undecided" and release.unloaded_bytes is None:
+        slug = "release_not_read"
+    elif release.verdict == "undecided" and len(release.conversations) == 1:
+        slug = "release_one_conversation"
     return Finding(
-        slug="release_host_cache" if caused else f"release_{release.verdict}",
+        slug=slug,
         values={
             "factor": release.factor,
             "level": release.level,

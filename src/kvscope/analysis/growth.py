@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.attempts import Attempt, has_engine_rules
 from kvscope.analysis.attribute import Attribution, attribute
 from kvscope.analysis.fit import Estimate, Line, fit_line, mean_difference, scaled
 from kvscope.analysis.levels import at_level, level_key
+from kvscope.analysis.price import token_price
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json
 
@@ -72,11 +73,12 @@ class AddedMemory:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputGrowth:
     """Memory added by requests of different lengths, and the naive slope through it. ``touched_max_bytes`` is the size
-    of the buffers that requests touch for the first time (compute and output), as predicted."""
+    of the buffers that requests touch for the first time (compute and output), as predicted. ``bytes_per_token``: what
+    the KV cache of the longest input needs by prediction, for each of its tokens."""
 
     naive: Line
     added: tuple[AddedMemory, ...]
-    bytes_per_token: int | None
+    bytes_per_token: float | None
     touched_max_bytes: int | None
     microbatch_tokens: int | None
 
@@ -98,7 +100,7 @@ def context_growth(attempts: Sequence[Attempt]) -> ContextGrowth | None:
             continue
         measured.append((cells, grown))
         evidence.append(attempt.key)
-        cache = predicted_bytes(attempt, "cache_bytes")
+        cache = predicted_bytes(attempt, "cache_bytes") if has_engine_rules(attempt.prediction) else None
         if cache is not None:
             predicted.append((cells, cache))
     if not measured:
@@ -140,11 +142,6 @@ def predicted_bytes(attempt: Attempt, total: str) -> int | None:
     return None if value is None else int(value)
 
 
-def predicted_bytes_per_token(attempt: Attempt) -> int | None:
-    value = ((attempt.prediction or {}).get("growth") or {}).get("bytes_per_token")
-    return None if value is None else int(value)
-
-
 def representative(attempts: Sequence[Attempt], level: Json) -> Attempt | None:
     """The measured attempt at a level whose memory after load is the median (the lower of two middle ones)."""
     measured = [a for a in at_level(attempts, level) if a.is_measured]
@@ -175,10 +172,17 @@ def input_growth(attempts: Sequence[Attempt]) -> InputGrowth | None:
     return InputGrowth(
         naive=fit_line(points),
         added=tuple(sorted(added_rows, key=lambda row: row.prompt_tokens)),
-        bytes_per_token=predicted_bytes_per_token(chosen[0]),
+        bytes_per_token=_formula_per_token(added_rows),
         touched_max_bytes=sum(known) if len(known) == len(buffers) else None,
         microbatch_tokens=effective.get("microbatch_tokens"),
     )
+
+
+def _formula_per_token(rows: Sequence[AddedMemory]) -> float | None:
+    longest = max(rows, key=lambda row: row.prompt_tokens, default=None)
+    if longest is None or longest.kv_formula_bytes is None:
+        return None
+    return longest.kv_formula_bytes / longest.prompt_tokens
 
 
 def _added_bytes(attempt: Attempt) -> int | None:
@@ -192,7 +196,7 @@ def _added(attempt: Attempt) -> AddedMemory | None:
     tokens = attempt.prompt_tokens
     if loaded is None or after is None or not (loaded.maps_read and after.maps_read) or not tokens:
         return None
-    per_token = predicted_bytes_per_token(attempt)
+    price = token_price(attempt.prediction)
     return AddedMemory(
         attempt_key=attempt.key,
         prompt_tokens=tokens,
@@ -202,7 +206,7 @@ def _added(attempt: Attempt) -> AddedMemory | None:
         host_cache_bytes=_grown(loaded, after, ("host_cache",)),
         runtime_bytes=_grown(loaded, after, ADDED_RUNTIME),
         unexplained_bytes=after.unexplained_anon_bytes - loaded.unexplained_anon_bytes,
-        kv_formula_bytes=None if per_token is None else per_token * tokens,
+        kv_formula_bytes=None if price is None else price.bytes_at(tokens),
     )
 
 

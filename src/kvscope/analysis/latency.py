@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.fit import Estimate, Line, fit_line, mean
 
+# A time that changes by less than this share of where it began, over all its lengths, is called flat.
+FLAT_SHARE = 0.05
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -32,6 +35,21 @@ class TimeLaw:
     def bends_up(self) -> bool:
         """The time grows faster than the tokens: the whole interval of the coefficient of x² is above zero."""
         return self.line.bend.low is not None and self.line.bend.low > 0
+
+    @property
+    def trend(self) -> str:
+        """grows or falls: the whole interval is on that side of zero. flat: over the whole span the change is within
+        FLAT_SHARE of where it began, whatever its sign. unclear: none of these can be said; without an interval
+        always."""
+        slope, start = self.line.slope, self.levels[0][1].value
+        if slope.low is None or slope.high is None or start is None:
+            return "unclear"
+        span = self.levels[-1][0] - self.levels[0][0]
+        if max(abs(slope.low), abs(slope.high)) * span <= FLAT_SHARE * start:
+            return "flat"
+        if slope.low > 0:
+            return "grows"
+        return "falls" if slope.high < 0 else "unclear"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,9 +52,16 @@ class Place:
         return tuple(b for b in self.buffers if not b.is_filled)
 
     @property
+    def is_exact(self) -> bool:
+        """The mapping is as large as its buffers together (up to 64 KiB more for each): it holds nothing else. Of a
+        larger one it is not known what else is in it, nor whether the buffers that are not filled are there at all."""
+        slack = self.mapping.size_bytes - sum(b.num_bytes for b in self.buffers)
+        return 0 <= slack <= OWN_SLACK_BYTES * len(self.buffers)
+
+    @property
     def touched_bytes(self) -> int:
         """Resident bytes of the buffers that are touched as they are used: what the filled ones leave of the mapping's
-        resident memory, and never more than those buffers' own size."""
+        resident memory, and never more than those buffers' own size. An upper bound unless ``is_exact``."""
         left = self.mapping.anonymous_bytes - sum(b.num_bytes for b in self.filled)
         return max(0, min(left, sum(b.num_bytes for b in self.partly_touched)))
 

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvscope.analysis.attempts import Attempt
@@ -10,12 +10,9 @@ from kvscope.analysis.attribute import Attribution, attribute, host_cache_bytes
 from kvscope.analysis.fit import Estimate, mean
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, TrialResult
+from kvscope.units import MIB
 
-MIB = 1024**2
-
-VERDICTS = ("released", "retained_bounded", "growing", "undecided")
-
-# A conversation that adds less than this is not called growth: heap and thread stacks move by some hundred KiB.
+# What a conversation may add without it being called growth: heap and thread stacks move by some hundred KiB.
 GROWTH_STEP_BYTES = MIB // 2
 # Memory counts as back when what stays is below this share of what had been added, or below 1 MiB.
 BACK_SHARE = 0.05
@@ -37,9 +34,11 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """``step`` is the growth from one conversation to the next, the first left out (it touches buffers for the first
-    time). ``cause``: host_cache where the engine's host prompt cache explains the growth, none where there is no
-    growth, unknown otherwise. ``left`` tells of what the memory after the engine's own release is made."""
+    """``verdict``: released, retained_bounded, growing, only_at_exit (the engine showed no release of its own; its
+    memory came back when its process ended) or undecided. ``step`` is the growth from one conversation to the next, the
+    first left out (it touches buffers for the first time). ``cause``: host_cache where the engine's host prompt cache
+    explains the growth, none where it does not go on, unknown otherwise. ``left`` tells of what the memory after the
+    engine's own release is made."""
 
     attempt_key: str
     factor: str
@@ -87,16 +86,16 @@ def judge_release(attempt: Attempt) -> Release | None:
     conversations = _conversations(result)
     if not attempt.is_measured or not conversations:
         return None
-    steps = [b.held_bytes - a.held_bytes for a, b in itertools.pairwise(conversations)]
-    step = mean(steps)
-    cause = _cause(conversations, steps)
+    held = [c.held_bytes for c in conversations]
+    step = mean([after - before for before, after in itertools.pairwise(held)])
+    cause = _cause(conversations)
     moments = {phase: _held(result, phase) for phase in ("launched", "loaded", "unloaded", "exited")}
     limit = _cache_limit(result)
     return Release(
         attempt_key=attempt.key,
         factor=attempt.design.factor,
         level=attempt.trial.level,
-        verdict=_verdict(steps, cause, limit, conversations[-1].held_bytes, moments["launched"], moments["unloaded"]),
+        verdict=_verdict(held, cause, limit, moments),
         cause=cause,
         launched_bytes=moments["launched"],
         loaded_bytes=moments["loaded"],
@@ -133,31 +132,44 @@ def _cache_limit(result: TrialResult) -> int | None:
     return limits[-1] if limits else None
 
 
-def _is_growing(steps: Sequence[int]) -> bool:
-    """Every conversation after the first added more than the noise."""
-    return bool(steps) and min(steps) > GROWTH_STEP_BYTES
+def _is_flat(held: Sequence[int]) -> bool:
+    """Whether the later half of the steps, two at least where there are two, moves by no more than the noise."""
+    count = len(held) - 1
+    last = held[-1 - max(min(2, count), (count + 1) // 2) :]
+    return max(last) - min(last) <= GROWTH_STEP_BYTES * max(1, len(last) - 1)
 
 
-def _cause(conversations: Sequence[Conversation], steps: Sequence[int]) -> str:
-    if not _is_growing(steps):
+def _has_grown(held: Sequence[int]) -> bool:
+    """From the first conversation to the last, beyond the noise, and still doing so at the end."""
+    return held[-1] - held[0] > GROWTH_STEP_BYTES * max(1, len(held) - 1) and not _is_flat(held)
+
+
+def _cause(conversations: Sequence[Conversation]) -> str:
+    held = [c.held_bytes for c in conversations]
+    if not _has_grown(held):
         return "none"
     first, last = conversations[0].host_cache_bytes, conversations[-1].host_cache_bytes
     if first is None or last is None:
         return "unknown"
-    grown = sum(steps)
+    grown = held[-1] - held[0]
     return "host_cache" if abs(grown - (last - first)) <= max(CACHE_SHARE * grown, MIB) else "unknown"
 
 
-def _verdict(
-    steps: Sequence[int], cause: str, limit: int | None, last: int, launched: int | None, unloaded: int | None
-) -> str:
-    if _is_growing(steps):
+def _verdict(held: Sequence[int], cause: str, limit: int | None, moments: Mapping[str, int | None]) -> str:
+    """``held``: memory after each conversation. Two steps at least carry a claim about several conversations."""
+    if _has_grown(held):
         if cause == "host_cache" and limit is not None:
             return "retained_bounded"
-        return "growing" if len(steps) > 1 else "undecided"
-    if unloaded is None or launched is None:
+        steps = [after - before for before, after in itertools.pairwise(held)]
+        # Memory that also came back on the way has not grown with each conversation: more of them must tell.
+        return "growing" if len(steps) > 1 and min(steps) >= -GROWTH_STEP_BYTES else "undecided"
+    launched = moments["launched"]
+    if launched is None:
         return "undecided"
-    if unloaded - launched <= max(BACK_SHARE * (last - launched), MIB):
+    back = max(BACK_SHARE * (held[-1] - launched), MIB)
+    unloaded, exited = moments["unloaded"], moments["exited"]
+    if unloaded is None:
+        return "only_at_exit" if exited is not None and exited <= back else "undecided"
+    if unloaded - launched <= back:
         return "released"
-    # Bounded is a claim about several conversations; one alone cannot carry it.
-    return "retained_bounded" if len(steps) > 1 else "undecided"
+    return "retained_bounded" if len(held) > 2 and _is_flat(held) else "undecided"

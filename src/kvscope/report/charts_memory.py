@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.attempts import Attempt, has_engine_rules
 from kvscope.analysis.attribute import Attribution
 from kvscope.analysis.growth import ContextGrowth, InputGrowth
 from kvscope.analysis.release import Release
@@ -72,7 +72,8 @@ def by_context_chart(views: Sequence[MemoryView]) -> Chart | None:
         if view.loaded is None or not view.loaded.maps_read:
             continue
         tokens = view.attempt.context_tokens
-        bars.append((say("bar.predicted", tokens=tokens), _predicted_parts(view)))
+        if has_engine_rules(view.attempt.prediction):
+            bars.append((say("bar.predicted", tokens=tokens), _predicted_parts(view)))
         bars.append((say("bar.seen", tokens=tokens), parts_of(view.loaded)))
     if not bars:
         return None

@@ -21,15 +21,19 @@ _SIZE_WORDS = {
     "ttft_grows": "size.per_thousand",
     "ttft_grows_once": "size.per_thousand",
     "ttft_unclear": "size.per_thousand",
-    "ttft_does_not_grow": "size.per_thousand",
+    "ttft_flat": "size.per_thousand",
+    "ttft_falls": "size.per_thousand",
     "tpot_grows": "size.per_thousand",
     "tpot_flat": "size.per_thousand",
+    "tpot_falls": "size.per_thousand",
     "tpot_unclear": "size.per_thousand",
     "output_time": "size.per_token",
+    "output_time_unclear": "size.per_token",
     "release_host_cache": "size.per_conversation",
     "release_retained_bounded": "size.per_conversation",
     "release_released": "size.per_conversation",
     "release_growing": "size.per_conversation",
+    "release_only_at_exit": "size.per_conversation",
     "release_undecided": "size.per_conversation",
 }
 SHOWN_ROWS = 6
@@ -45,13 +49,28 @@ def row_anchors(study: Study, prefix: str) -> dict[str, Link]:
 
 def claim_text(finding: Finding) -> str:
     """The sentence of a finding."""
+    size = finding.size
+    return say(f"finding.{finding.slug}", **spoken(finding), size=None if size is None else size.value)
+
+
+def spoken(finding: Finding) -> dict[str, object]:
+    """The values of a finding, with names and lists as a reader writes them."""
     values: dict[str, object] = dict(finding.values)
     if "component" in values:
         values["component"] = name_of("component", str(values["component"]))
     if "outcome" in values:
         values["outcome"] = name_of("outcome", str(values["outcome"]))
-    size = finding.size
-    return say(f"finding.{finding.slug}", **values, size=None if size is None else size.value)
+    sizes = [values.get(f"{name}_bytes") for name in ("seen", "rule", "shared", "measured")]
+    if all(isinstance(size, int) for size in sizes):
+        values["named"] = named_text(*(size for size in sizes if isinstance(size, int)))
+    return values
+
+
+def named_text(seen: int, rule: int, shared: int, measured: int) -> str:
+    """What has a name, by how it is known, in bytes; what there is none of is left out."""
+    sizes = {"seen": seen, "shared": shared, "rule": rule, "measured": measured}
+    parts = [say(f"named.{how}", size_bytes=size) for how, size in sizes.items() if size]
+    return "; ".join(parts) if parts else say("named.nothing")
 
 
 def size_text(finding: Finding) -> str | None:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 _FINDINGS: dict[str, str] = {
     "finding.reported_differs": "At a context limit of {context_tokens:count} tokens the engine's log says "
-    "{reported_mib} MiB for {component}; the prediction is {predicted_bytes:mib2}.",
+    "{reported_mib} MiB for {component} ({reported_kinds:list}); the prediction is {predicted_bytes:mib2} "
+    "({predicted_kinds:list}).",
     "finding.reported_agrees": "{agreeing} of {total} buffers that the engine's log states equal the prediction, to "
     "the last digit it prints.",
     "finding.slope_agrees": "One token of context costs {predicted_bytes:count} bytes by prediction and "
@@ -24,11 +25,11 @@ _FINDINGS: dict[str, str] = {
     "finding.tokens_mismatch": "{wrong} of {total} prompts were counted differently by the server.",
     "finding.failed": "{count} of {total} trials failed: {outcome}.",
     "finding.first_microbatch": "Requests add memory, but not for the KV cache. A prompt of {tokens:count} tokens "
-    "added {added_bytes:mib}: {working_bytes:mib} of it is the compute buffer ({touched_max_bytes:mib} with the "
-    "output buffer), reserved at load and touched for the first time by the first {microbatch_tokens:count} tokens. "
-    "Divided by the tokens it reads {shortest_naive_bytes:count} bytes a token at {shortest_tokens:count} tokens and "
-    "{naive_bytes:count} at {tokens:count}, while the KV cache costs {bytes_per_token:count}: memory added divided "
-    "by tokens sent is not the price of a token.",
+    "added {added_bytes:mib}: up to {working_bytes:mib} of it is the compute buffer ({touched_max_bytes:mib} with "
+    "the output buffer), reserved at load and touched for the first time by the first {microbatch_tokens:count} "
+    "tokens. Divided by the tokens it reads {shortest_naive_bytes:count} bytes a token at {shortest_tokens:count} "
+    "tokens and {naive_bytes:count} at {tokens:count}, while the KV cache costs {bytes_per_token:count}: memory added "
+    "divided by tokens sent is not the price of a token.",
     "finding.ttft_grows": "The first token comes after {from_s:s} with {from_tokens:count} prompt tokens and after "
     "{to_s:s} with {to_tokens:count}. Each further 1,000 tokens cost {first_step_s:s} at first and {last_step_s:s} "
     "at the end.",
@@ -36,7 +37,9 @@ _FINDINGS: dict[str, str] = {
     "after {to_s:s} with {to_tokens:count}: {first_step_s:s} for each 1,000 tokens between.",
     "finding.ttft_unclear": "The first token comes after {from_s:s} with {from_tokens:count} prompt tokens and after "
     "{to_s:s} with {to_tokens:count}; these repeats cannot tell the difference from noise.",
-    "finding.ttft_does_not_grow": "The time to the first token does not grow with the prompt here: {from_s:s} with "
+    "finding.ttft_flat": "The first token comes after {from_s:s}, whether with {from_tokens:count} prompt tokens or "
+    "with {to_tokens:count}: it does not change over this range.",
+    "finding.ttft_falls": "The time to the first token falls as the prompt grows here: {from_s:s} with "
     "{from_tokens:count} tokens, {to_s:s} with {to_tokens:count}.",
     "finding.tpot_grows": "Every later token takes {from_s:s} after {from_tokens:count} prompt tokens and {to_s:s} "
     "after {to_tokens:count}: each step looks back at more tokens.",
@@ -44,6 +47,10 @@ _FINDINGS: dict[str, str] = {
     "after {to_tokens:count}; these repeats cannot tell the difference from noise.",
     "finding.output_time": "An answer of {from_tokens:count} tokens took {from_s:s}, one of {to_tokens:count} took "
     "{to_s:s}: {size:s} for each output token.",
+    "finding.output_time_unclear": "An answer of {from_tokens:count} tokens took {from_s:s}, one of "
+    "{to_tokens:count} took {to_s:s}; these repeats cannot tell the difference from noise.",
+    "finding.tpot_falls": "Every later token takes {from_s:s} after {from_tokens:count} prompt tokens and only "
+    "{to_s:s} after {to_tokens:count}.",
     "finding.stopped_early": "Some answers ended before their limit ({limits:list}): the shortest had {fewest} "
     "tokens. The limit set is not the length generated.",
     "finding.release_host_cache": "Retained and bounded, with {factor} = {level}: each conversation leaves "
@@ -54,11 +61,19 @@ _FINDINGS: dict[str, str] = {
     "{added_bytes:mib} stay. This alone is not a leak.",
     "finding.release_released": "Released, with {factor} = {level}: after the engine's own release "
     "{kept_bytes:signed_mib} of {added_bytes:mib} stay.",
-    "finding.release_growing": "Growing, with {factor} = {level}: {step_bytes:mib} more after each of "
-    "{conversations} conversations, with no limit that explains it.",
-    "finding.release_undecided": "Undecided, with {factor} = {level}: too few conversations ({conversations}) to "
-    "tell growth from a bound. Of {added_bytes:mib} added, {kept_bytes:mib} stay after the engine's own release and "
+    "finding.release_growing": "Growing, with {factor} = {level}: {grown_bytes:mib} more over {conversations} "
+    "conversations ({step_bytes:mib} from one to the next on average), with no limit that explains it.",
+    "finding.release_undecided": "Undecided, with {factor} = {level}: {conversations} conversations cannot tell "
+    "growth from a bound; over them memory moved by {grown_bytes:signed_mib}. Of {added_bytes:mib} added, "
+    "{kept_bytes:mib} stay after the engine's own release and {exited_bytes:mib} after its exit.",
+    "finding.release_one_conversation": "Undecided, with {factor} = {level}: one conversation cannot tell growth "
+    "from a bound. Of {added_bytes:mib} added, {kept_bytes:mib} stay after the engine's own release and "
     "{exited_bytes:mib} after its exit.",
+    "finding.release_only_at_exit": "Given back only at exit, with {factor} = {level}: this engine showed no release "
+    "of its own. Of {added_bytes:mib} added, {exited_bytes:mib} were left when its process had ended. Conversations "
+    "after the first had added {grown_bytes:mib} ({conversations} in all).",
+    "finding.release_not_read": "Undecided, with {factor} = {level}: memory was not read after a release of the "
+    "engine's own, nor seen to be back after its exit. Of {added_bytes:mib} added, {exited_bytes:mib} were left then.",
     "size.bytes_per_token": "95 % interval {low:count} to {high:count} bytes, {num} trials.",
     "size.per_thousand": "Over this range {low:s} to {high:s} more for each 1,000 tokens (95 %), {num} trials.",
     "size.per_token": "95 % interval {low:s} to {high:s} for each token, {num} trials.",
@@ -111,15 +126,13 @@ _TEXT: dict[str, str] = {
     "text.no_doubts": "= All checks passed.",
     "text.failed": "× {failed} of {total} trials failed ({causes}); kept in the record, left out of the averages.",
     "text.first_microbatch": "Longer prompts then added no KV cache: of {added_bytes:mib} at {tokens:count} tokens, "
-    "{working_bytes:mib} is the compute buffer, touched for the first time",
+    "up to {working_bytes:mib} is the compute buffer, touched for the first time",
     "text.unexplained_small": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
-    "{predicted_bytes:mib} predicted and seen, {measured_bytes:mib} run time; unexplained "
-    "{unexplained_anon_bytes:signed_mib} of its own and {unexplained_file_bytes:signed_mib} file-backed "
-    "({share:percent})",
+    "{named}; unexplained {unexplained_anon_bytes:signed_mib} of its own and "
+    "{unexplained_file_bytes:signed_mib} file-backed ({share:percent})",
     "text.unexplained_large": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
-    "{predicted_bytes:mib} predicted and seen, {measured_bytes:mib} run time; unexplained "
-    "{unexplained_anon_bytes:signed_mib} of its own and {unexplained_file_bytes:signed_mib} file-backed "
-    "({share:percent}, too much)",
+    "{named}; unexplained {unexplained_anon_bytes:signed_mib} of its own and "
+    "{unexplained_file_bytes:signed_mib} file-backed ({share:percent}, too much)",
     "text.release_retained_bounded": "{factor} = {level}: retained and bounded. {grown_bytes:signed_mib} over "
     "{conversations} conversations; of {added_bytes:mib} added, {kept_bytes:mib} stay after the engine's release, "
     "{exited_bytes:mib} after its exit",
@@ -135,6 +148,14 @@ _TEXT: dict[str, str] = {
     "{to_tokens:count}; 1,000 more cost {first_step_s:s} at first and {last_step_s:s} at the end",
     "text.ttft_grows_once": "First token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
     "{to_tokens:count}; {first_step_s:s} for each 1,000 between",
+    "text.ttft_flat": "First token: {from_s:s}, the same after {from_tokens:count} prompt tokens and after "
+    "{to_tokens:count}",
+    "text.ttft_falls": "First token: {from_s:s} after {from_tokens:count} prompt tokens, only {to_s:s} after "
+    "{to_tokens:count}",
+    "text.tpot_falls": "Each later token: {from_s:s} after {from_tokens:count} prompt tokens, only {to_s:s} after "
+    "{to_tokens:count}",
+    "text.output_time_unclear": "Whole answer: {from_s:s} for {from_tokens:count} output tokens, {to_s:s} for "
+    "{to_tokens:count}; may be noise",
     "text.ttft_unclear": "First token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
     "{to_tokens:count}; may be noise",
     "text.tpot_grows": "Each later token: {from_s:s} after {from_tokens:count} prompt tokens, {to_s:s} after "
@@ -147,8 +168,10 @@ _TEXT: dict[str, str] = {
     "the host prompt cache, limited to {limit_bytes:bytes}",
     "text.release_released": "{factor} = {level}: released. Of {added_bytes:mib} added, {kept_bytes:mib} stay after "
     "the engine's release",
-    "text.release_growing": "{factor} = {level}: growing. {step_bytes:mib} more after each of {conversations} "
+    "text.release_growing": "{factor} = {level}: growing. {grown_bytes:mib} more over {conversations} "
     "conversations, and no limit explains it",
+    "text.release_only_at_exit": "{factor} = {level}: given back only at exit. Of {added_bytes:mib} added, "
+    "{exited_bytes:mib} were left when the process had ended",
     "text.step_agrees": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "
     "{predicted_bytes:count} predicted, {measured_bytes:count} measured",
     "text.step_differs": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from kvscope.analysis.attribute import Attribution
+from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
 from kvscope.analysis.fit import Estimate
+from kvscope.analysis.price import token_price
 from kvscope.analysis.study import MemoryView, Study
 from kvscope.report.blocks import Answer, Badge, Chart, Claim, Link, Row, Table, columns, row
 from kvscope.report.charts_memory import PART_TERMS, by_context_chart, context_chart
@@ -64,11 +65,8 @@ def _memory_slope(study: Study) -> Estimate | None:
 
 
 def _time_slope(study: Study) -> Estimate | None:
-    """Seconds to the first token for each prompt token; None where it was not measured or may be zero."""
-    slope = None if study.ttft is None else study.ttft.line.slope
-    if slope is None or slope.value is None or (slope.low is not None and slope.low <= 0):
-        return None
-    return slope
+    """Seconds to the first token for each prompt token; None where it was not measured or is not seen to grow."""
+    return study.ttft.line.slope if study.ttft is not None and study.ttft.trend == "grows" else None
 
 
 def headline(study: Study) -> str:
@@ -81,17 +79,29 @@ def headline(study: Study) -> str:
             slug = "headline.memory_beyond" if time is None else "headline.both_beyond"
             return say(slug, **values, tokens=study.context.steps[-1].from_tokens)
         return say("headline.memory" if time is None else "headline.both", **values)
-    per_token = ((study.prediction or {}).get("growth") or {}).get("bytes_per_token")
-    size = None if per_token is None else int(per_token) * THOUSAND
+    price = token_price(study.prediction)
+    if time is not None and price is None:
+        return say("headline.time", time_s=time_s)
     if time is not None:
-        return say("headline.time" if size is None else "headline.predicted_time", size_bytes=size, time_s=time_s)
+        return say("headline.predicted_time", price=price_text(study), time_s=time_s)
     if study.failures and not study.is_measured:
         group = study.failures[0]
         cause = name_of("outcome", group.outcome)
         return say("headline.failed", failed=study.num_failed, total=len(study.attempts), cause=cause)
-    if size is not None:
-        return say("headline.measured_other" if study.is_measured else "headline.predicted", size_bytes=size)
+    if price is not None:
+        return say("headline.measured_other" if study.is_measured else "headline.predicted", price=price_text(study))
     return say("headline.nothing")
+
+
+def price_text(study: Study) -> str | None:
+    """What 1,000 tokens of context should add, and beyond which length; None where nothing tells."""
+    price = token_price(study.prediction)
+    if price is None:
+        return None
+    first, beyond = price.first_bytes * THOUSAND, price.beyond_bytes * THOUSAND
+    if price.knee_tokens is None:
+        return say("price.one", size_bytes=first)
+    return say("price.beyond", size_bytes=first, beyond_bytes=beyond, tokens=price.knee_tokens)
 
 
 def interval_line(study: Study) -> str:
@@ -125,7 +135,7 @@ def _badges(study: Study, prefix: str) -> tuple[Badge, ...]:
     share = None if study.main is None or study.main.loaded is None else study.main.loaded.unexplained_share
     if share is not None:
         text = say("badge.explained", share=1 - share)
-        kind = "good" if share <= 0.10 else "bad"
+        kind = "good" if share <= UNEXPLAINED_SHARE else "bad"
         badges.append(Badge(mark="=" if kind == "good" else "≠", text=text, kind=kind, anchor=f"{prefix}memory"))
     failed, total = study.num_failed, len(study.attempts)
     text = say("badge.failed", failed=failed, total=total) if failed else say("badge.no_failures", total=total)
@@ -174,7 +184,8 @@ def _part_row(view: MemoryView, part: str, slugs: tuple[str, ...]) -> Row:
 def _seen(loaded: Attribution | None, part: str) -> str:
     if loaded is None or not loaded.maps_read:
         return say("unknown")
-    return mib_cell(sum(loaded.term_bytes(term) for term in PART_TERMS[part]))
+    size = mib_cell(sum(loaded.term_bytes(term) for term in PART_TERMS[part]))
+    return say("cell.at_most", size=size) if loaded.is_upper_bound(*PART_TERMS[part]) else size
 
 
 def _chart(study: Study) -> Chart | None:
@@ -195,7 +206,6 @@ def remarks(study: Study) -> tuple[str, ...]:
             say(
                 f"remark.limit_{study.limit.binds}",
                 tokens=study.limit.tokens,
-                memory_tokens=study.limit.memory_tokens,
                 available_bytes=study.limit.available_bytes,
             )
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from kvscope.analysis.price import token_price
 from kvscope.analysis.study import DesignStudy, Study
 from kvscope.record.rows import Json
 from kvscope.report.blocks import Block, Bullets, Fold, Link, Paragraph, Section, Table, columns, row
@@ -28,25 +29,29 @@ def growth_section(study: Study, anchors: Mapping[str, Link]) -> Section:
 
 
 def why(study: Study) -> str:
-    """Which part grows with the context, with the formula."""
-    growth = (study.prediction or {}).get("growth") or {}
-    per_token = growth.get("bytes_per_token")
-    if per_token is None:
+    """Which part grows with the context, with the formula. What was only predicted is not said to be so."""
+    price = token_price(study.prediction)
+    if price is None:
         return say("growth.no_prediction")
     formula = formula_line(study)
     if formula is None:
-        return say("growth.why_other", bytes_per_token=per_token)
-    return say("growth.why", formula=formula)
+        return say("growth.why_other", bytes_per_token=price.beyond_bytes)
+    compared = [f.slug for f in study.findings if f.slug.startswith(("slope_", "step_"))]
+    is_seen = bool(compared) and all(slug.endswith("_agrees") for slug in compared)
+    return say("growth.why" if is_seen else "growth.why_predicted", formula=formula)
 
 
 def formula_line(study: Study) -> str | None:
     """The product behind one token's bytes, with its numbers; None where the prediction's layers give none."""
-    per_token = ((study.prediction or {}).get("growth") or {}).get("bytes_per_token")
+    price = token_price(study.prediction)
     formulas, dtypes = _formulas(study.prediction)
-    if per_token is None or not formulas:
+    if price is None or not formulas:
         return None
-    slug = "growth.one_kind" if len(formulas) == 1 else "growth.kinds"
-    return say(slug, bytes_per_token=per_token, formula=" + ".join(formulas), dtype=" / ".join(dtypes))
+    formula = formulas[0] if len(formulas) == 1 else f"({' + '.join(formulas)})"
+    text = say("growth.product", bytes_per_token=price.first_bytes, formula=formula, dtype=" / ".join(dtypes))
+    if price.knee_tokens is None:
+        return text
+    return say("growth.product_knee", product=text, tokens=price.knee_tokens, beyond_bytes=price.beyond_bytes)
 
 
 def _formulas(prediction: Mapping[str, Json] | None) -> tuple[list[str], list[str]]:

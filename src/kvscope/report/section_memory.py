@@ -8,7 +8,7 @@ from kvscope.analysis.compare import Component
 from kvscope.analysis.study import MemoryView, Study
 from kvscope.report.blocks import Block, Bullets, Link, Paragraph, Row, Section, Table, columns, row
 from kvscope.report.charts_memory import by_context_chart, timeline_chart
-from kvscope.report.claims import claims
+from kvscope.report.claims import claims, named_text
 from kvscope.report.numbers import mib_cell
 from kvscope.report.words import name_of, say, say_note
 
@@ -34,16 +34,22 @@ def memory_section(study: Study, anchors: Mapping[str, Link]) -> Section:
 def _lead(view: MemoryView) -> str:
     if view.loaded is None:
         return say("memory.not_read")
-    return say(
-        "memory.lead" if view.loaded.from_start else "memory.lead_whole",
+    loaded = view.loaded
+    total = say(
+        "memory.total" if loaded.from_start else "memory.total_whole",
         context_tokens=view.attempt.context_tokens,
-        growth_bytes=view.loaded.growth_bytes,
-        anon_bytes=view.loaded.anon_growth_bytes,
-        file_bytes=view.loaded.file_growth_bytes,
-        predicted_bytes=view.loaded.predicted_bytes,
-        measured_bytes=view.loaded.measured_bytes,
-        unexplained_bytes=view.loaded.unexplained_bytes,
+        growth_bytes=loaded.growth_bytes,
+        anon_bytes=loaded.anon_growth_bytes,
+        file_bytes=loaded.file_growth_bytes,
     )
+    parts = say(
+        "memory.parts" if loaded.maps_read else "memory.parts_not_read",
+        named=named_text(
+            loaded.seen_bytes, loaded.rule_bytes, loaded.shared_bytes, loaded.measured_bytes if loaded.maps_read else 0
+        ),
+        unexplained_bytes=loaded.unexplained_bytes,
+    )
+    return f"{total} {parts}"
 
 
 def component_table(view: MemoryView) -> Table:
@@ -82,6 +88,9 @@ def resident_cell(resident: Resident | None) -> str:
         return say("none")
     if resident.how == "together" and resident.note is not None:
         return say("resident.together", size=mib_cell(_number(resident.note.values.get("size_bytes")), 2))
+    if resident.how == "at_most" and resident.note is not None:
+        size = mib_cell(_number(resident.note.values.get("size_bytes")), 2)
+        return say("resident.at_most_together" if resident.note.values.get("others") else "resident.at_most", size=size)
     if resident.how == "rule":
         return say("resident.rule", size=mib_cell(resident.num_bytes, 2))
     return mib_cell(resident.num_bytes, 2)
@@ -108,8 +117,8 @@ def _remarks(view: MemoryView) -> list[Block]:
     items = []
     together = False
     for component in view.components_loaded:
-        if component.resident.note is not None and not (together and component.resident.how == "together"):
-            together = together or component.resident.how == "together"
+        if component.resident.note is not None and not (together and component.resident.note.values.get("others")):
+            together = together or bool(component.resident.note.values.get("others"))
             text = say_note(component.resident.note)
             items.append(say("remark.component", component=name_of("component", component.slug), text=text))
     items.append(say("remark.runtime"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kvscope.analysis.findings import Finding
 from kvscope.analysis.study import Analysis, Study
 from kvscope.report.blocks import Block, Bullets, Chart, Claim, Download, Fold, Paragraph, StudyPage, Table
-from kvscope.report.claims import claim_text
+from kvscope.report.claims import claim_text, spoken
 from kvscope.report.section_answer import headline, interval_line, strip
 from kvscope.report.section_growth import formula_line
 from kvscope.report.sections import several_studies, study_pages
@@ -62,7 +62,7 @@ def _finding_lines(finding: Finding) -> list[str]:
     mark = "≠ " if finding.is_contradiction else "- "
     if not has_words(f"text.{finding.slug}"):
         return _wrapped(claim_text(finding), mark)
-    text = say(f"text.{finding.slug}", **finding.values)
+    text = say(f"text.{finding.slug}", **spoken(finding))
     if finding.slug.startswith(_PER_TOKEN) and finding.size is not None and finding.size.has_interval:
         text += say("text.interval_bytes", low=finding.size.low, high=finding.size.high)
     return _wrapped(f"{text}.", mark)

@@ -39,12 +39,14 @@ _ANSWER: dict[str, str] = {
     "first token by {time_s:s}.",
     "headline.memory": "Each 1,000 tokens of context adds {size_bytes:mib}.",
     "headline.time": "Each 1,000 tokens of prompt delays the first token by {time_s:s}.",
-    "headline.predicted_time": "Each 1,000 tokens of context should add {size_bytes:mib} (predicted), and each 1,000 "
+    "headline.predicted_time": "Each 1,000 tokens of context should add {price} (predicted), and each 1,000 "
     "tokens of prompt delays the first token by {time_s:s} (measured).",
-    "headline.predicted": "Each 1,000 tokens of context should add {size_bytes:mib}. Predicted: nothing has been "
-    "measured yet.",
-    "headline.measured_other": "Each 1,000 tokens of context should add {size_bytes:mib}. Predicted: no trial varied "
-    "the context or the input.",
+    "headline.predicted": "Each 1,000 tokens of context should add {price}. Predicted: nothing has been measured yet.",
+    "headline.measured_other": "Each 1,000 tokens of context should add {price}. Predicted: the trials of this record "
+    "do not tell.",
+    "price.one": "{size_bytes:mib}",
+    "price.beyond": "{size_bytes:mib}, and {beyond_bytes:mib} beyond the first {tokens:count}",
+    "cell.at_most": "≤ {size}",
     "headline.failed": "Nothing could be measured: {failed} of {total} trials failed ({cause}).",
     "headline.nothing": "Nothing has been predicted or measured yet.",
     "interval.line": "95 % confidence: {parts}",
@@ -64,9 +66,12 @@ _ANSWER: dict[str, str] = {
     "remark.at_load": "{engine} takes that memory when it loads the model, for the whole context limit, used or not. "
     "Longer prompts then add no KV cache.",
     "remark.limit_trained": "Fits here: {tokens:count} tokens for one conversation. What binds is the length the "
-    "model was trained for; memory would hold about {memory_tokens:count}. Predicted, not run.",
+    "model was trained for; memory would hold more. Predicted, not run.",
+    "remark.limit_trained_only": "The model was trained for {tokens:count} tokens. Whether memory holds one "
+    "conversation of them is not known here.",
     "remark.limit_memory": "Fits here: about {tokens:count} tokens for one conversation. What binds is memory "
-    "({available_bytes:mib} were free). Predicted, not run.",
+    "({available_bytes:mib} were free): the KV cache for those tokens, and everything else as large as it was here. "
+    "Predicted, not run.",
     "remark.not_measured": "Predictions only: nothing has been measured yet.",
     "remark.quality": "That it fits does not mean that it answers well: quality was not measured.",
     "headline.both_beyond": "Beyond {tokens:count} tokens each further 1,000 tokens of context adds "
@@ -76,14 +81,19 @@ _ANSWER: dict[str, str] = {
 }
 
 _MEMORY: dict[str, str] = {
-    "memory.lead": "With a context limit of {context_tokens:count} tokens, loading the model added "
-    "{growth_bytes:mib}: {anon_bytes:mib} of the process's own memory and {file_bytes:mib} backed by files. "
-    "{predicted_bytes:mib} of it was predicted from the model's file and seen; {measured_bytes:mib} is run time that "
-    "no file predicts, seen as well; {unexplained_bytes:signed_mib} stay unexplained.",
-    "memory.lead_whole": "With a context limit of {context_tokens:count} tokens, the engine held {growth_bytes:mib} "
-    "after loading: {anon_bytes:mib} of its own and {file_bytes:mib} backed by files. {predicted_bytes:mib} of it "
-    "was predicted from the model's file and seen; {measured_bytes:mib} is run time that no file predicts, seen as "
-    "well; {unexplained_bytes:signed_mib} stay unexplained. Its memory before the load could not be read.",
+    "memory.total": "With a context limit of {context_tokens:count} tokens, loading the model added "
+    "{growth_bytes:mib}: {anon_bytes:mib} of the process's own memory and {file_bytes:mib} backed by files.",
+    "memory.total_whole": "With a context limit of {context_tokens:count} tokens, the engine held {growth_bytes:mib} "
+    "after loading: {anon_bytes:mib} of its own and {file_bytes:mib} backed by files. Its memory before the load "
+    "could not be read.",
+    "memory.parts": "Of it: {named}; {unexplained_bytes:signed_mib} stay unexplained.",
+    "memory.parts_not_read": "Of what it is made could not be seen: the system's list of memory mappings was not "
+    "read. By what is known without it: {named}; {unexplained_bytes:signed_mib} have no name.",
+    "named.seen": "{size_bytes:mib} predicted and seen",
+    "named.shared": "at most {size_bytes:mib} compute and output buffers, seen in a mapping that may hold more",
+    "named.rule": "{size_bytes:mib} by the engine's rule, not seen",
+    "named.measured": "{size_bytes:mib} run time and libraries, seen and predicted by no file",
+    "named.nothing": "nothing",
     "memory.not_read": "The engine's memory after loading was not read.",
     "memory.not_measured": "Nothing was measured. What follows is predicted from the model's own file.",
     "memory.no_prediction": "Nothing was predicted either.",
@@ -103,6 +113,8 @@ _MEMORY: dict[str, str] = {
     "agrees.None": "–",
     "resident.together": "together {size}",
     "resident.rule": "{size} (rule)",
+    "resident.at_most": "≤ {size}",
+    "resident.at_most_together": "together ≤ {size}",
     "remark.component": "{component}: {text}",
     "remark.runtime": "Heap, arenas, stacks and libraries are read from the process and predicted by no file: they "
     "hold the vocabulary, the tokenizer, the graph's book-keeping and the HTTP server.",
@@ -117,6 +129,10 @@ _MEMORY: dict[str, str] = {
     "the small mappings.",
     "note.seen_together": "shares one mapping with {others:list}; {size_bytes:mib2} of them together are resident, "
     "the part that has been touched.",
+    "note.at_most": "shares a mapping that is larger than the buffers known to be in it; at most {size_bytes:mib2} of "
+    "it are resident. Part of that may be other memory beside it.",
+    "note.at_most_together": "shares with {others:list} a mapping that is larger than the buffers known to be in it; "
+    "at most {size_bytes:mib2} of them together are resident. Part of that may be other memory beside them.",
     "note.touched_part": "resident is the part that has been touched; the rest is only reserved.",
     "note.weights_file_only": "{size_bytes:mib2} of the mapped file are resident; the copied part was not found.",
     "note.not_looked_for": "not looked for at this moment.",
@@ -129,7 +145,9 @@ _MEMORY: dict[str, str] = {
 
 _GROWTH: dict[str, str] = {
     "growth.why": "All of that growth is the KV cache: {formula}. The weights do not change.",
-    "growth.why_other": "The cache grows by {bytes_per_token:count} bytes for each token. The weights do not change.",
+    "growth.why_predicted": "Predicted: with the context the KV cache grows, by {formula}. The weights do not change.",
+    "growth.why_other": "Predicted: the cache grows by {bytes_per_token:count} bytes for each token. The weights do "
+    "not change.",
     "growth.formula": "{layers} {kind} layers × ({heads_k} × {dim_k} keys + {heads_v} × {dim_v} values)",
     "growth.no_prediction": "No prediction was recorded, so the growth has no formula.",
     "growth.no_context_design": "The price of context was not measured. To do so: kvscope measure context_limit.",
@@ -137,8 +155,9 @@ _GROWTH: dict[str, str] = {
     "growth.unknown": "Not known: {what} – {why}.",
     "caption.layers": "Layers by kind at a context limit of {context_tokens:count} tokens",
     "summary.sources": "Where each of {count} facts about the model was read",
-    "growth.one_kind": "{formula} in {dtype} = {bytes_per_token:count} bytes for each token",
-    "growth.kinds": "({formula}) in {dtype} = {bytes_per_token:count} bytes for each token while all of them grow",
+    "growth.product": "{formula} in {dtype} = {bytes_per_token:count} bytes for each token",
+    "growth.product_knee": "{product} up to {tokens:count} tokens; beyond, where the windows are full, "
+    "{beyond_bytes:count} bytes",
 }
 
 _TIME: dict[str, str] = {
@@ -164,14 +183,16 @@ _RELEASE: dict[str, str] = {
     "release.host_cache": "The growth between conversations is llama.cpp's host prompt cache: it keeps a copy of "
     "each old prompt's KV cache in ordinary memory, up to cache_ram_mib (8,192 MiB unless set). People report it as "
     "a leak. With cache_ram_mib = 0 it keeps none.",
-    "release.how": "Released: at most 5 % of what had been added stays. Retained and bounded: more stays, and "
-    "further conversations do not add to it, or a stated limit ends the growth. Growing: each conversation adds "
-    "more, and no limit explains it. The first conversation does not count: it touches buffers for the first time.",
+    "release.how": "Released: at most 5 % of what had been added stays. Retained and bounded: more stays, and the "
+    "last conversations did not add to it, or a stated limit ends the growth. Growing: memory has grown since the "
+    "first conversation and still does at the end, and no limit explains it. Given back only at exit: the engine "
+    "showed no release of its own. The first conversation does not count: it touches buffers for the first time.",
     "release.ours_only": "kvscope only ever ends processes that it started itself.",
     "verdict.released": "released",
     "verdict.retained_bounded": "retained and bounded",
     "verdict.growing": "growing",
     "verdict.undecided": "undecided",
+    "verdict.only_at_exit": "given back only at exit",
     "caption.verdicts": "Verdicts, in MiB of the process's own memory",
     "caption.left": "What is still in memory after the engine's own release, over the start, in MiB",
     "summary.left": "What stays after the release is made of",
@@ -241,8 +262,9 @@ _TRUST: dict[str, str] = {
     "worst, at {factor} = {level} (limit {limit_share:percent}).",
     "check.drift": "From the first baseline to the last, the time to the first token changed by {share:percent} "
     "(limit {limit_share:percent}).",
-    "check.late_samples": "{late:count} of {total:count} samples were more than {late_s:s} late ({share:percent}, "
-    "limit {limit_share:percent}). Short peaks may be missed.",
+    "check.late_samples": "{late:count} of {total:count} readings that were due came more than {late_s:s} late or, "
+    "{missed:count} of them, not at all ({share:percent}, limit {limit_share:percent}); in {stopped:count} trials "
+    "reading stopped with an error. Short peaks may be missed.",
     "check.coalesced": "At most {share:percent} of the tokens of a trial arrived together with the one before (limit "
     "{limit_share:percent}). Beyond it, percentiles of the gaps mean little; averages hold.",
     "check.swap": "At most {most_bytes:mib} of the engine were swapped out.",
