@@ -220,17 +220,17 @@ def test_a_huge_sparse_file_is_refused_fast(file: Path) -> None:
 
 def test_a_file_that_is_shortened_while_it_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size is asked for once, at the start. (A mapped file would end the process with SIGBUS here.)"""
-    content = GgufWriter({"general.architecture": "llama", "x.names": ["name"] * 50_000}, TENSORS).to_bytes()
+    content = GgufWriter({"general.architecture": "llama", "x.names": ["name"] * 300_000}, TENSORS).to_bytes()
     save(file, content)
-    assert read_header(file).file_bytes == len(content) > 500_000
+    assert read_header(file).file_bytes == len(content) > 3_000_000
 
     def size_then_shorten(descriptor: int, real: Any = os.fstat) -> os.stat_result:
         found: os.stat_result = real(descriptor)
-        os.truncate(file, 200_000)
+        os.truncate(file, 2_500_000)
         return found
 
     monkeypatch.setattr("kvscope.model.gguf_header.os.fstat", size_then_shorten)
-    with pytest.raises(MalformedFile, match="ended at byte 200000 while it was read"):
+    with pytest.raises(MalformedFile, match="ended at byte 2500000 while it was read"):
         read_header(file)
 
 

@@ -5,14 +5,16 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kvscope.errors import UsageError
-from kvscope.experiment.design import Level
 from kvscope.scenario import SettingValue
 from kvscope.units import parse_tokens
+
+if TYPE_CHECKING:  # kvscope predict, which must start fast, needs nothing of an experiment but this word
+    from kvscope.experiment.design import Level
 
 # No number that anything here takes has more digits; Python itself refuses to read one of thousands.
 _SIZE = re.compile(r"\d[\d_]{0,29}(\.\d{1,30})?[kKmM]?")
@@ -27,7 +29,7 @@ def check_minutes(ctx: click.Context, param: click.Parameter, value: float | Non
     return value
 
 
-def parse_value(text: str) -> Level:
+def parse_value(text: str) -> "Level":
     """One value: ``8k`` and ``8192`` are numbers, ``true`` and ``false`` truth, anything else text ("none" too: it is
     a value of llama.cpp's load_mode)."""
     text = text.strip()
@@ -42,7 +44,7 @@ def parse_value(text: str) -> Level:
     return text
 
 
-def parse_levels(text: str | None) -> tuple[Level, ...] | None:
+def parse_levels(text: str | None) -> "tuple[Level, ...] | None":
     """``512,2k,8k`` → (512, 2048, 8192)."""
     if text is None:
         return None

@@ -15,8 +15,8 @@ import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from kvscope.dtypes import dtype_of_ggml_id
 from kvscope.errors import MalformedFile, ModelNotFound, UnsupportedArchitecture
@@ -39,7 +39,7 @@ _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _SIZES = {kind: struct.calcsize(f"<{code}") for kind, code in _SCALARS.items()}
 _DEFAULT_ALIGNMENT = 32
-_FIRST_READ_BYTES = 64 * 1024
+_FIRST_READ_BYTES = 2 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class _Cursor:
     """A position in the file. ``take`` refuses to move past the end. ``data`` is what was read so far, from the
     file's first byte; ``size`` is the whole file's."""
 
-    def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
+    def __init__(self, path: Path, file: BufferedReader, size: int) -> None:
         self.path = path
         self.file = file
         self.size = size
@@ -102,12 +102,18 @@ class _Cursor:
         return start
 
     def read_up_to(self, end: int) -> None:
-        """Have the bytes before ``end``, and more: each reading doubles what there is, so that readings are few."""
+        """Have the bytes before ``end``, and more: each reading gets several times what there is, so that they are few.
+        ``data`` is another object afterwards."""
         if end > MAX_HEADER_BYTES:
             raise self.fail(f"the header is longer than {MAX_HEADER_BYTES} bytes, which no model needs")
-        wanted = min(max(end, 2 * len(self.data), _FIRST_READ_BYTES), self.size, MAX_HEADER_BYTES)
-        self.data += self.file.read(wanted - len(self.data))
-        if len(self.data) < end:
+        have = len(self.data)
+        data = bytearray(min(max(end, 4 * have, _FIRST_READ_BYTES), self.size, MAX_HEADER_BYTES))
+        data[:have] = self.data
+        with memoryview(data)[have:] as room:
+            have += self.file.readinto(room)
+        del data[have:]
+        self.data = data
+        if have < end:
             raise self.fail(f"the file ended at byte {len(self.data)} while it was read; another program shortened it")
 
     def scalar(self, kind: int, what: str) -> int | float | bool:
@@ -284,6 +290,7 @@ def _skip_strings(cursor: _Cursor, key: str, length: int) -> None:
             if at + 8 > cursor.size:
                 break
             cursor.read_up_to(at + 8)
+            data = cursor.data
     if element < length or at > cursor.size:
         raise cursor.fail(f"a string near element {element} of {key!r} reaches past the end of the file")
     cursor.take(at - cursor.at, f"the array {key!r}")
