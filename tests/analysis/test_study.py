@@ -282,6 +282,25 @@ def test_nothing_predicted_agrees_with_nothing(tmp_path: Path) -> None:
     assert study.context.predicted_points == ()
 
 
+def test_a_rest_contradicts_no_prediction_that_was_not_made(tmp_path: Path) -> None:
+    # No rules of the engine: the 45 MiB of its cache at 2,048 cells have no name, and the model's file has.
+    logical = prediction(scenario={"engine": "logical", "tokens": 100, "settings": {}}, buffers=[])
+    study = study_of(tmp_path, [replace(measured(2048), prediction=logical)])
+    finding = next(f for f in study.findings if f.slug.startswith("unexplained_"))
+    assert (finding.slug, finding.is_contradiction) == ("unexplained_no_rules", False)
+    assert finding.values["unexplained_anon_bytes"] == 45 * 2**20
+    assert finding.values["seen_bytes"] == 94_320 * 1024
+    assert finding.values["measured_bytes"] == 27_000 * 1024
+
+
+def test_one_length_is_not_compared_with_itself(tmp_path: Path) -> None:
+    design = design_row("input_length", levels=(128,))
+    only = attempt(trial_row(design, 128), design=design, **memory(), **answered(128))
+    found = slugs(study_of(tmp_path, [only]))
+    assert "first_microbatch_once" in found
+    assert "first_microbatch" not in found
+
+
 def test_a_predicted_slope_of_zero_is_not_any_slope(tmp_path: Path) -> None:
     def flat(level: int, repeat: int) -> Attempt:
         predicted = prediction(level)

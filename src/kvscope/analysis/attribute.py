@@ -145,7 +145,7 @@ def attribute(result: TrialResult, prediction: Mapping[str, Json] | None, phase:
     if after:
         terms, residents = _buffer_terms(places, missing)
         terms += _runtime_terms(before, after)
-        model, file_terms = _file_terms(before, after, _mapped_weights_bytes(prediction))
+        model, file_terms = _file_terms(before, after, prediction)
         terms += file_terms
         if model is not None:
             residents["weights"] = _with_model_file(residents.get("weights"), model)
@@ -261,16 +261,18 @@ def _runtime_terms(before: Sequence[MapRow], after: Sequence[MapRow]) -> list[Te
 
 
 def _file_terms(
-    before: Sequence[MapRow], after: Sequence[MapRow], mapped_weights: int | None
+    before: Sequence[MapRow], after: Sequence[MapRow], prediction: Mapping[str, Json] | None
 ) -> tuple[int | None, list[Term]]:
     """Resident bytes of the model's file (None if it is not mapped), and the file-backed terms."""
+    mapped_weights = _mapped_weights_bytes(prediction)
     model = _model_file(before, after, mapped_weights)
     size = sum(m.resident_bytes - m.anonymous_bytes for m in model)
     code = _file_resident(after) - size - _file_resident(before)
     terms = [Term(slug="library_code", backing="file", num_bytes=code, basis="measured")]
     if not model:
         return None, terms
-    basis = "measured" if mapped_weights is None else "predicted"
+    is_predicted = ((prediction or {}).get("totals") or {}).get("weights_bytes") is not None
+    basis = "predicted" if is_predicted else "measured"
     return size, [Term(slug="model_file", backing="file", num_bytes=size, basis=basis), *terms]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kvscope.analysis.attempts import has_engine_rules
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE
 from kvscope.analysis.fit import Estimate, scaled
 
@@ -171,10 +172,13 @@ def _unexplained(study: Study) -> list[Finding]:
     if study.main is None or attribution is None or not attribution.maps_read or attribution.unexplained_share is None:
         return []
     too_much = attribution.unexplained_share > UNEXPLAINED_SHARE
+    # Where no rules of the engine are known there is no prediction of its buffers that a rest could contradict.
+    rules = has_engine_rules(study.main.attempt.prediction)
+    large = "unexplained_large" if rules else "unexplained_no_rules"
     return [
         Finding(
-            slug="unexplained_large" if too_much else "unexplained_small",
-            is_contradiction=too_much,
+            slug=large if too_much else "unexplained_small",
+            is_contradiction=too_much and rules,
             values={
                 "unexplained_bytes": attribution.unexplained_bytes,
                 "unexplained_anon_bytes": attribution.unexplained_anon_bytes,
@@ -188,7 +192,7 @@ def _unexplained(study: Study) -> list[Finding]:
                 "context_tokens": study.main.attempt.context_tokens,
             },
             evidence=(study.main.attempt.key,),
-            also_possible=("large_malloc_blocks", "counters_read_apart"),
+            also_possible=("large_malloc_blocks", "counters_read_apart") if rules else (),
             how_to_check="look_at_smaps",
         )
     ]
@@ -230,7 +234,7 @@ def _first_microbatch(study: Study) -> list[Finding]:
         return []
     return [
         Finding(
-            slug="first_microbatch",
+            slug="first_microbatch" if len(study.inputs.added) > 1 else "first_microbatch_once",
             values={
                 "added_bytes": longest.added_bytes,
                 "tokens": longest.prompt_tokens,

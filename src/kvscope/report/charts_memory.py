@@ -77,6 +77,7 @@ def by_context_chart(views: Sequence[MemoryView]) -> Chart | None:
         bars.append((say("bar.seen", tokens=tokens), parts_of(view.loaded)))
     if not bars:
         return None
+    has_prediction = any(has_engine_rules(view.attempt.prediction) for view in views)
     used = [part for part in PARTS if any(parts.get(part) for _, parts in bars)]
     names = {part: name_of("part", part) for part in used}
     data = [
@@ -97,8 +98,8 @@ def by_context_chart(views: Sequence[MemoryView]) -> Chart | None:
     chart = alt.layer(chart, *key(_part_items(names), -120)).properties(width=WIDTH - 130, height=30 * len(bars))
     return Chart(
         slug="memory-by-context",
-        title=say("chart.by_context.title"),
-        description=say("chart.by_context.description"),
+        title=say("chart.by_context.title" if has_prediction else "chart.seen_only.title"),
+        description=say("chart.by_context.description" if has_prediction else "chart.seen_only.description"),
         spec=to_spec(chart),
         table=Table(
             caption=say("chart.by_context.caption"),
@@ -149,7 +150,7 @@ def context_chart(growth: ContextGrowth, failed_tokens: Sequence[int]) -> Chart:
     return Chart(
         slug="memory-against-context",
         title=say("chart.context.title"),
-        description=say("chart.context.description"),
+        description=say("chart.context.description" if line else "chart.context.measured_only"),
         spec=to_spec(chart),
         table=Table(
             caption=say("chart.context.caption"),

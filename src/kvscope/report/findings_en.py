@@ -22,6 +22,14 @@ _FINDINGS: dict[str, str] = {
     "finding.unexplained_large": "Of the {growth_bytes:mib} that grew, {unexplained_anon_bytes:signed_mib} of the "
     "process's own memory and {unexplained_file_bytes:signed_mib} of the file-backed stay unexplained "
     "({share:percent}: more than a tenth), at a context limit of {context_tokens:count} tokens.",
+    "finding.unexplained_no_rules": "Of the {growth_bytes:mib} that grew, {unexplained_anon_bytes:signed_mib} of the "
+    "process's own memory and {unexplained_file_bytes:signed_mib} of the file-backed have no name ({share:percent}), "
+    "at a context limit of {context_tokens:count} tokens: kvscope knows no rules of this engine, so the sizes of its "
+    "buffers were not predicted.",
+    "finding.first_microbatch_once": "Requests add memory, but not for the KV cache. A prompt of {tokens:count} "
+    "tokens added {added_bytes:mib}: up to {working_bytes:mib} of it is the compute buffer ({touched_max_bytes:mib} "
+    "with the output buffer), reserved at load and touched for the first time by the first {microbatch_tokens:count} "
+    "tokens. Memory added divided by tokens sent, {naive_bytes:count} bytes here, is not the price of a token.",
     "finding.tokens_mismatch": "{wrong} of {total} prompts were counted differently by the server.",
     "finding.failed": "{count} of {total} trials failed: {outcome}.",
     "finding.first_microbatch": "Requests add memory, but not for the KV cache. A prompt of {tokens:count} tokens "
@@ -127,6 +135,11 @@ _TEXT: dict[str, str] = {
     "text.failed": "× {failed} of {total} trials failed ({causes}); kept in the record, left out of the averages.",
     "text.first_microbatch": "Longer prompts then added no KV cache: of {added_bytes:mib} at {tokens:count} tokens, "
     "up to {working_bytes:mib} is the compute buffer, touched for the first time",
+    "text.first_microbatch_once": "A prompt then added no KV cache: of {added_bytes:mib} at {tokens:count} tokens, "
+    "up to {working_bytes:mib} is the compute buffer, touched for the first time",
+    "text.unexplained_no_rules": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
+    "{named}; without a name {unexplained_anon_bytes:signed_mib} of its own and {unexplained_file_bytes:signed_mib} "
+    "file-backed ({share:percent}): no rules of this engine are known",
     "text.unexplained_small": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
     "{named}; unexplained {unexplained_anon_bytes:signed_mib} of its own and "
     "{unexplained_file_bytes:signed_mib} file-backed ({share:percent})",

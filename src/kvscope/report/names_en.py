@@ -121,11 +121,14 @@ _CHARTS: dict[str, str] = {
     "chart.by_context.title": "Predicted against seen in memory after the load",
     "chart.by_context.description": "Two bars for each context limit. The upper is predicted from the model's file "
     "(all that is reserved), the lower is what the system saw in memory.",
+    "chart.seen_only.title": "Seen in memory after the load",
+    "chart.seen_only.description": "One bar for each context limit: what the system saw in memory. What this engine "
+    "reserves was not predicted: its rules are not known.",
     "chart.by_context.caption": "Memory by part, in MiB",
     "chart.context.title": "Memory that loading adds, against the context limit",
     "chart.context.description": "Dots are measured, each one a trial. The dashed line is the predicted KV cache "
-    "alone; the distance between the two is everything else of the engine's own memory, which does not follow the "
-    "context.",
+    "alone; the distance between the two is everything else of the engine's own memory.",
+    "chart.context.measured_only": "Dots are measured, each one a trial. Nothing was predicted over the context limit.",
     "chart.context.caption": "Own memory grown at load, and the predicted KV cache",
     "chart.timeline.title": "Memory over time in one trial with {tokens:count} prompt tokens",
     "chart.timeline.description": "The numbered lines are the moments of the table below. The KV cache is paid when "
