@@ -7,7 +7,7 @@ import pytest
 
 from kvscope.engine.llama_server import LlamaServerEngine, command_version, flags, known_settings, split_command
 from kvscope.engine.registry import EngineChoice
-from kvscope.errors import EngineNotFound, EngineReplyError, InvalidSettings
+from kvscope.errors import EngineNotFound, InvalidSettings
 from kvscope.model.spec import ModelSpec
 from kvscope.scenario import SettingValue
 
@@ -83,7 +83,7 @@ def test_the_version_as_the_program_states_it() -> None:
 
 
 def test_a_program_that_is_not_llama_server() -> None:
-    with pytest.raises(EngineReplyError, match="does not state a version"):
+    with pytest.raises(EngineNotFound, match="does not state a version"):
         command_version("true")
     with pytest.raises(EngineNotFound):
         command_version("no-such-program-anywhere")

@@ -1,12 +1,13 @@
 """Name → engine, and what is said when there is none."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from kvscope.engine.fake import FakeEngine
 from kvscope.engine.registry import EngineChoice, available_engines, create_engine
-from kvscope.errors import MissingDependency, ModelNotFound, UnknownName
+from kvscope.errors import EngineNotFound, MissingDependency, ModelNotFound, UnknownName, UsageError
 from kvscope.model.spec import ModelSpec
 
 DESCRIBED = ModelSpec(
@@ -28,7 +29,7 @@ def test_an_unknown_name() -> None:
     assert caught.value.hint is not None
     assert "Did you mean llama.cpp?" in caught.value.hint
     with pytest.raises(UnknownName):
-        EngineChoice(name="vllm").check()
+        EngineChoice(name="zork").check()
 
 
 def test_the_fake_needs_no_model_file() -> None:
@@ -71,3 +72,46 @@ def test_an_engine_that_works_is_said_to() -> None:
 def test_a_model_without_a_file_cannot_run() -> None:
     with pytest.raises(ModelNotFound, match=r"read from config\.json"):
         create_engine("llama.cpp", model=DESCRIBED, settings={})
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("exit 3", "does not state a version"),
+        ("echo hello", "does not state a version"),
+        ("sleep 987", "did not answer --version"),
+    ],
+)
+def test_a_command_that_is_no_llama_server_is_refused_and_leaves_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
+) -> None:
+    monkeypatch.setattr("kvscope.engine.llama_server._VERSION_TIMEOUT_S", 0.5)
+    program = tmp_path / "server"
+    program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\n{script}\n")
+    program.chmod(0o755)
+    with pytest.raises(EngineNotFound, match=says) as caught:
+        EngineChoice(name="llama.cpp", command=str(program)).check()
+    assert caught.value.exit_code == 2
+    shell = int((tmp_path / "pid").read_text())
+    left = [p for p in Path("/proc").glob("[0-9]*/stat") if _session(p) == shell]
+    assert left == []
+
+
+def _session(stat: Path) -> int | None:
+    """The session of a live process; None for one that has ended."""
+    try:
+        fields = stat.read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[3])
+
+
+def test_an_unfinished_quote_is_a_usage_matter() -> None:
+    with pytest.raises(EngineNotFound) as caught:
+        EngineChoice(name="llama.cpp", command="'unclosed").check()
+    assert caught.value.exit_code == 2
+
+
+def test_an_engine_that_is_planned_is_told_from_one_that_is_not_known() -> None:
+    with pytest.raises(UsageError, match="cannot run vllm yet"):
+        EngineChoice(name="vllm").check()

@@ -2,13 +2,14 @@
 loaded, and after llama.cpp itself has given it up."""
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kvscope.engine.base import Capabilities, EngineReport
 from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, LlamaHttp
-from kvscope.engine.llama_log import why_aborted, why_not_loaded
+from kvscope.engine.llama_log import states_error, why_aborted, why_not_loaded
 from kvscope.engine.process import EngineProcess, python_command
 from kvscope.errors import (
     EngineDied,
@@ -25,6 +26,8 @@ from kvscope.scenario import SettingValue
 
 START_TIMEOUT_S = 60.0
 UNLOAD_TIMEOUT_S = 30.0
+_REASON_WAIT_S = 2.0
+_REASON_STEP_S = 0.02
 _EXIT = json.dumps({"do": "exit"})
 _WORKER = Path(__file__).with_name("worker.py")
 
@@ -153,8 +156,17 @@ def _answer(
         case "invalid_settings":
             raise InvalidSettings(message["message"], hint="Correct it and start again.")
         case "load_failed":
-            raise why_not_loaded(process.log_text(log_begins_at), port=port, engine="llama.cpp")
+            raise why_not_loaded(_log_with_reason(process, log_begins_at), port=port, engine="llama.cpp")
     raise EngineReplyError(f"kvscope's llama.cpp process failed: {message['message']}", hint="This is a bug.")
+
+
+def _log_with_reason(process: EngineProcess, begins_at: int) -> str:
+    """The log of a load that failed. llama.cpp writes it in a thread of its own, so the reason may come a little
+    after the failure."""
+    until_s = time.monotonic() + _REASON_WAIT_S
+    while not states_error(log := process.log_text(begins_at)) and time.monotonic() < until_s:
+        time.sleep(_REASON_STEP_S)
+    return log
 
 
 def model_file(model: ModelSpec) -> str:

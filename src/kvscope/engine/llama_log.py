@@ -170,6 +170,11 @@ def load_is_logged(log: str) -> bool:
     return read_address(log) is not None
 
 
+def states_error(log: str) -> bool:
+    """Whether the log has a line that llama.cpp itself marks as an error."""
+    return any(level == "E" for level, _ in _levelled(log))
+
+
 def why_not_loaded(log: str, *, port: int, engine: str) -> EngineError:
     """What the log says about a load that failed, as an error of kvscope's tree."""
     reasons = [text for level, text in _levelled(log) if level == "E"]

@@ -3,8 +3,12 @@
 It loads its model as it starts, so there is no moment between the two, and it cannot give the model up and live on.
 """
 
+import contextlib
+import functools
+import os
 import re
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -21,7 +25,6 @@ from kvscope.errors import (
     ConnectionRefused,
     EngineError,
     EngineNotFound,
-    EngineReplyError,
     EngineStartFailed,
     EngineTimeout,
     InvalidSettings,
@@ -217,28 +220,44 @@ def split_command(command: str) -> tuple[str, ...]:
     return parts
 
 
+@functools.cache
 def command_version(command: str) -> tuple[str, str]:
-    """(version, build) as the program's own --version states them. Raises EngineNotFound, EngineReplyError."""
+    """(version, build) as the program's own --version states them; asked once. Raises EngineNotFound."""
     program = split_command(command)
+    said = _stated_version(program)
+    found = re.search(r"version: (\S+ ?(?:\(\S+\))?)", said)
+    if found is None:
+        raise EngineNotFound(f"{program[0]!r} --version does not state a version.", hint="Is it llama-server?")
+    build = " ".join(line.strip() for line in said.splitlines() if "version" in line or "built" in line)
+    return found[1].strip(), build
+
+
+def _stated_version(program: tuple[str, ...]) -> str:
+    """All that the program says to --version. One that does not end is ended, with what it has started."""
     try:
-        ran = subprocess.run(
-            (*program, "--version"), capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, errors="replace"
+        process = subprocess.Popen(
+            (*program, "--version"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
         )
     except OSError as error:
         raise EngineNotFound(
             f"{program[0]!r} cannot be run: {error.strerror}.", hint="Give the full path of llama-server."
         ) from error
-    except subprocess.TimeoutExpired as error:
-        raise EngineReplyError(
-            f"{program[0]!r} did not answer --version within {_VERSION_TIMEOUT_S:g} s.", hint="Is it llama-server?"
-        ) from error
-    found = re.search(r"version: (\S+ ?(?:\(\S+\))?)", ran.stdout + ran.stderr)
-    if found is None:
-        raise EngineReplyError(f"{program[0]!r} --version does not state a version.", hint="Is it llama-server?")
-    build = " ".join(
-        line.strip() for line in (ran.stdout + ran.stderr).splitlines() if "version" in line or "built" in line
-    )
-    return found[1].strip(), build
+    with process:
+        try:
+            return process.communicate(timeout=_VERSION_TIMEOUT_S)[0]
+        except subprocess.TimeoutExpired as error:
+            raise EngineNotFound(
+                f"{program[0]!r} did not answer --version within {_VERSION_TIMEOUT_S:g} s.", hint="Is it llama-server?"
+            ) from error
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _version_of(log: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvscope.engine.base import Engine
-from kvscope.errors import KvscopeError, MissingDependency, UnknownName
+from kvscope.errors import EngineError, EngineNotFound, KvscopeError, MissingDependency, UnknownName, UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.scenario import SettingValue
 
@@ -31,13 +31,20 @@ class EngineChoice:
         return "logical" if self.name == "fake" else self.name
 
     def check(self) -> None:
-        """Raises UnknownName, MissingDependency or EngineNotFound when it cannot be run here."""
+        """Raises UnknownName, UsageError, MissingDependency or EngineNotFound when it cannot be run here."""
+        if self.name in PLANNED_ENGINES:
+            raise UsageError(
+                f"This release of kvscope cannot run {self.name} yet.", hint=f"It runs: {', '.join(ENGINES)}."
+            )
         if self.name not in ENGINES:
             raise UnknownName("engine", self.name, ENGINES)
         if self.name == "llama.cpp" and self.command is None and not _is_installed("xllamacpp"):
             raise MissingDependency("Running llama.cpp inside kvscope", "llama-cpp", "xllamacpp")
         if self.command is not None:
-            self.version()
+            try:
+                self.version()
+            except EngineError as error:
+                raise EngineNotFound(error.message, hint=error.hint) from error
 
     def version(self) -> tuple[str, str]:
         """(version, build), without starting a model: with the model and the settings they make results comparable.

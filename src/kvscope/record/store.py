@@ -118,8 +118,13 @@ def _explained(path: Path) -> Iterator[None]:
         if "full" in text or "disk I/O" in text:
             raise RecordUnwritable(
                 f"Cannot write to {path}: {text}.",
-                hint="Free some space (or record elsewhere with --records FILE) and run the same command again: "
+                hint="Free some space, or record elsewhere (--records FILE; --out FOLDER for the lab), and run the "
+                "same command again: "
                 "finished trials are kept and not repeated.",
+            ) from error
+        if "no such table" in text or "no such column" in text:
+            raise SchemaMismatch(
+                f"{path} is a damaged or foreign record: {text}.", hint="Name another file with --records FILE."
             ) from error
         if "locked" in text:
             raise RecordBusy(f"{path} is locked by another program.", hint="Close it and try again.") from error
@@ -331,7 +336,8 @@ def create_records(path: str | Path) -> Recorder:
     except OSError as error:
         lock.close()
         raise RecordBusy(
-            f"Another kvscope is recording into {path}.", hint="Wait for it, or name another file with --records FILE."
+            f"Another kvscope is recording into {path}.",
+            hint="Wait for it, or record elsewhere (--records FILE; --out FOLDER for the lab).",
         ) from error
     try:
         connection = _connect_for_writing(path)
