@@ -252,6 +252,45 @@ def test_the_host_prompt_cache_is_found_by_what_the_log_says() -> None:
     assert found.unexplained_anon_bytes == 8 * KIB
 
 
+def test_checkpoints_of_a_sliding_window_model_are_not_its_cache() -> None:
+    # Seen with Gemma 3 270M after a prompt of 2,048 tokens, 4,096 cells (KiB): one mapping of 101,712 with 59,608
+    # resident, 41,776 of it at load: the caches (12,288 + 15,360), the repacked weights (12,960) and what is touched of
+    # the compute and output buffers. And one of 15,376, all resident: two checkpoints of 7.506 MiB, 15,372 together. By
+    # its size alone it could be the windows' cache of 15,360.
+    predicted = prediction()
+    predicted["buffers"] = [
+        {"name": "weights", "kind": "CPU_REPACK", "bytes": 12_960 * KIB, "backing": "anonymous"},
+        {"name": "kv_cache", "kind": "non-SWA", "bytes": 12_288 * KIB, "backing": "anonymous"},
+        {"name": "kv_cache", "kind": "SWA", "bytes": 15_360 * KIB, "backing": "anonymous"},
+        {"name": "output_buffer", "kind": "CPU", "bytes": 1_024 * KIB, "backing": "anonymous"},
+        {"name": "compute_buffer", "kind": "CPU", "bytes": 24_408_096, "backing": "anonymous"},
+    ]
+    lines = [
+        reported("checkpoint", mib, "after_request", request_index=1, name="context checkpoint, slot 0")
+        for mib in ("0.015", "7.506", "7.506")
+    ]
+    found = attribute(
+        result(
+            marks=[mark("launched", 0), mark("after_request", 59_608 + 15_376, request_index=1)],
+            maps=[
+                mapping("after_request", "anonymous", 101_712, 59_608, request_index=1),
+                mapping("after_request", "anonymous", 15_376, 15_376, request_index=1),
+            ],
+            reported=tuple(lines),
+        ),
+        predicted,
+        "after_request",
+    )
+    assert found is not None
+    assert {t.slug: (t.num_bytes // KIB, t.basis) for t in found.terms if t.num_bytes} == {
+        "checkpoint": (15_371, "reported"),  # 2 × 7.5055 MiB, the least that prints so
+        "weights": (12_960, "predicted"),
+        "kv_cache": (27_648, "predicted"),
+        "working_buffers": (59_608 - 27_648 - 12_960, "shared"),
+    }
+    assert found.unexplained_bytes // KIB == 15_376 - 15_372
+
+
 def test_copies_are_known_one_by_one_where_the_log_lists_them() -> None:
     # The total fell from 30 to 12 MiB: old copies were dropped. The log lists the two that are left.
     listed = "cache state: 2 prompts, 12.000 MiB (limits: 30.000 MiB)"

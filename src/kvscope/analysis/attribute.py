@@ -172,7 +172,7 @@ def _maps_at(result: TrialResult, mark: MarkRow | None) -> tuple[MapRow, ...]:
 
 
 def _buffers(result: TrialResult, prediction: Mapping[str, Json] | None, mark: MarkRow) -> list[Buffer]:
-    """Anonymous buffers that may be in memory: as predicted, and the host prompt cache as the engine states it."""
+    """Anonymous buffers that may be in memory: as predicted, and the copies of prompts as the engine states them."""
     if mark.phase == "unloaded":
         return []
     predicted = prediction or {}
@@ -187,7 +187,9 @@ def _buffers(result: TrialResult, prediction: Mapping[str, Json] | None, mark: M
         for b in predicted.get("buffers") or ()
         if b.get("bytes") and b.get("backing") != "file"
     ]
-    return [*buffers, *(_host_copies(result, mark.request_index) if mark.phase == "after_request" else ())]
+    if mark.phase != "after_request":
+        return buffers
+    return [*buffers, *_host_copies(result, mark.request_index), *_checkpoints(result, mark.request_index)]
 
 
 def _host_copies(result: TrialResult, request_index: int | None) -> list[Buffer]:
@@ -207,6 +209,21 @@ def _host_copies(result: TrialResult, request_index: int | None) -> list[Buffer]
     sizes = listed or _steps([_at_least(r.printed_mib) for r in rows])
     return [
         Buffer(component="host_cache", name="copy", num_bytes=size, is_filled=True, source="reported") for size in sizes
+    ]
+
+
+def _checkpoints(result: TrialResult, request_index: int | None) -> list[Buffer]:
+    """The context checkpoints that the engine holds after a request: copies of what its windows hold, beside them."""
+    return [
+        Buffer(
+            component="checkpoint",
+            name=r.name,
+            num_bytes=_at_least(r.printed_mib),
+            is_filled=True,
+            source="reported",
+        )
+        for r in result.reported
+        if r.component == "checkpoint" and r.request_index == request_index
     ]
 
 

@@ -11,7 +11,7 @@ from kvscope.units import MIB
 
 # In the order in which they are shown. The engine's run time (its heap, stacks, libraries) is not among them: no file
 # predicts it; it is a measured term of the attribution.
-COMPONENTS = ("weights", "kv_cache", "recurrent_state", "compute_buffer", "output_buffer", "host_cache")
+COMPONENTS = ("weights", "kv_cache", "recurrent_state", "compute_buffer", "output_buffer", "host_cache", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +112,12 @@ def _total(items: Sequence[Mapping[str, Json]], field: str) -> int | None:
 
 def _reported(result: TrialResult, slug: str, attribution: Attribution | None) -> list[ReportedBufferRow]:
     rows = [r for r in result.reported if r.component == slug]
-    if slug != "host_cache":
+    if slug not in ("host_cache", "checkpoint"):
         return [r for r in rows if r.phase == "loaded"]
     if attribution is None or attribution.phase == "loaded":
         return []
     at = [r for r in rows if r.request_index == attribution.request_index]
-    return at[-1:]
+    return at[-1:] if slug == "host_cache" else at
 
 
 def _resident(slug: str, attribution: Attribution | None) -> Resident | None:

@@ -47,6 +47,7 @@ def find(study: Study) -> tuple[Finding, ...]:
         *_mismatched_tokens(study),
         *_failed(study),
         *_first_microbatch(study),
+        *_checkpoints(study),
         *_ttft(study),
         *_tpot(study),
         *_output(study),
@@ -248,6 +249,20 @@ def _first_microbatch(study: Study) -> list[Finding]:
             },
             evidence=tuple(row.attempt_key for row in study.inputs.added),
             how_to_check="vary_context_not_input",
+        )
+    ]
+
+
+def _checkpoints(study: Study) -> list[Finding]:
+    """Copies of the windows' state that the engine makes while it reads a prompt."""
+    longest = study.inputs.added[-1] if study.inputs is not None and study.inputs.added else None
+    if longest is None or longest.checkpoint_bytes <= 0:
+        return []
+    return [
+        Finding(
+            slug="checkpoints",
+            values={"tokens": longest.prompt_tokens, "checkpoint_bytes": longest.checkpoint_bytes},
+            evidence=(longest.attempt_key,),
         )
     ]
 

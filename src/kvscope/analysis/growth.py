@@ -61,6 +61,7 @@ class AddedMemory:
     kv_cache_bytes: int
     working_bytes: int
     host_cache_bytes: int
+    checkpoint_bytes: int
     runtime_bytes: int
     unexplained_bytes: int
     kv_formula_bytes: int | None
@@ -204,6 +205,7 @@ def _added(attempt: Attempt) -> AddedMemory | None:
         kv_cache_bytes=_grown(loaded, after, ("kv_cache", "recurrent_state", "weights")),
         working_bytes=_grown(loaded, after, ("compute_buffer", "output_buffer", "working_buffers")),
         host_cache_bytes=_grown(loaded, after, ("host_cache",)),
+        checkpoint_bytes=_grown(loaded, after, ("checkpoint",)),
         runtime_bytes=_grown(loaded, after, ADDED_RUNTIME),
         unexplained_bytes=after.unexplained_anon_bytes - loaded.unexplained_anon_bytes,
         kv_formula_bytes=None if price is None else price.bytes_at(tokens),

@@ -152,12 +152,13 @@ def _shared_place(buffer: Buffer, others: Sequence[Buffer], free: Sequence[MapRo
 
 def _companions(mapping: MapRow, buffer: Buffer, others: Sequence[Buffer]) -> list[Buffer]:
     """Which of the other buffers are in the mapping beside ``buffer``: of the filled ones those that together come
-    closest to what is resident, then what else has room."""
+    closest to what is resident, then what else has room, the largest first: the engine's small buffers are made of
+    other memory."""
     room = mapping.size_bytes - buffer.num_bytes
     resident = mapping.anonymous_bytes - buffer.num_bytes
     inside = _closest([b for b in others if b.is_filled], min(room, resident))
     room -= sum(b.num_bytes for b in inside)
-    for other in others:
+    for other in sorted(others, key=lambda b: b.num_bytes, reverse=True):
         if not other.is_filled and other.num_bytes <= room:
             inside.append(other)
             room -= other.num_bytes

@@ -16,8 +16,6 @@ from kvscope.units import MIB
 GROWTH_STEP_BYTES = MIB // 2
 # Memory counts as back when what stays is below this share of what had been added, or below 1 MiB.
 BACK_SHARE = 0.05
-# The host prompt cache explains growth when the two differ by less than this share of the growth, or 1 MiB.
-CACHE_SHARE = 0.10
 
 _LIMIT = re.compile(r"limits?:\s*([\d.]+)\s*MiB")
 
@@ -95,7 +93,7 @@ def judge_release(attempt: Attempt) -> Release | None:
         attempt_key=attempt.key,
         factor=attempt.design.factor,
         level=attempt.trial.level,
-        verdict=_verdict(held, cause, limit, moments),
+        verdict=_verdict(conversations, cause, limit, moments),
         cause=cause,
         launched_bytes=moments["launched"],
         loaded_bytes=moments["loaded"],
@@ -144,25 +142,34 @@ def _has_grown(held: Sequence[int]) -> bool:
     return held[-1] - held[0] > GROWTH_STEP_BYTES * max(1, len(held) - 1) and not _is_flat(held)
 
 
+def _rest(conversations: Sequence[Conversation]) -> list[int] | None:
+    """Memory after each conversation less what the log says the host prompt cache holds; None where it says nothing."""
+    rest = [c.held_bytes - c.host_cache_bytes for c in conversations if c.host_cache_bytes is not None]
+    return rest if len(rest) == len(conversations) else None
+
+
 def _cause(conversations: Sequence[Conversation]) -> str:
-    held = [c.held_bytes for c in conversations]
-    if not _has_grown(held):
+    """host_cache: less what the host prompt cache holds, memory has not grown from conversation to conversation. What
+    comes once (a buffer touched, a checkpoint made) is not growth."""
+    if not _has_grown([c.held_bytes for c in conversations]):
         return "none"
-    first, last = conversations[0].host_cache_bytes, conversations[-1].host_cache_bytes
-    if first is None or last is None:
-        return "unknown"
-    grown = held[-1] - held[0]
-    return "host_cache" if abs(grown - (last - first)) <= max(CACHE_SHARE * grown, MIB) else "unknown"
+    rest = _rest(conversations)
+    return "unknown" if rest is None or _has_grown(rest) else "host_cache"
 
 
-def _verdict(held: Sequence[int], cause: str, limit: int | None, moments: Mapping[str, int | None]) -> str:
-    """``held``: memory after each conversation. Two steps at least carry a claim about several conversations."""
+def _verdict(
+    conversations: Sequence[Conversation], cause: str, limit: int | None, moments: Mapping[str, int | None]
+) -> str:
+    """Two steps at least carry a claim about several conversations."""
+    held = [c.held_bytes for c in conversations]
     if _has_grown(held):
         if cause == "host_cache" and limit is not None:
             return "retained_bounded"
-        steps = [after - before for before, after in itertools.pairwise(held)]
-        # Memory that also came back on the way has not grown with each conversation: more of them must tell.
-        return "growing" if len(steps) > 1 and min(steps) >= -GROWTH_STEP_BYTES else "undecided"
+        # A leak adds at most conversations; one step among several, or memory that also came back, must be asked again.
+        steps = [after - before for before, after in itertools.pairwise(_rest(conversations) or held)]
+        rising = sum(step > GROWTH_STEP_BYTES for step in steps)
+        is_steady = len(steps) > 1 and 2 * rising > len(steps) and min(steps) >= -GROWTH_STEP_BYTES
+        return "growing" if is_steady else "undecided"
     launched = moments["launched"]
     if launched is None:
         return "undecided"

@@ -37,6 +37,7 @@ PARTS: Mapping[str, tuple[str, str, str, str]] = {
     "runtime": ("#000034", "--part-runtime", "#8467ad", "cross"),
     "libraries": ("#000035", "--part-libraries", "#b6bec6", "lines"),
     "host_cache": ("#000036", "--part-host", "#b8961d", "lines"),
+    "checkpoint": ("#000038", "--part-checkpoint", "#6f8f3d", "dots"),
     "unexplained": ("#000037", "--part-unexplained", "#c8434a", "stripes_back"),
 }
 

@@ -38,6 +38,7 @@ PART_TERMS: Mapping[str, tuple[str, ...]] = {
     "runtime": ("heap", "arenas", "stacks"),
     "libraries": ("library_data", "library_code"),
     "host_cache": ("host_cache",),
+    "checkpoint": ("checkpoint",),
 }
 _PREDICTED_PARTS: Mapping[str, tuple[str, ...]] = {
     "weights": ("weights",),
@@ -245,6 +246,7 @@ def added_chart(growth: InputGrowth) -> Chart | None:
     if not growth.added:
         return None
     parts = {"kv_cache": "kv_cache_bytes", "buffers": "working_bytes", "host_cache": "host_cache_bytes"}
+    parts |= {"checkpoint": "checkpoint_bytes"}
     parts |= {"runtime": "runtime_bytes", "unexplained": "unexplained_bytes"}
     used = [p for p, field in parts.items() if p == "kv_cache" or any(getattr(a, field) for a in growth.added)]
     names = {p: name_of("part", p) for p in used}
@@ -286,12 +288,14 @@ def _added_table(growth: InputGrowth) -> Table:
         "kv_added": "kv_cache_bytes",
         "buffers_added": "working_bytes",
         "host_added": "host_cache_bytes",
+        "checkpoints_added": "checkpoint_bytes",
         "runtime_added": "runtime_bytes",
         "unexplained_short": "unexplained_bytes",
         "if_kv": "kv_formula_bytes",
     }
-    if not any(a.host_cache_bytes for a in growth.added):
-        del fields["host_added"]
+    for name in ("host_added", "checkpoints_added"):
+        if not any(getattr(a, fields[name]) for a in growth.added):
+            del fields[name]
     return Table(
         caption=say("chart.added.caption"),
         columns=columns(say("col.prompt_tokens"), say("col.naive"), *(say(f"col.{name}") for name in fields)),

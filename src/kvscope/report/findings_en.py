@@ -30,6 +30,8 @@ _FINDINGS: dict[str, str] = {
     "tokens added {added_bytes:mib}: up to {working_bytes:mib} of it is the compute buffer ({touched_max_bytes:mib} "
     "with the output buffer), reserved at load and touched for the first time by the first {microbatch_tokens:count} "
     "tokens. Memory added divided by tokens sent, {naive_bytes:count} bytes here, is not the price of a token.",
+    "finding.checkpoints": "While it read a prompt of {tokens:count} tokens the engine copied what its sliding windows "
+    "held: {checkpoint_bytes:mib} of context checkpoints, by its log and as seen.",
     "finding.tokens_mismatch": "{wrong} of {total} prompts were counted differently by the server.",
     "finding.failed": "{count} of {total} trials failed: {outcome}.",
     "finding.first_microbatch": "Requests add memory, but not for the KV cache. A prompt of {tokens:count} tokens "
@@ -140,6 +142,8 @@ _TEXT: dict[str, str] = {
     "text.unexplained_no_rules": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
     "{named}; without a name {unexplained_anon_bytes:signed_mib} of its own and {unexplained_file_bytes:signed_mib} "
     "file-backed ({share:percent}): no rules of this engine are known",
+    "text.checkpoints": "Context checkpoints, copies of what the windows held: {checkpoint_bytes:mib} at "
+    "{tokens:count} tokens",
     "text.unexplained_small": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
     "{named}; unexplained {unexplained_anon_bytes:signed_mib} of its own and "
     "{unexplained_file_bytes:signed_mib} file-backed ({share:percent})",

@@ -52,6 +52,7 @@ _COLUMNS: dict[str, str] = {
     "col.kv_added": "KV cache",
     "col.buffers_added": "compute buffer",
     "col.host_added": "host prompt cache",
+    "col.checkpoints_added": "context checkpoints",
     "col.runtime_added": "heap, stacks",
     "col.unexplained": "unexplained (MiB)",
     "col.if_kv": "if the KV cache came with tokens",
@@ -178,6 +179,7 @@ _CHARTS: dict[str, str] = {
     "part.runtime": "heap, arenas, stacks",
     "part.libraries": "libraries",
     "part.host_cache": "host prompt cache",
+    "part.checkpoint": "context checkpoints",
     "part.unexplained": "unexplained",
 }
 
@@ -188,6 +190,7 @@ _NAMES: dict[str, str] = {
     "component.compute_buffer": "compute buffer",
     "component.output_buffer": "output buffer",
     "component.host_cache": "host prompt cache",
+    "component.checkpoint": "context checkpoints",
     "term.heap": "heap",
     "term.arenas": "arenas (heap of threads)",
     "term.stacks": "thread stacks",

@@ -20,7 +20,7 @@ def growth_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     else:
         blocks.append(Paragraph(text=say("growth.no_context_design")))
     blocks += _layers(study.prediction)
-    blocks += claims(study, anchors, "first_microbatch", "first_microbatch_once")
+    blocks += claims(study, anchors, "first_microbatch", "first_microbatch_once", "checkpoints")
     if study.inputs is not None:
         chart = added_chart(study.inputs)
         blocks += [chart] if chart is not None else []
