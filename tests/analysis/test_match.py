@@ -38,6 +38,16 @@ def test_buffers_that_the_kernel_joined() -> None:
     assert places[0].touched_bytes == (46_372 - 46_080) * KIB
 
 
+def test_where_only_one_fits_the_larger_one_is_in_it() -> None:
+    # Seen at 4,096 cells: KV 92,160 KiB and compute 19,090.6 KiB in a mapping of 111,256 KiB; the 192 KiB output buffer
+    # lies elsewhere. Placed first it would leave no room for the compute buffer, which is most of what is resident.
+    kv = Buffer(component="kv_cache", name="full", num_bytes=92_160 * KIB, is_filled=True)
+    compute = Buffer(component="compute_buffer", name="CPU", num_bytes=19_090 * KIB, is_filled=False)
+    places, missing = place_buffers([kv, OUTPUT, compute], [mapping("loaded", "anonymous", 111_256, 105_000)])
+    assert missing == (OUTPUT,)
+    assert places[0].buffers == (kv, compute)
+
+
 def test_more_resident_than_the_buffers_can_hold_is_no_match() -> None:
     # All three full are 63,314 KiB; 256 KiB of small neighbours are allowed, one KiB more is not.
     for resident, found in ((63_314 + 256, True), (63_314 + 257, False)):
