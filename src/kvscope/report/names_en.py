@@ -137,7 +137,7 @@ _CHARTS: dict[str, str] = {
     "chart.timeline.caption": "The moments of that trial",
     "chart.added.title": "What requests add after the load is not the KV cache",
     "chart.added.description": "Bars are what was added, by cause. The dashed line is what the KV cache would add if "
-    "it came with the tokens: near the bars at one length, far off at the others.",
+    "it came with the tokens. The part of the compute and output buffers is at most that large.",
     "chart.added.caption": "Memory added between the end of the load and the end of the request, in MiB but for the "
     "second column",
     "chart.release.title": "Memory after each conversation, after the release and after exit",
