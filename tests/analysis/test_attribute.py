@@ -291,6 +291,38 @@ def test_checkpoints_of_a_sliding_window_model_are_not_its_cache() -> None:
     assert found.unexplained_bytes // KIB == 15_376 - 15_372
 
 
+def test_a_buffer_not_seen_at_load_is_not_found_in_what_requests_touched() -> None:
+    # After the load the windows' cache (11,520 KiB) is in a mapping with the compute buffer; the other cache (2,304
+    # KiB) is in none: it went into the heap. Then requests touch 9,000 KiB of the compute buffer: 2,304 KiB of that could be
+    # taken for the missing cache, which was in memory all along.
+    predicted = prediction()
+    predicted["buffers"] = [
+        {"name": "kv_cache", "kind": "non-SWA", "bytes": 2_304 * KIB, "backing": "anonymous"},
+        {"name": "kv_cache", "kind": "SWA", "bytes": 11_520 * KIB, "backing": "anonymous"},
+        {"name": "compute_buffer", "kind": "CPU", "bytes": 20_000 * KIB, "backing": "anonymous"},
+    ]
+    rows = result(
+        marks=[
+            mark("launched", 0),
+            mark("loaded", 11_520 + 300),
+            mark("after_request", 11_520 + 9_000, request_index=1),
+        ],
+        maps=[
+            mapping("loaded", "anonymous", 60_000, 11_520 + 300),
+            mapping("after_request", "anonymous", 60_000, 11_520 + 9_000, request_index=1),
+        ],
+    )
+    held = {}
+    for phase in ("loaded", "after_request"):
+        found = attribute(rows, predicted, phase)
+        assert found is not None
+        held[phase] = {t.slug: t.num_bytes // KIB for t in found.terms if t.num_bytes}
+    assert held == {
+        "loaded": {"kv_cache": 11_520, "compute_buffer": 300},
+        "after_request": {"kv_cache": 11_520, "compute_buffer": 9_000},
+    }
+
+
 def test_copies_are_known_one_by_one_where_the_log_lists_them() -> None:
     # The total fell from 30 to 12 MiB: old copies were dropped. The log lists the two that are left.
     listed = "cache state: 2 prompts, 12.000 MiB (limits: 30.000 MiB)"

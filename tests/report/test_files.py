@@ -53,6 +53,16 @@ def test_a_folder_is_named_as_one_and_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("command", ["report", "export"])
+def test_a_record_is_never_overwritten(tmp_path: Path, command: str) -> None:
+    record = write_record(tmp_path / "r.db", whole_lab())
+    before = Path(record).read_bytes()
+    done = CliRunner().invoke(cli, [command, "--records", str(record), "--out", str(record), "--force"])
+    assert isinstance(done.exception, OutputExists)
+    assert "measurements" in done.exception.message
+    assert Path(record).read_bytes() == before
+
+
 def test_a_full_disk_is_said_plainly() -> None:
     with pytest.raises(RecordUnwritable, match="No space left") as caught:
         write_file("/dev/full", "page" * 10_000, force=True)

@@ -141,7 +141,8 @@ def attribute(result: TrialResult, prediction: Mapping[str, Json] | None, phase:
     before = _maps_at(result, start)
     after = _maps_at(result, mark)
     buffers = _buffers(result, prediction, mark)
-    places, missing = place_buffers(buffers, new_mappings(before, after, "anonymous"))
+    new = new_mappings(before, after, "anonymous")
+    places, missing = _places(result, prediction, buffers, new)
     if after:
         terms, residents = _buffer_terms(places, missing)
         terms += _runtime_terms(before, after)
@@ -161,8 +162,38 @@ def attribute(result: TrialResult, prediction: Mapping[str, Json] | None, phase:
         file_growth_bytes=mark.file_bytes - (start.file_bytes if start else 0),
         terms=tuple(terms),
         residents=residents,
-        leftovers=tuple(without(new_mappings(before, after, "anonymous"), taken)),
+        leftovers=tuple(without(new, taken)),
     )
+
+
+def _places(
+    result: TrialResult, prediction: Mapping[str, Json] | None, buffers: Sequence[Buffer], new: Sequence[MapRow]
+) -> tuple[tuple[Place, ...], tuple[Buffer, ...]]:
+    """Where the buffers are, and those that are not seen. A buffer stays where it was made: its place is decided by the
+    mappings after the load, when nothing else has been touched yet, and kept as long as a mapping of that size is
+    there. What was not seen then is not looked for in memory that requests touched."""
+    loaded = last_mark(result, "loaded")
+    at_load = _maps_at(result, loaded)
+    if loaded is None or not at_load or not new or not buffers:
+        return place_buffers(buffers, new)
+    made = _buffers(result, prediction, loaded)
+    launched = _maps_at(result, last_mark(result, "launched"))
+    first, unseen = place_buffers(made, new_mappings(launched, at_load, "anonymous"))
+    free, kept = list(new), list[Place]()
+    moved: list[Buffer] = []
+    for place in first:
+        filled = sum(buffer.num_bytes for buffer in place.filled)
+        same = [m for m in free if m.size_bytes == place.mapping.size_bytes and m.anonymous_bytes >= filled]
+        if same:
+            # Of several such mappings the one that has changed least.
+            now = min(same, key=lambda m: abs(m.anonymous_bytes - place.mapping.anonymous_bytes))
+            kept.append(Place(mapping=now, buffers=place.buffers))
+            free = without(free, [now])
+        else:
+            moved += place.buffers
+    later = [buffer for buffer in buffers if buffer not in made]
+    found, missing = place_buffers([*moved, *later], free)
+    return (*kept, *found), (*unseen, *missing)
 
 
 def _maps_at(result: TrialResult, mark: MarkRow | None) -> tuple[MapRow, ...]:

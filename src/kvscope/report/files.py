@@ -6,13 +6,15 @@ import tempfile
 from pathlib import Path
 
 from kvscope.errors import OutputExists, RecordUnwritable
+from kvscope.record.schema import APPLICATION_ID
 
 
 def write_file(out_path: str | Path, text: str, *, force: bool) -> Path:
     """Write a text file in one step: what was there stays whole until the new one is complete, and keeps its
     permissions. A link is followed; what is no regular file (a pipe, a device) is written into as it is.
 
-    Raises OutputExists if it exists and ``force`` is not set, RecordUnwritable if it cannot be written.
+    Raises OutputExists if it exists and ``force`` is not set, or if it is a record; RecordUnwritable if it cannot be
+    written.
     """
     path = Path(out_path)
     try:
@@ -22,6 +24,8 @@ def write_file(out_path: str | Path, text: str, *, force: bool) -> Path:
             raise RecordUnwritable(f"{path} is a folder.", hint="Name a file, with --out.")
         if mode is not None and not force:
             raise OutputExists(f"{path} exists already.", hint="Name another file with --out, or add --force.")
+        if mode is not None and stat.S_ISREG(mode) and _is_record(target):
+            raise OutputExists(f"{path} is a record: it holds measurements.", hint="Name another file with --out.")
         if mode is None or stat.S_ISREG(mode):
             _replace(target, text, 0o644 if mode is None else stat.S_IMODE(mode))
         else:
@@ -30,6 +34,13 @@ def write_file(out_path: str | Path, text: str, *, force: bool) -> Path:
         reason = getattr(error, "strerror", None) or str(error)
         raise RecordUnwritable(f"Cannot write {path}: {reason}.", hint=_hint(error)) from error
     return path
+
+
+def _is_record(path: Path) -> bool:
+    """Whether a file is a kvscope record, by the header of its SQLite file: name at 0, application id at 68."""
+    with path.open("rb") as file:
+        header = file.read(72)
+    return header.startswith(b"SQLite format 3\0") and header[68:72] == APPLICATION_ID.to_bytes(4, "big")
 
 
 def _replace(target: Path, text: str, mode: int) -> None:

@@ -27,18 +27,19 @@ _FINDINGS: dict[str, str] = {
     "at a context limit of {context_tokens:count} tokens: kvscope knows no rules of this engine, so the sizes of its "
     "buffers were not predicted.",
     "finding.first_microbatch_once": "Requests add memory, but not for the KV cache. A prompt of {tokens:count} "
-    "tokens added {added_bytes:mib}: up to {working_bytes:mib} of it is the compute buffer ({touched_max_bytes:mib} "
-    "with the output buffer), reserved at load and touched for the first time by the first {microbatch_tokens:count} "
-    "tokens. Memory added divided by tokens sent, {naive_bytes:count} bytes here, is not the price of a token.",
+    "tokens added {added_bytes:mib}: up to {working_bytes:mib} of it is of the {touched_max_bytes:mib} "
+    "of compute and output buffers, reserved at load and touched for the first time by the first "
+    "{microbatch_tokens:count} tokens. Memory added divided by tokens sent, {naive_bytes:count} bytes here, is not the "
+    "price of a token.",
     "finding.checkpoints": "While it read a prompt of {tokens:count} tokens the engine copied what its sliding windows "
     "held: {checkpoint_bytes:mib} of context checkpoints, by its log and as seen.",
     "finding.tokens_mismatch": "{wrong} of {total} prompts were counted differently by the server.",
     "finding.failed": "{count} of {total} trials failed: {outcome}.",
     "finding.first_microbatch": "Requests add memory, but not for the KV cache. A prompt of {tokens:count} tokens "
-    "added {added_bytes:mib}: up to {working_bytes:mib} of it is the compute buffer ({touched_max_bytes:mib} with "
-    "the output buffer), reserved at load and touched for the first time by the first {microbatch_tokens:count} "
-    "tokens. Divided by the tokens it reads {shortest_naive_bytes:count} bytes a token at {shortest_tokens:count} "
-    "tokens and {naive_bytes:count} at {tokens:count}, while the KV cache costs {bytes_per_token:count}: memory added "
+    "added {added_bytes:mib}: up to {working_bytes:mib} of it is of the {touched_max_bytes:mib} of "
+    "compute and output buffers, reserved at load and touched for the first time by the first "
+    "{microbatch_tokens:count} tokens. Divided by the tokens it reads {shortest_naive_bytes:count} bytes a token at "
+    "{shortest_tokens:count} tokens and {naive_bytes:count} at {tokens:count}, while the KV cache costs {bytes_per_token:count}: memory added "
     "divided by tokens sent is not the price of a token.",
     "finding.ttft_grows": "The first token comes after {from_s:s} with {from_tokens:count} prompt tokens and after "
     "{to_s:s} with {to_tokens:count}. Each further 1,000 tokens cost {first_step_s:s} at first and {last_step_s:s} "
