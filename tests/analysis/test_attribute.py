@@ -293,8 +293,8 @@ def test_checkpoints_of_a_sliding_window_model_are_not_its_cache() -> None:
 
 def test_a_buffer_not_seen_at_load_is_not_found_in_what_requests_touched() -> None:
     # After the load the windows' cache (11,520 KiB) is in a mapping with the compute buffer; the other cache (2,304
-    # KiB) is in none: it went into the heap. Then requests touch 9,000 KiB of the compute buffer: 2,304 KiB of that could be
-    # taken for the missing cache, which was in memory all along.
+    # KiB) is in none: it went into the heap. Then requests touch 9,000 KiB of the compute buffer: 2,304 KiB of that
+    # could be taken for the missing cache, which was in memory all along.
     predicted = prediction()
     predicted["buffers"] = [
         {"name": "kv_cache", "kind": "non-SWA", "bytes": 2_304 * KIB, "backing": "anonymous"},

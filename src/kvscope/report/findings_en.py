@@ -39,8 +39,8 @@ _FINDINGS: dict[str, str] = {
     "added {added_bytes:mib}: up to {working_bytes:mib} of it is of the {touched_max_bytes:mib} of "
     "compute and output buffers, reserved at load and touched for the first time by the first "
     "{microbatch_tokens:count} tokens. Divided by the tokens it reads {shortest_naive_bytes:count} bytes a token at "
-    "{shortest_tokens:count} tokens and {naive_bytes:count} at {tokens:count}, while the KV cache costs {bytes_per_token:count}: memory added "
-    "divided by tokens sent is not the price of a token.",
+    "{shortest_tokens:count} tokens and {naive_bytes:count} at {tokens:count}, while the KV cache costs "
+    "{bytes_per_token:count}: memory added divided by tokens sent is not the price of a token.",
     "finding.ttft_grows": "The first token comes after {from_s:s} with {from_tokens:count} prompt tokens and after "
     "{to_s:s} with {to_tokens:count}. Each further 1,000 tokens cost {first_step_s:s} at first and {last_step_s:s} "
     "at the end.",
