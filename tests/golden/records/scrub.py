@@ -18,7 +18,7 @@ def main(path: str) -> None:
     connection.execute("UPDATE trials SET engine_log_tail = shorten(engine_log_tail), traceback = shorten(traceback)")
     connection.execute("UPDATE reported_buffers SET line = shorten(line)")
     connection.execute("UPDATE runs SET command = substr(command, 1, instr(command, ' --records') - 1)")
-    connection.execute("UPDATE occupants SET name = 'program ' || pid, pid = rowid")
+    connection.execute("UPDATE occupants SET name = 'another program', pid = rowid")
     connection.execute("DELETE FROM samples WHERE rowid % 9 >= 3")
     connection.commit()
     connection.execute("VACUUM")
