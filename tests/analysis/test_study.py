@@ -323,3 +323,20 @@ def test_what_was_not_seen_is_not_said_to_be_the_growth(tmp_path: Path) -> None:
 
 def test_what_was_seen_is(tmp_path: Path) -> None:
     assert why(study_of(tmp_path, whole_lab())).startswith("All of that growth is the KV cache")
+
+
+def test_an_attempt_that_was_repeated_is_no_failed_trial(tmp_path: Path) -> None:
+    attempts = whole_lab()
+    whole = study_of(tmp_path, attempts)
+    good = next(a for a in attempts if a.is_measured)
+    cut = replace(good.result.trial, outcome="interrupted", error_slug="interrupted", error_message="cut short")
+    again = replace(good.result.trial, attempt=2)
+    before = replace(good, result=replace(good.result, trial=cut, requests=(), tokens=(), marks=(), maps=()))
+    after = replace(good, result=replace(good.result, trial=again))
+    (tmp_path / "two").mkdir()
+    study = study_of(tmp_path / "two", [before if a is good else a for a in attempts] + [after])
+    assert len(study.attempts) == len(whole.attempts) + 1
+    assert (len(study.trials), study.num_failed, study.num_repeated) == (len(whole.trials), whole.num_failed, 1)
+    assert [level.num_failed for d in study.designs for level in d.levels] == [
+        level.num_failed for d in whole.designs for level in d.levels
+    ]

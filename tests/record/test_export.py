@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rows_for_tests import design_row, full_result, run_row, trial_row
 
-from kvscope.record.export import export_rows, write_csv, write_jsonl
+from kvscope.analysis.table import table_rows
+from kvscope.record.export import write_csv, write_jsonl
 from kvscope.record.rows import PredictionRow, TrialResult
 from kvscope.record.store import create_records, open_records
 
@@ -41,7 +42,7 @@ def exported(path: Path) -> list[dict[str, object]]:
         failed = replace(bad, outcome="engine_died", error_slug="engine-died", error_message='It died,\n"badly".')
         recorder.finish_trial(TrialResult(trial=failed))
     with open_records(path) as records:
-        return export_rows(records)
+        return table_rows(records)
 
 
 def test_every_contract_column_is_there(tmp_path: Path) -> None:

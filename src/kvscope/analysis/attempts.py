@@ -1,6 +1,6 @@
 """One attempt of a trial with everything that is known about it: its rows, its metrics, what was predicted for it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kvscope.record.metrics import TrialMetrics, metrics_of
@@ -93,3 +93,13 @@ def load_attempts(records: Records, design: DesignRow, runs: Mapping[str, RunRow
             )
         )
     return tuple(loaded)
+
+
+def latest_attempts(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
+    """The last attempt of each trial: what became of the trial. Earlier ones were cut short or failed, and repeated."""
+    last: dict[str, Attempt] = {}
+    for attempt in attempts:
+        known = last.get(attempt.trial.trial_id)
+        if known is None or known.trial.attempt <= attempt.trial.attempt:
+            last[attempt.trial.trial_id] = attempt
+    return tuple(last.values())

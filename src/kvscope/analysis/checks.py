@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
-from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.attempts import Attempt, latest_attempts
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
 from kvscope.analysis.fit import FEW_REPEATS
 from kvscope.analysis.levels import at_level, level_key
@@ -62,10 +62,11 @@ def run_checks(
 
 
 def _failures(attempts: Sequence[Attempt]) -> Check | None:
-    failed = [a.key for a in attempts if a.is_failure]
-    if not attempts:
+    trials = latest_attempts(attempts)
+    failed = [a.key for a in trials if a.is_failure]
+    if not trials:
         return None
-    values = {"failed": len(failed), "total": len(attempts)}
+    values = {"failed": len(failed), "total": len(trials)}
     return Check(slug="failures", passed=not failed, values=values, evidence=tuple(failed))
 
 

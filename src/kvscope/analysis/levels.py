@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.attempts import Attempt, latest_attempts
 from kvscope.analysis.fit import Estimate, mean, mean_difference
 from kvscope.record.rows import DesignRow, Json
 
@@ -58,7 +58,7 @@ def _row(level: Json, is_baseline: bool, here: Sequence[Attempt], baseline: Sequ
         level=level,
         is_baseline=is_baseline,
         num_measured=len(measured),
-        num_failed=sum(a.is_failure for a in here),
+        num_failed=sum(a.is_failure for a in latest_attempts(here)),
         means={name: mean(_values(measured, get), floor=0.0) for name, get in METRICS.items()},
         differences={}
         if is_baseline

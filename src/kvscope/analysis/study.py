@@ -4,7 +4,7 @@ used by the page and by the terminal alike. Rows of different machines, models o
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kvscope.analysis.attempts import Attempt, load_attempts
+from kvscope.analysis.attempts import Attempt, latest_attempts, load_attempts
 from kvscope.analysis.attribute import Attribution, attribute
 from kvscope.analysis.checks import Check, run_checks
 from kvscope.analysis.compare import Component, compare_components
@@ -86,6 +86,16 @@ class Study:
         return tuple(a for d in self.designs for a in d.attempts)
 
     @property
+    def trials(self) -> tuple[Attempt, ...]:
+        """The last attempt of each trial."""
+        return latest_attempts(self.attempts)
+
+    @property
+    def num_repeated(self) -> int:
+        """Attempts that were followed by another one of the same trial."""
+        return len(self.attempts) - len(self.trials)
+
+    @property
     def num_failed(self) -> int:
         return sum(len(group.attempts) for group in self.failures)
 
@@ -153,7 +163,7 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
         limits=() if by_output is None else output_limits(by_output.attempts),
         releases=_releases(designs, main),
         limit=None if main is None else context_limit(main, main_view.loaded if main_view else None),
-        failures=group_failures(attempts),
+        failures=group_failures(latest_attempts(attempts)),
         checks=run_checks([(d.design, d.attempts) for d in designs], _loaded(attempts)),
     )
     return replace(study, findings=find(study))

@@ -8,36 +8,19 @@ from typing import TextIO
 
 from kvscope.record.metrics import metrics_of
 from kvscope.record.rows import DesignRow, Json, RequestRow, RunRow, TrialResult
-from kvscope.record.store import Records
+from kvscope.units import MIB
 
 FORMATS = ("jsonl", "csv")
-
-MIB = 1024**2
-
-
-def export_rows(records: Records) -> list[dict[str, Json]]:
-    """One dict per attempt, with the columns of the contract in a fixed order. Unknown values are None.
-
-    ``unexplained_bytes`` is a finding of the analysis, not of the record: it is None here and filled in by
-    ``analysis.attribute``. ``kv_cache_bytes_engine`` has the precision of the engine's log: two decimals of a MiB.
-    """
-    runs = {run.run_id: run for run in records.runs()}
-    designs = {design.design_id: design for design in records.designs()}
-    return [
-        export_row(
-            records.result(trial.trial_id, trial.attempt),
-            designs[trial.design_id],
-            runs[trial.run_id],
-            records.prediction(trial.trial_id, trial.attempt),
-        )
-        for trial in records.trials()
-    ]
 
 
 def export_row(
     result: TrialResult, design: DesignRow, run: RunRow, prediction: Mapping[str, Json] | None
 ) -> dict[str, Json]:
-    """The columns of one attempt."""
+    """The columns of one attempt, in a fixed order. Unknown values are None.
+
+    ``unexplained_bytes`` is a finding of the analysis, not of the record: it is None here, and filled in by
+    ``analysis.table``. ``kv_cache_bytes_engine`` has the precision of the engine's log: two decimals of a MiB.
+    """
     trial = result.trial
     metrics = metrics_of(result)
     measured = [request for request in result.requests if request.role == "measured"]

@@ -87,7 +87,7 @@ def headline(study: Study) -> str:
     if study.failures and not study.is_measured:
         group = study.failures[0]
         cause = name_of("outcome", group.outcome)
-        return say("headline.failed", failed=study.num_failed, total=len(study.attempts), cause=cause)
+        return say("headline.failed", failed=study.num_failed, total=len(study.trials), cause=cause)
     if price is not None:
         return say("headline.measured_other" if study.is_measured else "headline.predicted", price=price_text(study))
     return say("headline.nothing")
@@ -137,7 +137,7 @@ def _badges(study: Study, prefix: str) -> tuple[Badge, ...]:
         text = say("badge.explained", share=1 - share)
         kind = "good" if share <= UNEXPLAINED_SHARE else "bad"
         badges.append(Badge(mark="=" if kind == "good" else "≠", text=text, kind=kind, anchor=f"{prefix}memory"))
-    failed, total = study.num_failed, len(study.attempts)
+    failed, total = study.num_failed, len(study.trials)
     text = say("badge.failed", failed=failed, total=total) if failed else say("badge.no_failures", total=total)
     mark, kind = ("×", "bad") if failed else ("=", "good")
     badges.append(Badge(mark=mark, text=text, kind=kind, anchor=f"{prefix}failed"))

@@ -20,10 +20,14 @@ def quality_section() -> Section:
 
 def failures_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     if not study.failures:
-        text = say("failures.none", total=len(study.attempts))
-        return Section(slug="failed", title=say("title.failed"), blocks=(Paragraph(text=text, kind="lead"),))
-    lead = say("failures.lead", failed=study.num_failed, total=len(study.attempts))
-    blocks: list[Block] = [Paragraph(text=lead, kind="lead"), _failures_table(study, anchors)]
+        lead = say("failures.none", total=len(study.trials))
+    else:
+        lead = say("failures.lead", failed=study.num_failed, total=len(study.trials))
+    blocks: list[Block] = [Paragraph(text=lead, kind="lead")]
+    if study.num_repeated:
+        blocks.append(Paragraph(text=say("failures.repeated", count=study.num_repeated)))
+    if study.failures:
+        blocks.append(_failures_table(study, anchors))
     for group in study.failures:
         blocks += _evidence(group)
     return Section(slug="failed", title=say("title.failed"), blocks=tuple(blocks))

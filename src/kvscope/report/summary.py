@@ -27,7 +27,7 @@ def _study(study: Study) -> dict[str, Any]:
         "machine_id": study.machine_id,
         "answer": _plain(headline(study)),
         "interval": _plain(interval_line(study)),
-        "trials": len(study.attempts),
+        "trials": len(study.trials),
         "failed": study.num_failed,
         "bytes_per_token_measured": None if context is None else _estimate(context.measured.slope),
         "bytes_per_token_predicted": None if context is None else context.predicted.slope.value,

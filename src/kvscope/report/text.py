@@ -54,7 +54,7 @@ def _failed(study: Study) -> list[str]:
     if not study.failures:
         return []
     causes = ", ".join(f"{name_of('outcome', g.outcome)} × {len(g.attempts)}" for g in study.failures[:3])
-    return _wrapped(say("text.failed", failed=study.num_failed, total=len(study.attempts), causes=causes))
+    return _wrapped(say("text.failed", failed=study.num_failed, total=len(study.trials), causes=causes))
 
 
 def _finding_lines(finding: Finding) -> list[str]:

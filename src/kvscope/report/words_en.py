@@ -205,6 +205,8 @@ _TRUST: dict[str, str] = {
     "failures.none": "Nothing failed: {total} trials ran and each left a measurement, warm-ups included.",
     "failures.lead": "{failed} of {total} trials failed. They are kept here and in every row, and left out of the "
     "averages.",
+    "failures.repeated": "Attempts that were cut short or failed and were then repeated: {count}. They are kept in "
+    "every row.",
     "caption.failures": "Failures by cause",
     "summary.log": "{cause}: the end of the engine's log",
     "summary.traceback": "{cause}: traceback",
