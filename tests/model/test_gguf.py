@@ -184,3 +184,22 @@ def test_vocabulary_size_without_a_tokenizer(tmp_path: Path) -> None:
 
 def test_a_model_without_a_name_is_called_after_its_file(tmp_path: Path) -> None:
     assert load(tmp_path, LLAMA, without="general.name").name == "model"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"llama.block_count": 31}, "31 layers, the tensors are of 30"),
+        ({"llama.block_count": 29}, "29 layers, the tensors are of 30"),
+        ({"llama.attention.head_count_kv": 5}, "attn_k of layer 0 has 320 rows, its tensor has 192"),
+        ({"llama.attention.key_length": 128}, "attn_k of layer 0 has 384 rows, its tensor has 192"),
+        ({"llama.attention.value_length": 32}, "attn_v of layer 0 has 96 rows, its tensor has 192"),
+    ],
+    ids=str,
+)
+def test_keys_that_contradict_the_tensors_are_not_believed(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    # SmolLM2: 30 layers, 3 KV heads of 64: keys and values have 192 rows.
+    damaged = writer("smollm2-135m-instruct-q4_1")
+    damaged.metadata.update(changes)
+    with pytest.raises(MalformedFile, match=says):
+        load_gguf(damaged.write(tmp_path / "damaged.gguf"))

@@ -52,6 +52,8 @@ class _Reader:
         self._refuse_variants(family)
         num_layers = self._number("block_count", "num_layers", limit=MAX_LAYERS)
         hidden_size = self._number("embedding_length", "hidden_size")
+        layers = self._layers(family, num_layers, hidden_size)
+        self._check_against_tensors(layers)
         name = self.metadata.get("general.name")
         self.sources["name"] = "GGUF key general.name" if isinstance(name, str) else "file name"
         return ModelSpec(
@@ -65,7 +67,7 @@ class _Reader:
             vocab_size=self._vocab_size(),
             hidden_size=hidden_size,
             trained_context_tokens=self._number("context_length", "trained_context_tokens"),
-            layers=self._layers(family, num_layers, hidden_size),
+            layers=layers,
             tensors=self.header.tensors,
             fingerprint=self.header.sha256,
             sources=self.sources,
@@ -98,6 +100,25 @@ class _Reader:
         if full_key not in self.metadata:
             raise MissingField(field, [f"GGUF key {full_key} of {self.header.path}"])
         return self.metadata[full_key]
+
+    def _check_against_tensors(self, layers: tuple[LayerSpec, ...]) -> None:
+        """The file says the same thing twice, in its keys and in its tensors' shapes: where the two differ, neither can
+        be trusted. A file that lists no layers' tensors has nothing to be held against."""
+        rows = {t.name: t.shape[1] for t in self.header.tensors if len(t.shape) == 2}
+        listed = {t.layer_index for t in self.header.tensors if t.layer_index is not None}
+        if listed and max(listed) + 1 != len(layers):
+            raise self._malformed("block_count", f"it says {len(layers)} layers, the tensors are of {max(listed) + 1}")
+        for layer in layers:
+            if not isinstance(layer.cache, FullAttention | SlidingWindow):
+                continue
+            heads = layer.cache.num_kv_heads
+            for name, width in (("attn_k", heads * layer.cache.key_dim), ("attn_v", heads * layer.cache.value_dim)):
+                found = rows.get(f"blk.{layer.index}.{name}.weight", width)
+                if found != width:
+                    raise self._malformed(
+                        "attention.head_count_kv",
+                        f"by the keys {name} of layer {layer.index} has {width} rows, its tensor has {found}",
+                    )
 
     def _number(self, key: str, field: str, *, limit: int = MAX_WIDTH) -> int:
         value = self._whole(self._value(key, field), key, limit)
