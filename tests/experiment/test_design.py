@@ -1,6 +1,7 @@
 """One thing varies, the rest is held, and the order is random but repeatable."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from kvscope.errors import BadDesign, UnknownName
 from kvscope.experiment.design import Condition, Design, DesignKind, Factor, make_design
 from kvscope.experiment.designs import DESIGNS, design_kind
-from kvscope.experiment.measure import Held, plan_design
+from kvscope.experiment.measure import Held, measure, plan_design
+from kvscope.record.store import open_records
 
 KIND = DesignKind(
     name="k",
@@ -122,6 +124,16 @@ def test_several_values_of_a_held_thing_are_a_second_factor() -> None:
     three = Held(settings={"n_ctx": (512, 1024)}, output_tokens=(1, 2))
     with pytest.raises(BadDesign, match="3 things"):
         plan_design("input_length", engine="llama.cpp", held=three, grid=True)
+
+
+def test_the_call_is_recorded_so_that_it_can_be_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    summary = measure("input_length", engine="fake", levels=(64,), repeats=1, settings={"load_s": 0.0}, records=path)
+    assert (summary.measured, summary.failed) == (2, 0)
+    with open_records(path) as records:
+        (run,) = records.runs()
+    again = f"measure({run.command.removeprefix('kvscope.measure(')[:-1]}, records={str(path)!r})"
+    assert eval(again, {"measure": measure}).kept == 2
 
 
 def test_the_factor_cannot_be_held() -> None:

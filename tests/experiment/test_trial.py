@@ -198,8 +198,14 @@ def test_a_failure_keeps_the_engines_last_words(clock: VirtualClock) -> None:
     assert [request.error_slug for request in result.requests] == [None, "engine-died"]
 
 
-def test_counting_calls_are_over_before_memory_is_marked(clock: VirtualClock) -> None:
+def test_prompts_are_counted_before_memory_is_marked(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Counting makes the engine work and its memory move: none of it may fall between the marks of the request.
     order: list[str] = []
+    read = FakeMemory.read
+
+    def watched(self: FakeMemory) -> Mapping[str, int]:
+        order.append("read")
+        return read(self)
 
     class Watched(Changed):
         def count_prompt_tokens(self, messages: Sequence[Message]) -> int:
@@ -208,10 +214,15 @@ def test_counting_calls_are_over_before_memory_is_marked(clock: VirtualClock) ->
 
         def generate(self, request: ChatRequest) -> Generation:
             order.append("ask")
-            count, order[:] = order.count("count"), [word for word in order if word != "count"]
-            assert count > 0 or "ask" in order[:-1]
-            return super().generate(request)
+            answer = super().generate(request)  # counts once more, for itself
+            order.append("answered")
+            return answer
 
-    result = run(Watched(clock), clock)
-    assert result.trial.outcome == "ok"
-    assert order[:2] == ["ask", "ask"]
+    monkeypatch.setattr(FakeMemory, "read", watched)
+    assert run(Watched(clock), clock).trial.outcome == "ok"
+    first = order.index("ask")
+    assert "count" in order[:first]
+    between = [
+        word for number, word in enumerate(order) if number > first and word == "count" and order[number - 1] != "ask"
+    ]
+    assert between == []

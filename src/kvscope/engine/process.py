@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from kvscope.errors import EngineDied, EngineError, EngineNotFound, EngineTimeout, OutOfMemory
 
@@ -208,9 +208,9 @@ class EngineProcess:
             return  # nobody is left in the group (macOS says "not permitted" where only an ended process is)
 
 
-def _close(pipe: object) -> None:
+def _close(pipe: IO[Any]) -> None:
     try:
-        pipe.close()  # type: ignore[attr-defined]
+        pipe.close()
     except OSError:
         return  # what was not written yet has no reader any more
 

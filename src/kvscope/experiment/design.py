@@ -35,7 +35,7 @@ class Condition:
     reuse_prefix: bool = False
     language: Language = "en"
 
-    def with_level(self, factor: str, level: Level) -> "Condition":
+    def with_level(self, factor: str, level: SettingValue) -> "Condition":
         """This condition with one factor set: a request's own (prompt_tokens, output_tokens) or an engine setting."""
         if factor in REQUEST_FACTORS:
             if not isinstance(level, int) or isinstance(level, bool) or level < 1:

@@ -96,7 +96,7 @@ def _hold(factor: str, condition: Condition, held: Held) -> tuple[Condition, lis
         if len(values) > 1:
             others.append(Factor(name=name, levels=tuple(value for value in values if value is not None)))
         elif name in REQUEST_FACTORS:
-            condition = condition.with_level(name, values[0] if values[0] is not None else "none")
+            condition = condition.with_level(name, values[0])
         else:
             condition = replace(condition, settings={**condition.settings, name: values[0]})
     return condition, others
@@ -116,8 +116,9 @@ def with_context_limit(design: Design) -> Design:
 def _streams(condition: Condition) -> int:
     """Parts into which llama.cpp divides its context limit: one for each slot, unless they share it."""
     slots = condition.settings.get("n_parallel")
-    is_divided = isinstance(slots, int) and slots > 1 and not condition.settings.get("kv_unified")
-    return int(slots) if is_divided and isinstance(slots, int) else 1
+    if not isinstance(slots, int) or slots < 1 or condition.settings.get("kv_unified"):
+        return 1
+    return slots
 
 
 def measure(
@@ -153,5 +154,18 @@ def measure(
     choice = EngineChoice(name=engine, command=engine_command)
     choice.check()
     with create_records(records) as recorder:
-        run = start_run(recorder, f"kvscope.measure({design!r})")
+        given = {
+            "engine": engine,
+            "model": model,
+            "levels": levels,
+            "repeats": repeats,
+            "requests": requests,
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "settings": settings,
+            "seed": seed,
+            "engine_command": engine_command,
+        }
+        words = [repr(design), *(f"{name}={value!r}" for name, value in given.items() if value is not None)]
+        run = start_run(recorder, f"kvscope.measure({', '.join(words)})")
         return run_design(recorder, run, planned, spec, choice, options=options, listener=listener)

@@ -6,11 +6,12 @@ Whatever happens, the attempt ends as a result: what was seen until then, and wh
 import os
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, OwnMemory, ReportedBuffer
+from kvscope.engine.base import ChatRequest, Engine, EngineReport, OwnMemory
 from kvscope.errors import EngineError, KvscopeError, ModelError, ProbeError, ProbeLost, UsageError
+from kvscope.experiment.attempt_rows import AttemptRows, reported_row
 from kvscope.experiment.design import Trial
 from kvscope.probe.machine_memory import machine_memory, other_occupants
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
@@ -21,14 +22,10 @@ from kvscope.record.rows import (
     MapRow,
     MarkRow,
     OccupantRow,
-    ReadRow,
-    ReportedBufferRow,
     RequestRow,
     SampleRow,
-    TokenRow,
     TrialResult,
     TrialRow,
-    WarningRow,
 )
 
 WARMUP_MESSAGES = (Message(role="user", content="Hello."),)
@@ -43,26 +40,6 @@ LATE_SAMPLE_S = 0.02
 LATE_SHARE_LIMIT = 0.05
 
 
-@dataclass(slots=True)
-class _Rows:
-    """What an attempt has left so far."""
-
-    requests: list[RequestRow] = field(default_factory=list)
-    tokens: list[TokenRow] = field(default_factory=list)
-    reads: list[ReadRow] = field(default_factory=list)
-    marks: list[MarkRow] = field(default_factory=list)
-    maps: list[MapRow] = field(default_factory=list)
-    samples: list[SampleRow] = field(default_factory=list)
-    reported: list[ReportedBufferRow] = field(default_factory=list)
-    occupants: list[OccupantRow] = field(default_factory=list)
-    warnings: list[WarningRow] = field(default_factory=list)
-    effective: Mapping[str, object] = field(default_factory=dict)
-    client: dict[str, object] = field(default_factory=lambda: {"concurrency": 1})
-
-    def warn(self, slug: str, message: str, hint: str) -> None:
-        self.warnings.append(WarningRow(slug=slug, message=message, hint=hint))
-
-
 def run_trial(
     create: Callable[[], Engine],
     trial: Trial,
@@ -75,13 +52,13 @@ def run_trial(
     """Run one attempt on an engine that ``create`` makes, and stop the engine. Never raises: an error, a bug and
     Ctrl-C (outcome ``interrupted``) become the outcome of the result."""
     started_s = now()
-    rows = _Rows()
+    rows = AttemptRows()
     attempt = _Attempt(rows)
     try:
         attempt.engine = create()
         attempt.run = _TrialRun(attempt.engine, trial, rows, seed=seed, now=lambda: now() - started_s, sleep=sleep)
         attempt.run.run()
-        attempt.ending = _Ending(outcome=attempt.run.outcome())
+        attempt.ending = _Ending(outcome=rows.outcome())
     except (Exception, KeyboardInterrupt) as error:
         attempt.fail(error)
     attempt.close()
@@ -130,7 +107,7 @@ _INTERRUPTED = _Ending(outcome="interrupted", slug="interrupted", message="Stopp
 class _Attempt:
     """What has to be put in order however an attempt ends."""
 
-    rows: _Rows
+    rows: AttemptRows
     engine: Engine | None = None
     run: "_TrialRun | None" = None
     ending: _Ending = _INTERRUPTED
@@ -179,7 +156,7 @@ class _TrialRun:
         self,
         engine: Engine,
         trial: Trial,
-        rows: _Rows,
+        rows: AttemptRows,
         *,
         seed: int,
         now: Callable[[], float],
@@ -209,15 +186,6 @@ class _TrialRun:
         self._warm_up()
         self._measure(prompts)
         self._release()
-
-    def outcome(self) -> str:
-        """The outcome of a run in which nothing raised."""
-        measured = [request for request in self.rows.requests if request.role == "measured"]
-        if any(_is_cut(request) for request in measured):
-            return "truncated_input"
-        if any(_is_short(request) for request in measured):
-            return "stopped_early"
-        return "ok"
 
     def close(self) -> None:
         """Stop sampling and the engine, whatever state they are in."""
@@ -310,7 +278,7 @@ class _TrialRun:
             )
         )
         if reading["swap_bytes"]:
-            self._warn_once("swap-active", "Part of the engine's memory is swapped out.", "Free memory, then repeat.")
+            self.rows.warn("swap-active", "Part of the engine's memory is swapped out.", "Free memory, then repeat.")
         if with_maps:
             self._note_maps(phase, request_index)
 
@@ -318,7 +286,7 @@ class _TrialRun:
         try:
             found = self.probe.maps()
         except ProbeError as error:
-            self._warn_once("maps-unavailable", str(error), error.hint or "Memory is given as a total only.")
+            self.rows.warn("maps-unavailable", str(error), error.hint or "Memory is given as a total only.")
             return
         self.rows.maps += [
             MapRow(
@@ -349,10 +317,6 @@ class _TrialRun:
             )
         )
 
-    def _warn_once(self, slug: str, message: str, hint: str) -> None:
-        if all(warning.slug != slug for warning in self.rows.warnings):
-            self.rows.warn(slug, message, hint)
-
     def _note_report(self, report: EngineReport) -> None:
         self.rows.effective = {
             **report.effective,
@@ -361,7 +325,7 @@ class _TrialRun:
             "engine_build": report.build,
             "notes": list(report.notes),
         }
-        self.rows.reported += [_reported_row(buffer, "loaded", None) for buffer in report.buffers]
+        self.rows.reported += [reported_row(buffer, "loaded", None) for buffer in report.buffers]
 
     def _build_prompts(self) -> list[ExactPrompt]:
         """One prompt per request, each of exactly the asked length as the engine counts, none like another."""
@@ -388,7 +352,7 @@ class _TrialRun:
         if self.sampler is not None:
             reason = self.probe.reset_peak()
             if reason is not None:
-                self._warn_once("peak-not-reset", reason, "Peaks then come from samples alone and may be missed.")
+                self.rows.warn("peak-not-reset", reason, "Peaks then come from samples alone and may be missed.")
         self._mark("before_request")
         for number, prompt in enumerate(prompts):
             request = ChatRequest(
@@ -428,82 +392,17 @@ class _TrialRun:
             raise
         if role == "measured" and self.now() > wall_s:
             self.rows.client["cpu_share"] = (time.process_time() - cpu_s) / (self.now() - wall_s)
-        self._note_answer(sent, answer, request)
-
-    def _note_answer(self, sent: RequestRow, answer: Generation, request: ChatRequest) -> None:
-        row = replace(
-            sent,
-            completed_s=answer.completed_s,
-            prompt_tokens_server=answer.prompt_tokens,
-            cached_tokens=answer.cached_tokens,
-            output_tokens=answer.output_tokens,
-            finish_reason=answer.finish_reason,
-            engine_timings=dict(answer.engine_timings),
-        )
-        self.rows.requests.append(row)
-        self.rows.tokens += [
-            TokenRow(request_index=row.index, index=number, at_s=event.at_s, text=event.text)
-            for number, event in enumerate(answer.events)
-        ]
-        self.rows.reads += [
-            ReadRow(request_index=row.index, at_s=read.at_s, num_bytes=read.num_bytes, num_events=read.num_events)
-            for read in answer.reads
-        ]
-        self._check_counts(row, request)
-
-    def _check_counts(self, row: RequestRow, request: ChatRequest) -> None:
-        if row.role != "measured":
-            return
-        if row.prompt_tokens_server is not None and row.prompt_tokens_server != row.prompt_tokens_ours:
-            self._warn_once(
-                "token-count-mismatch",
-                f"We counted {row.prompt_tokens_ours} prompt tokens, the server {row.prompt_tokens_server}.",
-                "The server changed or cut the prompt: compare what was sent with what its log says.",
-            )
-        if not request.reuse_prefix and row.cached_tokens:
-            self._warn_once(
-                "cache-not-cleared",
-                f"The server reused {row.cached_tokens} tokens although reuse was turned off.",
-                "The time to the first token is shorter than for a new prompt.",
-            )
+        self.rows.add_answer(sent, answer, reuse_prefix=request.reuse_prefix)
 
     def _note_kept(self) -> None:
         """What the engine says it keeps of earlier prompts, beside its cache."""
         index = len(self.rows.requests) - 1
         host_cache = self.engine.host_cache()
         kept = [*([host_cache] if host_cache is not None else []), *self.engine.checkpoints()]
-        self.rows.reported += [_reported_row(buffer, "after_request", index) for buffer in kept]
+        self.rows.reported += [reported_row(buffer, "after_request", index) for buffer in kept]
 
     def _release(self) -> None:
         if self.engine.capabilities.can_unload:
             self.engine.unload()
             self._settle()
             self._mark("unloaded", with_maps=True)
-
-
-def _reported_row(buffer: ReportedBuffer, phase: str, request_index: int | None) -> ReportedBufferRow:
-    return ReportedBufferRow(
-        phase=phase,
-        component=buffer.component,
-        name=buffer.name,
-        printed_mib=buffer.printed_mib,
-        cells=buffer.cells,
-        streams=buffer.streams,
-        layers=buffer.layers,
-        k_mib=buffer.k_mib,
-        v_mib=buffer.v_mib,
-        line=buffer.line,
-        request_index=request_index,
-    )
-
-
-def _is_cut(request: RequestRow) -> bool:
-    return (
-        request.prompt_tokens_server is not None
-        and request.prompt_tokens_ours is not None
-        and request.prompt_tokens_server < request.prompt_tokens_ours
-    )
-
-
-def _is_short(request: RequestRow) -> bool:
-    return request.output_tokens is not None and request.output_tokens < request.output_tokens_limit

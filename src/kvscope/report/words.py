@@ -72,8 +72,9 @@ def name_of(kind: str, slug: str) -> str:
 def _named(values: Mapping[str, object]) -> dict[str, object]:
     """Components in values by their readers' names."""
     named: dict[str, object] = {}
-    if isinstance(values.get("others"), tuple):
-        named["others"] = tuple(name_of("component", str(slug)) for slug in values["others"])  # type: ignore[attr-defined]
+    others = values.get("others")
+    if isinstance(others, tuple):
+        named["others"] = tuple(name_of("component", str(slug)) for slug in others)
     if "component" in values:
         named["component"] = name_of("component", str(values["component"]))
     return named
