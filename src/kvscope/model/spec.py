@@ -6,6 +6,7 @@ A layer is an object, not a count, and a kind of cache is a type. Code that hand
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +40,114 @@ class ChunkedAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
-    """One compressed latent and one rotary key per token (MLA)."""
+    """One compressed latent and one rotary key per token (MLA), whatever the number of heads.
+
+    ``expanded``: the per-head keys and values that an engine without MLA keeps instead (old llama.cpp files,
+    transformers 4.x). ``window_tokens``: only the last so many are needed.
+    """
 
     latent_dim: int
     rope_dim: int
+    window_tokens: int | None = None
+    expanded: FullAttention | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedAttention:
+    """Attention that first chooses tokens by a small index key, kept per token beside the cache itself (DSA).
+
+    ``index_dim``: elements of one index key, shared by all heads. ``index_row_bytes``: bytes of one stored index key
+    in the model's own format (DeepSeek: float8 with one float32 scale); None: the cache's own element format.
+    """
+
+    main: "FullAttention | SlidingWindow | LatentAttention"
+    index_dim: int
+    index_row_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttention:
+    """A window of single tokens beside compressed entries, one for every ``rate_tokens`` tokens (DeepSeek V4).
+
+    Keys and values are one tensor of ``entry_dim`` elements. ``index_dim``: the index key per compressed entry, or
+    None. ``overlaps``: neighbouring entries share tokens, so the last block's inputs are kept too.
+    """
+
+    entry_dim: int
+    window_tokens: int
+    rate_tokens: int | None
+    index_dim: int | None = None
+    overlaps: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTensor:
+    """One tensor of recurrent state per sequence. ``dtype`` None: the model's own format."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str | None = None
+
+    @property
+    def num_elements(self) -> int:
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+
+StateForm = Literal[
+    "mamba", "mamba2", "gated_delta_net", "kda", "lightning", "rg_lru", "rwkv", "xlstm", "short_conv", "linear"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentState:
-    """A state of fixed size per sequence, whatever its length."""
+    """A state of fixed size per sequence, whatever its length.
 
-    state_elements: int
-    conv_elements: int
+    A short convolution over ``conv_channels`` channels with ``conv_kernel`` taps needs the last kernel - 1 columns
+    (engines keep kernel - 1 or kernel of them); 0 channels: none. ``states``: the other tensors, as the model defines
+    them. ``form`` decides what an engine makes of them.
+    """
+
+    form: StateForm
+    conv_channels: int = 0
+    conv_kernel: int = 0
+    conv_dtype: str | None = None
+    states: tuple[StateTensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HybridCache:
+    """A layer that holds attention's cache and a recurrent state at once (Falcon-H1)."""
+
+    attention: "FullAttention | SlidingWindow | LatentAttention"
+    recurrent: RecurrentState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossAttention:
+    """Keys and values of another input (image, audio, encoder text): constant while the text grows.
+
+    ``source_tokens``: how many there are for one full input; None: as many as the input has.
+    """
+
+    num_kv_heads: int
+    key_dim: int
+    value_dim: int
+    source_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenStateMemory:
+    """Past hidden states are kept instead of keys and values (XLNet, Reformer): ``width`` elements a token.
+
+    ``memory_tokens``: only the last so many; None: all. ``extra_row_bytes``: whatever else is kept per token.
+    """
+
+    width: int
+    memory_tokens: int | None
+    extra_row_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +162,20 @@ class NoCache:
     """Holds nothing between steps."""
 
 
-CacheKind = FullAttention | SlidingWindow | ChunkedAttention | LatentAttention | RecurrentState | SharedCache | NoCache
+CacheKind = (
+    FullAttention
+    | SlidingWindow
+    | ChunkedAttention
+    | LatentAttention
+    | IndexedAttention
+    | CompressedAttention
+    | RecurrentState
+    | HybridCache
+    | CrossAttention
+    | HiddenStateMemory
+    | SharedCache
+    | NoCache
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +184,54 @@ class DenseFfn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoeFfn:
+    """``width``: of one routed expert; all experts are held in memory, ``experts_per_token`` of them compute."""
+
+    num_experts: int
+    experts_per_token: int
+    width: int
+    shared_width: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSpec:
+    """``cache``: what the architecture needs. ``transformers_cache``: what the transformers library's own cache holds
+    for this layer where that is another kind (a window its attention never uses); None: the same. A layer may hold
+    several caches there (a model that runs its layers twice): then this lists one for each."""
+
     index: int
     cache: CacheKind
     num_q_heads: int
-    ffn: DenseFfn | None
+    ffn: DenseFfn | MoeFfn | None
+    transformers_cache: "CacheKind | tuple[CacheKind, ...] | None" = None
+
+
+WeightKind = Literal["embedding", "linear", "experts", "head", "norm", "conv", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightGroup:
+    """Equal tensors of a model known from its config: one tensor in each of ``layers``, or one alone (empty).
+
+    ``name`` is the module path in transformers, with ``{}`` for the layer's number. ``kind`` "linear": a matrix of a
+    linear layer, which quantisers replace. Tied weights are listed once. ``part``: "text", or the other part of a
+    multimodal model it belongs to ("vision").
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: WeightKind
+    layers: tuple[int, ...] = ()
+    part: str = "text"
+    dtype: str | None = None
+
+    @property
+    def num_elements(self) -> int:
+        """Of all layers together."""
+        total = max(1, len(self.layers))
+        for size in self.shape:
+            total *= size
+        return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +254,11 @@ class ModelSpec:
 
     ``architecture`` is the file's own word ("gemma3_text"), ``family`` kvscope's for the same thing in any format
     ("gemma3"). ``dtype`` is the format the file says its weights are in, None where it differs per tensor (GGUF) or is
-    not said. ``source_kind`` is "gguf" or "config": engines treat them differently."""
+    not said. ``source_kind`` is "gguf", "config", "safetensors" or "stated" (layers stated by hand): engines treat
+    them differently.
+    ``weights``: tensors known from a config alone; empty where ``tensors`` lists the real ones, or where a family's
+    weights are not known (``num_parameters`` None then). ``quantisation``: the config's quantization_config.
+    ``warnings``: what is doubtful about the files, in plain sentences."""
 
     name: str
     architecture: str
@@ -116,5 +273,9 @@ class ModelSpec:
     source_kind: str = ""
     dtype: str | None = None
     tensors: tuple[TensorInfo, ...] = ()
+    weights: tuple[WeightGroup, ...] = ()
+    is_tied: bool | None = None
+    quantisation: Mapping[str, object] | None = None
+    warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -9,7 +9,8 @@ class GrowthLaw:
     """bytes(t) = fixed + per_token × u + per_token_pair × u², where u is t, capped, then rounded up to whole steps.
 
     ``cap_tokens``: no growth beyond this many tokens (a sliding window). ``step_tokens``: memory comes in steps of
-    this many tokens (a page); 1 is smooth.
+    this many tokens (a page); 1 is smooth. ``per_step``: u counts finished steps instead, t / step rounded down, and
+    ``bytes_per_token`` is then the bytes of one step (an entry that stands for ``step_tokens`` tokens).
     """
 
     fixed_bytes: int = 0
@@ -17,10 +18,13 @@ class GrowthLaw:
     bytes_per_token_pair: int = 0
     cap_tokens: int | None = None
     step_tokens: int = 1
+    per_step: bool = False
 
     def held_tokens(self, context_tokens: int) -> int:
-        """Tokens that take memory at this context length: capped, then rounded up to whole steps."""
+        """Tokens (or finished steps) that take memory at this context length: capped, then in whole steps."""
         capped = context_tokens if self.cap_tokens is None else min(context_tokens, self.cap_tokens)
+        if self.per_step:
+            return capped // self.step_tokens
         return round_up(capped, self.step_tokens)
 
     def bytes_at(self, context_tokens: int) -> int:
@@ -35,6 +39,7 @@ class GrowthLaw:
             bytes_per_token_pair=self.bytes_per_token_pair * factor,
             cap_tokens=self.cap_tokens,
             step_tokens=self.step_tokens,
+            per_step=self.per_step,
         )
 
 

@@ -6,13 +6,14 @@ from kvscope.errors import UnknownName, UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.allocation.llama_cpp import predict_llama_cpp
 from kvscope.predict.allocation.logical import predict_logical
+from kvscope.predict.allocation.transformers import predict_transformers
 from kvscope.predict.prediction import Asked, Prediction
 from kvscope.scenario import Phase, SettingValue
 
 __all__ = ["Prediction", "predict"]
 
-READY_ENGINES = ("llama.cpp", "logical")
-PLANNED_ENGINES = ("transformers", "vllm", "sglang", "ollama")
+READY_ENGINES = ("llama.cpp", "logical", "transformers")
+PLANNED_ENGINES = ("vllm", "sglang", "ollama")
 
 
 def predict(
@@ -51,6 +52,8 @@ def predict(
     asked = Asked(tokens=tokens, num_sequences=sequences, phase=phase, engine_version=engine_version)
     if engine == "logical":
         return predict_logical(model, asked, settings or {}, dtype)
+    if engine == "transformers":
+        return predict_transformers(model, asked, settings or {}, dtype)
     return predict_llama_cpp(model, asked, settings or {})
 
 

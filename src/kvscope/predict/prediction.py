@@ -50,17 +50,20 @@ class MemoryItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheTensor:
-    """One tensor that holds a layer's cache; ``shape`` as [sequences or streams, heads, tokens or cells, width]."""
+    """One tensor that holds a layer's cache; ``shape`` as [sequences or streams, heads, tokens or cells, width].
+    ``storage_bytes``: what the memory behind it keeps alive, where that is more (a view of a bigger tensor)."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     num_bytes: int
+    component: Component = "kv_cache"
+    storage_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCache:
-    """``kind`` is one of full_attention, sliding_window, no_cache."""
+    """``kind`` is the name of the layer's kind of cache: full_attention, sliding_window, latent_attention, ..."""
 
     index: int
     kind: str
@@ -82,6 +85,30 @@ class Buffer:
     device: str = "cpu"
     backing: Literal["anonymous", "file"] = "anonymous"
     details: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolGroup:
+    """Layers that take pages together. ``page_bytes``: one block of one layer."""
+
+    kind: str
+    layers: tuple[int, ...]
+    page_bytes: int
+    blocks_per_sequence: int
+    block_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The pages an engine reserves at start, and how much conversation fits in them. ``max_concurrency``: sequences of
+    the context limit that fit at once. Counts are None where the memory for the pool was not given."""
+
+    num_blocks: int | None
+    block_tokens: int
+    bytes_per_block: int
+    groups: tuple[PoolGroup, ...]
+    capacity_tokens: int | None
+    max_concurrency: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +141,7 @@ class Prediction:
     unknown: tuple[Unknown, ...] = ()
     missing: frozenset[Component] = frozenset()
     notes: tuple[str, ...] = ()
+    pool: Pool | None = None
 
     def component_bytes(self, component: Component) -> int | None:
         """Allocated bytes of one component: the sum of its items; None where they are not known."""
@@ -129,6 +157,19 @@ class Prediction:
     def cache_bytes(self) -> int | None:
         """KV cache, recurrent state and index cache together."""
         return _sum_known(self.component_bytes(c) for c in ("kv_cache", "recurrent_state", "index_cache"))
+
+    @property
+    def kv_cache_storage_bytes(self) -> int | None:
+        """What the memory behind the key-value cache keeps alive: its bytes, and more where a tensor is a view."""
+        kv_cache = self.component_bytes("kv_cache")
+        if kv_cache is None:
+            return None
+        return kv_cache + sum(
+            tensor.storage_bytes - tensor.num_bytes
+            for layer in self.layers
+            for tensor in layer.tensors
+            if tensor.storage_bytes is not None and tensor.component == "kv_cache"
+        )
 
     @property
     def total_bytes(self) -> int:
@@ -179,7 +220,7 @@ class Prediction:
             },
             "layers": [_layer_dict(layer) for layer in self.layers],
             "buffers": [_buffer_dict(buffer) for buffer in self.buffers],
-            "pool": None,
+            "pool": None if self.pool is None else _pool_dict(self.pool),
             "items": [_item_dict(item, workload.tokens) for item in self.items],
         }
 
@@ -188,7 +229,7 @@ class Prediction:
         return {
             "weights_bytes": self.component_bytes("weights"),
             "kv_cache_bytes": kv_cache,
-            "kv_cache_storage_bytes": kv_cache,
+            "kv_cache_storage_bytes": self.kv_cache_storage_bytes,
             "recurrent_state_bytes": self.component_bytes("recurrent_state"),
             "index_cache_bytes": self.component_bytes("index_cache"),
             "cache_bytes": self.cache_bytes,
@@ -224,6 +265,26 @@ def _model_dict(model: ModelSpec) -> dict[str, Any]:
 def _layer_dict(layer: LayerCache) -> dict[str, Any]:
     tensors = [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "bytes": t.num_bytes} for t in layer.tensors]
     return {"index": layer.index, "kind": layer.kind, "cache_bytes": layer.cache_bytes, "tensors": tensors}
+
+
+def _pool_dict(pool: Pool) -> dict[str, Any]:
+    return {
+        "num_blocks": pool.num_blocks,
+        "block_tokens": pool.block_tokens,
+        "bytes_per_block": pool.bytes_per_block,
+        "groups": [
+            {
+                "kind": group.kind,
+                "layers": list(group.layers),
+                "page_bytes": group.page_bytes,
+                "blocks_per_sequence": group.blocks_per_sequence,
+                "block_tokens": pool.block_tokens if group.block_tokens is None else group.block_tokens,
+            }
+            for group in pool.groups
+        ],
+        "capacity_tokens": pool.capacity_tokens,
+        "max_concurrency": pool.max_concurrency,
+    }
 
 
 def _buffer_dict(buffer: Buffer) -> dict[str, Any]:

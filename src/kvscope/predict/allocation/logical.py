@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from kvscope.dtypes import Dtype, dtype_named
-from kvscope.errors import UnsupportedArchitecture, UsageError
-from kvscope.model.spec import FullAttention, LayerSpec, ModelSpec, NoCache, SlidingWindow
-from kvscope.predict.kv_cache import kind_name, needed_by_layer
-from kvscope.predict.prediction import Asked, CacheTensor, Component, LayerCache, MemoryItem, Prediction, Unknown
+from kvscope.errors import UsageError
+from kvscope.model.spec import CacheKind, CrossAttention, LayerSpec, ModelSpec
+from kvscope.predict.kv_cache import CachePart, kind_name, needed_parts
+from kvscope.predict.prediction import Asked, Component, LayerCache, MemoryItem, Prediction, Unknown
 from kvscope.predict.weights import needed_weights
 from kvscope.scenario import SettingValue
 
@@ -29,23 +29,40 @@ def predict_logical(
         raise UsageError("The model's files do not state a trained context.", hint="Say how many tokens to count.")
     element, because_dtype = _cache_dtype(model, dtype)
     weights, weights_unknown = needed_weights(model, dtype)
-    layers = tuple(_layer_cache(layer, element, tokens, asked.num_sequences) for layer in model.layers)
-    items = [_cache_item(layer, element, tokens, asked.num_sequences, because_dtype) for layer in model.layers]
+    layers, items = [], []
+    for layer in model.layers:
+        parts = needed_parts(layer.cache, element, element)
+        tensors = tuple(part.tensor(tokens, asked.num_sequences) for part in parts)
+        layers.append(LayerCache(index=layer.index, kind=kind_name(layer.cache), tensors=tensors))
+        items += [_item(layer, part, tokens, asked.num_sequences, because_dtype) for part in parts]
     left_out = Unknown(
         what="engine", why="compute, output and runtime memory depend on the engine; total_bytes leaves them out"
     )
+    cross = cross_unknown(tuple(layer.cache for layer in model.layers))
     return Prediction(
         model=model,
         scenario=asked.scenario("logical", VERSION, tokens, {}),
         effective={"context_tokens": None, "context_per_sequence_tokens": None, "cache_dtype": element.name},
         items=(*weights, *items),
-        layers=layers,
+        layers=tuple(layers),
         buffers=(),
-        status="partial" if weights_unknown else "exact",
-        unknown=(*weights_unknown, left_out),
+        status="partial" if weights_unknown or cross else "exact",
+        unknown=(*weights_unknown, *cross, left_out),
         missing=frozenset((*_LEFT_OUT, *(("weights",) if weights_unknown else ()))),
-        notes=(because_dtype,),
+        notes=(because_dtype, *model.warnings),
     )
+
+
+def cross_unknown(caches: tuple[CacheKind, ...]) -> tuple[Unknown, ...]:
+    """What is not known of layers that attend to another input of unstated length."""
+    layers = sum(isinstance(cache, CrossAttention) and cache.source_tokens is None for cache in caches)
+    if not layers:
+        return ()
+    why = (
+        f"{layers} layers keep keys and values of another input (image, audio, encoder text), whose length is not "
+        "stated; they do not grow with the text, and are counted as of no such input"
+    )
+    return (Unknown(what="kv_cache", why=why),)
 
 
 def _cache_dtype(model: ModelSpec, dtype: str | None) -> tuple[Dtype, str]:
@@ -56,40 +73,17 @@ def _cache_dtype(model: ModelSpec, dtype: str | None) -> tuple[Dtype, str]:
     return dtype_named(DEFAULT_DTYPE), f"cache elements are taken as {DEFAULT_DTYPE}: the file names no single format"
 
 
-def _cache_item(layer: LayerSpec, element: Dtype, tokens: int, sequences: int, because: str) -> MemoryItem:
-    law = needed_by_layer(layer.cache, element, element).times(sequences)
-    held = law.held_tokens(tokens)
-    sequence_text = f" × {sequences} sequences" if sequences > 1 else ""
-    window = f" (window of {law.cap_tokens})" if law.cap_tokens is not None else ""
-    per_token = law.bytes_per_token // sequences
+def _item(layer: LayerSpec, part: CachePart, tokens: int, sequences: int, because: str) -> MemoryItem:
+    law = part.law.times(sequences)
+    times = f" × {sequences} sequences" if sequences > 1 else ""
+    if part.token_axis is None:
+        shape = " × ".join(map(str, part.shape))
+        text = f"{part.name}: {shape} elements of {part.dtype}{times} = {law.bytes_at(tokens)} B, whatever the length"
+    else:
+        window = f" (window of {law.cap_tokens})" if law.cap_tokens is not None else ""
+        unit = "entries" if law.per_step else "tokens"
+        held = law.held_tokens(tokens)
+        text = f"{part.name}: {part.law.bytes_per_token} B × {held} {unit}{window}{times} = {law.bytes_at(tokens)} B"
     return MemoryItem(
-        component="kv_cache",
-        layer_index=layer.index,
-        needed=law,
-        allocated=law,
-        because=f"{per_token} B per token × {held} tokens{window}{sequence_text} = {law.bytes_at(tokens)} B; {because}",
+        component=part.component, layer_index=layer.index, needed=law, allocated=law, because=f"{text}; {because}"
     )
-
-
-def _layer_cache(layer: LayerSpec, element: Dtype, tokens: int, sequences: int) -> LayerCache:
-    cache = layer.cache
-    kind = kind_name(cache)
-    if isinstance(cache, NoCache):
-        return LayerCache(index=layer.index, kind=kind, tensors=())
-    if not isinstance(cache, FullAttention | SlidingWindow):
-        raise UnsupportedArchitecture(
-            f"Layer {layer.index} is {kind}; kvscope does not know its tensors yet.",
-            hint="Full and sliding-window attention are known.",
-        )
-    held = needed_by_layer(cache, element, element).held_tokens(tokens)
-    sides = (("keys", cache.key_dim), ("values", cache.value_dim))
-    tensors = tuple(
-        CacheTensor(
-            name=name,
-            shape=(sequences, cache.num_kv_heads, held, width),
-            dtype=element.name,
-            num_bytes=sequences * held * (element.block_bytes * cache.num_kv_heads * width // element.block_elements),
-        )
-        for name, width in sides
-    )
-    return LayerCache(index=layer.index, kind=kind, tensors=tensors)

@@ -1,0 +1,44 @@
+"""Model families, read from config.json: which function reads which model_type.
+
+One module per kind of layer; each function takes a ConfigReader and returns an Architecture: the layers, each with its
+cache, and the weights. A model_type that is not listed is refused by name: there is no default. To add one, see
+docs/design/adding-a-model-family.md.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable
+
+from kvscope.model.config_reader import ConfigReader
+from kvscope.model.families.architecture import Architecture
+
+Reader = Callable[[ConfigReader], Architecture]
+
+# module → the model types its functions read. A type's function is named after it ("-" and "." become "_"), unless
+# the module's READERS table names another. Listed here so that one family's module is imported for one model.
+MODULES: dict[str, tuple[str, ...]] = {
+    "dense": ("llama",),
+    "moe": (),
+    "windowed": ("gemma3_text", "gemma3", "mistral"),
+    "latent": (),
+    "recurrent": (),
+    "hybrid": (),
+    "multimodal": (),
+    "older": (),
+}
+
+
+def reader_of(model_type: str) -> Reader | None:
+    """The function that reads this model_type, or None where the family is not known."""
+    for module_name, types in MODULES.items():
+        if model_type in types:
+            module = importlib.import_module(f"kvscope.model.families.{module_name}")
+            name = model_type.replace("-", "_").replace(".", "_")
+            reader = getattr(module, "READERS", {}).get(model_type) or getattr(module, name)
+            assert callable(reader)
+            return reader  # type: ignore[no-any-return]
+    return None
+
+
+def known_types() -> Iterable[str]:
+    """Every model_type that is read, sorted."""
+    return sorted(name for types in MODULES.values() for name in types)
