@@ -1,6 +1,8 @@
 """GrowthLaw: bytes as a function of context length. Constant, linear, windowed, paged and quadratic growth are
 settings of five numbers; predictions, charts and fits all speak in them."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -31,6 +33,16 @@ class GrowthLaw:
         held = self.held_tokens(context_tokens)
         return self.fixed_bytes + self.bytes_per_token * held + self.bytes_per_token_pair * held * held
 
+    def slope_at(self, context_tokens: int) -> tuple[int, int]:
+        """Bytes that one more token adds at this length, as a fraction (numerator, denominator): whole steps are spread
+        over their tokens, so that a page is not a jump. 0 once the cap is reached."""
+        if self.cap_tokens is not None and context_tokens >= self.cap_tokens:
+            return 0, 1
+        held = self.held_tokens(context_tokens)
+        if self.per_step:
+            return self.bytes_per_token + self.bytes_per_token_pair * (2 * held + 1), self.step_tokens
+        return self.bytes_per_token + self.bytes_per_token_pair * (2 * held + self.step_tokens), 1
+
     def times(self, factor: int) -> "GrowthLaw":
         """The law of ``factor`` equal things side by side, such as sequences."""
         return GrowthLaw(
@@ -46,6 +58,36 @@ class GrowthLaw:
 def round_up(value: int, multiple: int) -> int:
     """The smallest multiple that holds ``value``: what is reserved in whole steps."""
     return -(-value // multiple) * multiple
+
+
+def slope_sum(laws: Iterable[GrowthLaw], context_tokens: int) -> int:
+    """Bytes that one more token adds to all these laws together at this length, rounded down once, at the end."""
+    slopes: dict[int, int] = {}
+    for law in laws:
+        num_bytes, tokens = law.slope_at(context_tokens)
+        slopes[tokens] = slopes.get(tokens, 0) + num_bytes
+    period = math.lcm(*slopes)
+    return sum(num_bytes * (period // tokens) for tokens, num_bytes in slopes.items()) // period
+
+
+def sum_of_laws(laws: Iterable[GrowthLaw]) -> tuple[GrowthLaw, ...]:
+    """The fewest laws whose bytes sum to those of all ``laws`` at every length: laws that grow in the same way become
+    one, and everything constant is in the first."""
+    fixed = 0
+    shapes: dict[tuple[int | None, int, bool], tuple[int, int]] = {}
+    for law in laws:
+        fixed += law.fixed_bytes
+        if law.bytes_per_token or law.bytes_per_token_pair:
+            shape = (law.cap_tokens, law.step_tokens, law.per_step)
+            linear, pair = shapes.get(shape, (0, 0))
+            shapes[shape] = (linear + law.bytes_per_token, pair + law.bytes_per_token_pair)
+    growing = [
+        GrowthLaw(
+            bytes_per_token=linear, bytes_per_token_pair=pair, cap_tokens=cap, step_tokens=step, per_step=per_step
+        )
+        for (cap, step, per_step), (linear, pair) in shapes.items()
+    ]
+    return (constant(fixed), *growing)
 
 
 def constant(num_bytes: int) -> GrowthLaw:

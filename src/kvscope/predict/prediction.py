@@ -2,10 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
-from kvscope.model.spec import ModelSpec
-from kvscope.predict.growth import GrowthLaw
+from kvscope.model.spec import (
+    CacheKind,
+    ChunkedAttention,
+    CompressedAttention,
+    CrossAttention,
+    FullAttention,
+    HiddenStateMemory,
+    HybridCache,
+    IndexedAttention,
+    LatentAttention,
+    LayerSpec,
+    ModelSpec,
+    NoCache,
+    RecurrentState,
+    SharedCache,
+    SlidingWindow,
+)
+from kvscope.predict.growth import GrowthLaw, slope_sum
 from kvscope.scenario import EngineSettings, Phase, Scenario, SettingValue, Workload
 
 SCHEMA = "kvscope.prediction/1"
@@ -14,6 +30,8 @@ Component = Literal[
     "weights", "kv_cache", "recurrent_state", "index_cache", "compute_buffer", "output_buffer", "runtime", "host_cache"
 ]
 Status = Literal["exact", "estimated", "partial"]
+CACHE_COMPONENTS: tuple[Component, ...] = ("kv_cache", "recurrent_state", "index_cache")
+WINDOW_FULL = "sliding window full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +174,7 @@ class Prediction:
     @property
     def cache_bytes(self) -> int | None:
         """KV cache, recurrent state and index cache together."""
-        return _sum_known(self.component_bytes(c) for c in ("kv_cache", "recurrent_state", "index_cache"))
+        return _sum_known(self.component_bytes(c) for c in CACHE_COMPONENTS)
 
     @property
     def kv_cache_storage_bytes(self) -> int | None:
@@ -178,21 +196,55 @@ class Prediction:
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes that one more token of one sequence needs, at the length asked."""
-        tokens, sequences = self._tokens, self.scenario.workload.num_sequences
-        laws = [item.needed for item in self.items]
-        return sum(law.bytes_at(tokens + 1) - law.bytes_at(tokens) for law in laws) // sequences
+        """Bytes that one more token of one sequence needs, at the length asked. What comes in whole steps of several
+        tokens is spread over them."""
+        return self.slope_at(self._tokens)
+
+    def slope_at(self, tokens: int) -> int:
+        """As ``bytes_per_token``, at another length."""
+        return slope_sum([item.needed for item in self.items], tokens) // self.scenario.workload.num_sequences
 
     @property
     def bytes_per_sequence(self) -> int:
-        """Bytes of state that a sequence needs whatever its length."""
-        fixed = sum(item.needed.fixed_bytes for item in self.items if item.component == "recurrent_state")
+        """Bytes of cache that a sequence needs whatever its length: recurrent state, and what it keeps of another
+        input (an image, encoder text)."""
+        fixed = sum(item.needed.fixed_bytes for item in self.items if item.component in CACHE_COMPONENTS)
         return fixed // self.scenario.workload.num_sequences
+
+    def needed_at(self, tokens: int) -> int:
+        """Bytes of cache, of all sequences, that ``tokens`` tokens in each need."""
+        return sum(item.needed.bytes_at(tokens) for item in self.items if item.component in CACHE_COMPONENTS)
+
+    @property
+    def limit_tokens(self) -> int | None:
+        """The most tokens that one sequence may hold with these settings; None where the engine sets no limit."""
+        limit = self.effective.get("slot_limit_tokens") or self.effective.get("context_per_sequence_tokens")
+        return limit if isinstance(limit, int) else None
 
     @property
     def knees(self) -> tuple[Knee, ...]:
-        caps = sorted({item.needed.cap_tokens for item in self.items if item.needed.cap_tokens is not None})
-        return tuple(Knee(tokens=cap, why="sliding window full") for cap in caps)
+        """Lengths at which layers stop growing, up to the context limit. Pages and steps are no knees: spread over
+        their tokens, their slope stays the same."""
+        reasons: dict[int, list[str]] = {}
+        for item in self.items:
+            law = item.needed
+            if law.cap_tokens is not None and (law.bytes_per_token or law.bytes_per_token_pair):
+                found = reasons.setdefault(law.cap_tokens, [])
+                why = self._cap_reason(item.layer_index, law.cap_tokens)
+                if why not in found:
+                    found.append(why)
+        limit = self.limit_tokens
+        caps = sorted(cap for cap in reasons if limit is None or cap <= limit)
+        return tuple(Knee(tokens=cap, why=" and ".join(reasons[cap])) for cap in caps)
+
+    def _cap_reason(self, layer_index: int | None, cap: int) -> str:
+        """Why layers stop growing at ``cap`` tokens. Items of several layers at once name none of them."""
+        chosen = [layer for layer in self.model.layers if layer_index is None or layer.index == layer_index]
+        found = [reason for layer in chosen for cache in _caches_of(layer) for reason in _stops(cache)]
+        exact = [why for tokens, why in found if tokens == cap]
+        # An engine may keep one token less than the window.
+        near = [why for tokens, why in found if tokens == cap + 1]
+        return (exact or near or ["these layers keep no more tokens"])[0]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of contract kvscope.prediction/1. Bytes are whole numbers; what is not known is None."""
@@ -239,6 +291,34 @@ class Prediction:
             "host_cache_bytes": self.component_bytes("host_cache"),
             "total_bytes": self.total_bytes,
         }
+
+
+def _caches_of(layer: LayerSpec) -> tuple[CacheKind, ...]:
+    own = layer.transformers_cache
+    if own is None:
+        return (layer.cache,)
+    return (layer.cache, *own) if isinstance(own, tuple) else (layer.cache, own)
+
+
+def _stops(cache: CacheKind) -> list[tuple[int, str]]:
+    """(tokens, why) for each length at which a layer of this kind stops growing."""
+    match cache:
+        case SlidingWindow() | CompressedAttention():
+            return [(cache.window_tokens, WINDOW_FULL)]
+        case ChunkedAttention():
+            return [(cache.chunk_tokens, "attention chunk full")]
+        case LatentAttention():
+            return [] if cache.window_tokens is None else [(cache.window_tokens, WINDOW_FULL)]
+        case HiddenStateMemory():
+            return [] if cache.memory_tokens is None else [(cache.memory_tokens, "memory of past hidden states full")]
+        case IndexedAttention():
+            return _stops(cache.main)
+        case HybridCache():
+            return _stops(cache.attention)
+        case FullAttention() | RecurrentState() | CrossAttention() | SharedCache() | NoCache():
+            return []
+        case _:
+            assert_never(cache)
 
 
 def _sum_known(values: Any) -> int | None:
