@@ -15,8 +15,14 @@ Reader = Callable[[ConfigReader], Architecture]
 
 # module → the model types its functions read. A type's function is named after it ("-" and "." become "_"), unless
 # the module's READERS table names another. Listed here so that one family's module is imported for one model.
+# fmt: off
 MODULES: dict[str, tuple[str, ...]] = {
-    "dense": ("llama",),
+    "dense": (
+        "llama", "granite", "exaone", "iquestcoder", "internlm3", "gemma", "helium", "ernie4_5", "seed_oss",
+        "hunyuan_v1_dense", "hyperclovax", "arcee", "apertus", "apertus1p5_text", "bitnet", "diffllama", "glm", "glm4",
+        "jais2", "nanochat", "nemotron", "olmo", "olmo2", "cohere", "phi", "stablelm", "persimmon",
+    ),
+    "dense_window": ("qwen2", "qwen3", "smollm3", "starcoder2", "doge", "cohere_compass_text"),
     "moe": (),
     "windowed": ("gemma3_text", "gemma3", "mistral"),
     "latent": (),
@@ -25,6 +31,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "multimodal": (),
     "older": (),
 }
+# fmt: on
 
 
 def reader_of(model_type: str) -> Reader | None:

@@ -65,6 +65,11 @@ def read_heads(config: ConfigReader, *, head_dim_key: bool = True, kv_heads_key:
     return Heads(hidden=hidden, q_heads=q_heads, kv_heads=kv_heads, head_dim=head_dim)
 
 
+def read_context(config: ConfigReader, key: str = "max_position_embeddings") -> int | None:
+    """The context the config declares, or None. Rope scaling never multiplies it: it is already the scaled one."""
+    return config.optional(key, field="trained_context_tokens", smallest=1)
+
+
 def typed_caches(
     config: ConfigReader, types: Sequence[str], full: FullAttention, window: int | None, chunk: int | None = None
 ) -> list[CacheKind]:
