@@ -56,21 +56,25 @@ class LatentAttention:
 class IndexedAttention:
     """Attention that first chooses tokens by a small index key, kept per token beside the cache itself (DSA).
 
-    ``index_dim``: elements of one index key, shared by all heads. ``index_row_bytes``: bytes of one stored index key
-    in the model's own format (DeepSeek: float8 with one float32 scale); None: the cache's own element format.
+    ``main`` SharedCache: keys and values are another layer's, the index keys its own. ``index_dim``: elements of one
+    index key, shared by all heads. ``index_row_bytes``: bytes of one stored index key in the model's own format
+    (DeepSeek: float8 with one float32 scale); None: the cache's own element format. ``index_dtype``: the element format
+    a library keeps index keys in, whatever the cache's is; None: the cache's.
     """
 
-    main: "FullAttention | SlidingWindow | LatentAttention"
+    main: "FullAttention | SlidingWindow | LatentAttention | SharedCache"
     index_dim: int
     index_row_bytes: int | None = None
+    index_dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedAttention:
     """A window of single tokens beside compressed entries, one for every ``rate_tokens`` tokens (DeepSeek V4).
 
-    Keys and values are one tensor of ``entry_dim`` elements. ``index_dim``: the index key per compressed entry, or
-    None. ``overlaps``: neighbouring entries share tokens, so the last block's inputs are kept too.
+    Keys and values are one tensor of ``entry_dim`` elements. ``rate_tokens`` None: the window alone. ``index_dim``: the
+    index key per compressed entry, or None. ``overlaps``: an entry is made of its own block and the one before, so
+    inputs of a block are twice as wide and half of the last finished block's are kept.
     """
 
     entry_dim: int
@@ -142,12 +146,19 @@ class CrossAttention:
 class HiddenStateMemory:
     """Past hidden states are kept instead of keys and values (XLNet, Reformer): ``width`` elements a token.
 
-    ``memory_tokens``: only the last so many; None: all. ``extra_row_bytes``: whatever else is kept per token.
+    ``memory_tokens``: only the last so many; None: all. ``padding``: (tokens, multiple): a prefill of more than so many
+    tokens is computed at a multiple, and its storage kept (Reformer: smallest chunk length, least common multiple of
+    the chunk lengths). ``extra_row_bytes``: what else is kept per token (Reformer's LSH layers: heads × hashes bucket
+    numbers of int64, 8 bytes each): after a prefill of ``extra_from_tokens`` or more, and in any case once
+    ``extra_always_tokens`` are reached.
     """
 
     width: int
     memory_tokens: int | None
     extra_row_bytes: int = 0
+    extra_from_tokens: int = 0
+    extra_always_tokens: int = 0
+    padding: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,8 @@ class GrowthLaw:
     ``cap_tokens``: no growth beyond this many tokens (a sliding window). ``step_tokens``: memory comes in steps of
     this many tokens (a page); 1 is smooth. ``per_step``: u counts finished steps instead, t / step rounded down, and
     ``bytes_per_token`` is then the bytes of one step (an entry that stands for ``step_tokens`` tokens).
+    ``unfinished``: u counts the tokens since the last finished step instead, t mod step (a block that is being filled).
+    ``from_tokens``: no bytes at all below this length.
     """
 
     fixed_bytes: int = 0
@@ -21,15 +23,23 @@ class GrowthLaw:
     cap_tokens: int | None = None
     step_tokens: int = 1
     per_step: bool = False
+    unfinished: bool = False
+    from_tokens: int = 0
 
     def held_tokens(self, context_tokens: int) -> int:
         """Tokens (or finished steps) that take memory at this context length: capped, then in whole steps."""
+        if context_tokens < self.from_tokens:
+            return 0
         capped = context_tokens if self.cap_tokens is None else min(context_tokens, self.cap_tokens)
         if self.per_step:
             return capped // self.step_tokens
+        if self.unfinished:
+            return capped % self.step_tokens
         return round_up(capped, self.step_tokens)
 
     def bytes_at(self, context_tokens: int) -> int:
+        if context_tokens < self.from_tokens:
+            return 0
         held = self.held_tokens(context_tokens)
         return self.fixed_bytes + self.bytes_per_token * held + self.bytes_per_token_pair * held * held
 
@@ -52,6 +62,8 @@ class GrowthLaw:
             cap_tokens=self.cap_tokens,
             step_tokens=self.step_tokens,
             per_step=self.per_step,
+            unfinished=self.unfinished,
+            from_tokens=self.from_tokens,
         )
 
 

@@ -89,19 +89,7 @@ def needed_parts(
         case CrossAttention():
             return _cross(cache, key_dtype, value_dtype)
         case HiddenStateMemory():
-            row = row_bytes(key_dtype, cache.width) + cache.extra_row_bytes
-            law = GrowthLaw(bytes_per_token=row, cap_tokens=cache.memory_tokens)
-            shape = (0, cache.width)
-            return (
-                CachePart(
-                    name="hidden_states",
-                    component="kv_cache",
-                    dtype=key_dtype.name,
-                    shape=shape,
-                    law=law,
-                    token_axis=0,
-                ),
-            )
+            return _hidden_states(cache, key_dtype)
         case SharedCache() | NoCache():
             return ()
         case _:
@@ -155,20 +143,43 @@ def _index_keys(cache: IndexedAttention, dtype: Dtype) -> CachePart:
 
 
 def _compressed(cache: CompressedAttention, dtype: Dtype) -> tuple[CachePart, ...]:
+    """The window, one entry (and index key) per finished block, and the inputs of the block that is being filled: as
+    much as a whole block needs, since it fills and empties as tokens come. An input is a value and a gate per element;
+    overlapping entries need twice as wide ones, and half of the block before."""
     parts = [token_part("window", 1, cache.entry_dim, dtype, cap=cache.window_tokens)]
-    if cache.rate_tokens is not None:
-        rate = cache.rate_tokens
-        entry = GrowthLaw(bytes_per_token=row_bytes(dtype, cache.entry_dim), step_tokens=rate, per_step=True)
+    if cache.rate_tokens is None:
+        return tuple(parts)
+    rate = cache.rate_tokens
+    rows: list[tuple[str, str, int, Component]] = [("compressed", "block_inputs", cache.entry_dim, "kv_cache")]
+    if cache.index_dim is not None:
+        rows.append(("index_keys", "index_block_inputs", cache.index_dim, "index_cache"))
+    for entries, inputs, width, component in rows:
+        law = GrowthLaw(bytes_per_token=row_bytes(dtype, width), step_tokens=rate, per_step=True)
         parts.append(
-            CachePart(
-                name="compressed",
-                component="kv_cache",
-                dtype=dtype.name,
-                shape=(0, cache.entry_dim),
-                law=entry,
-                token_axis=0,
-            )
+            CachePart(name=entries, component=component, dtype=dtype.name, shape=(0, width), law=law, token_axis=0)
         )
+        blocks_of_one_width = 3 if cache.overlaps else 1
+        parts.append(fixed_part(inputs, (2, blocks_of_one_width, rate, width), dtype))
+    return tuple(parts)
+
+
+def _hidden_states(cache: HiddenStateMemory, dtype: Dtype) -> tuple[CachePart, ...]:
+    parts = [
+        CachePart(
+            name="hidden_states",
+            component="kv_cache",
+            dtype=dtype.name,
+            shape=(0, cache.width),
+            law=GrowthLaw(bytes_per_token=row_bytes(dtype, cache.width), cap_tokens=cache.memory_tokens),
+            token_axis=0,
+        )
+    ]
+    if cache.extra_row_bytes:
+        law = GrowthLaw(
+            bytes_per_token=cache.extra_row_bytes, cap_tokens=cache.memory_tokens, from_tokens=cache.extra_from_tokens
+        )
+        shape = (cache.extra_row_bytes // 8, 0)
+        parts.append(CachePart(name="buckets", component="kv_cache", dtype="int64", shape=shape, law=law, token_axis=1))
     return tuple(parts)
 
 

@@ -5,12 +5,15 @@ by tensor (tests/golden/transformers/README.md).
 - A sliding or chunked layer keeps the last window - 1 tokens. Straight after a prefill that is longer, the kept tensor
   is a view: its storage is the whole prompt's until the first decode step, which leaves a storage of window tokens.
 - MLA keeps the latent ("keys") and the rotary key ("values"), each with one head.
+- DeepSeek V4's compressing layers keep keys and values as one tensor; the inputs of the block that is being filled are
+  a view of the last forward's (so the storage of a whole prompt, straight after it), and one entry per finished block.
+- XLNet keeps hidden states like a window of mem_len + 1; Reformer keeps all, and bucket numbers.
 - A convolution keeps as many columns as it has taps, from the first token on; recurrent matrices are float32 whatever
   the model's format.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from kvscope.dtypes import Dtype, dtype_named, row_bytes
@@ -33,7 +36,7 @@ from kvscope.model.spec import (
     SlidingWindow,
 )
 from kvscope.predict.allocation.logical import cross_unknown
-from kvscope.predict.growth import GrowthLaw, constant
+from kvscope.predict.growth import GrowthLaw, round_up
 from kvscope.predict.kv_cache import kind_name
 from kvscope.predict.prediction import Asked, CacheTensor, Component, LayerCache, MemoryItem, Prediction, Unknown
 from kvscope.predict.weights import needed_weights
@@ -48,7 +51,10 @@ _LEFT_OUT: tuple[Component, ...] = ("compute_buffer", "output_buffer", "runtime"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tensor:
-    """``tokens_axis`` of ``shape`` counts tokens; ``cap``: at most so many are kept; ``window``: the storage's."""
+    """``shape``: of one sequence; its ``token_axis`` (None: there is none) counts tokens. ``window``: the last
+    window - 1 of them are kept. ``block``: it counts finished blocks of so many tokens instead, or (``unfinished``) the tokens
+    since the last. ``from_tokens``: absent below this length. ``padding``: (tokens, multiple): a longer prefill leaves
+    a storage of a multiple."""
 
     name: str
     component: Component
@@ -56,6 +62,35 @@ class _Tensor:
     dtype: Dtype
     token_axis: int | None = None
     window: int | None = None
+    block: int | None = None
+    unfinished: bool = False
+    from_tokens: int = 0
+    padding: tuple[int, int] | None = None
+
+    def law(self, sequences: int) -> GrowthLaw:
+        """Bytes by shape at every length."""
+        row = [size for axis, size in enumerate(self.shape) if axis != self.token_axis]
+        num_bytes = _bytes(row, self.dtype) * sequences
+        if self.token_axis is None:
+            return GrowthLaw(fixed_bytes=num_bytes, from_tokens=self.from_tokens)
+        return GrowthLaw(
+            bytes_per_token=num_bytes,
+            cap_tokens=None if self.window is None else self.window - 1,
+            step_tokens=self.block or 1,
+            per_step=self.block is not None and not self.unfinished,
+            unfinished=self.unfinished,
+            from_tokens=self.from_tokens,
+        )
+
+    def storage_tokens(self, held: int, tokens: int, phase: Phase) -> int:
+        """Places along the token axis that the storage behind ``held`` ones keeps alive."""
+        if self.window is not None:
+            return tokens if phase == "prefill" else min(tokens, self.window)
+        if self.block is not None and self.unfinished:
+            return tokens if phase == "prefill" else held or min(tokens, self.block)
+        if self.padding is not None and phase == "prefill" and held and tokens > self.padding[0]:
+            return round_up(tokens, self.padding[1])
+        return held
 
 
 def predict_transformers(
@@ -78,7 +113,7 @@ def predict_transformers(
         layers.append(
             LayerCache(index=layer.index, kind=kind_name(layer.cache), tensors=tuple(held for _, held in tensors))
         )
-        items += [_item(layer, tensor, held, tokens, asked.num_sequences) for tensor, held in tensors]
+        items += [_item(layer, tensor, held, asked.num_sequences) for tensor, held in tensors]
     cross = cross_unknown(tuple(layer.cache for layer in model.layers))
     left_out = Unknown(
         what="engine", why="activations and the Python process depend on the run; total_bytes leaves them out"
@@ -115,12 +150,10 @@ def _tensors(cache: CacheKind, dtype: Dtype) -> tuple[_Tensor, ...]:
         case LatentAttention():
             return _pair(1, cache.latent_dim, cache.rope_dim, dtype, cache.window_tokens)
         case IndexedAttention():
-            index = _Tensor(
-                name="indexer_keys", component="index_cache", shape=(0, cache.index_dim), dtype=dtype, token_axis=0
-            )
-            return (*_tensors(cache.main, dtype), index)
+            index_dtype = dtype_named(cache.index_dtype) if cache.index_dtype else dtype
+            return (*_tensors(cache.main, dtype), _rows("indexer_keys", cache.index_dim, index_dtype, "index_cache"))
         case CompressedAttention():
-            raise NotImplementedError
+            return _compressed(cache, dtype)
         case RecurrentState():
             return _recurrent(cache, dtype)
         case HybridCache():
@@ -128,7 +161,7 @@ def _tensors(cache: CacheKind, dtype: Dtype) -> tuple[_Tensor, ...]:
         case CrossAttention() | SharedCache() | NoCache():
             return ()
         case HiddenStateMemory():
-            raise NotImplementedError
+            return _hidden_states(cache, dtype)
         case _:
             assert_never(cache)
 
@@ -138,6 +171,51 @@ def _pair(heads: int, key_dim: int, value_dim: int, dtype: Dtype, window: int | 
         _Tensor(name=name, component="kv_cache", shape=(heads, 0, width), dtype=dtype, token_axis=1, window=window)
         for name, width in (("keys", key_dim), ("values", value_dim))
     )
+
+
+def _rows(name: str, width: int, dtype: Dtype, component: Component = "kv_cache") -> _Tensor:
+    """A tensor [tokens, width]."""
+    return _Tensor(name=name, component=component, shape=(0, width), dtype=dtype, token_axis=0)
+
+
+def _compressed(cache: CompressedAttention, dtype: Dtype) -> tuple[_Tensor, ...]:
+    """DeepseekV4HCACache and, with overlapping entries and an index, DeepseekV4CSACache."""
+    keys = _Tensor(
+        name="keys",
+        component="kv_cache",
+        shape=(1, 0, cache.entry_dim),
+        dtype=dtype,
+        token_axis=1,
+        window=cache.window_tokens,
+    )
+    if cache.rate_tokens is None:
+        return (keys,)
+    tensors, rate, factor = [keys], cache.rate_tokens, 2 if cache.overlaps else 1
+    rows: list[tuple[str, int, Component]] = [("compressor", cache.entry_dim, "kv_cache")]
+    if cache.index_dim is not None:
+        rows.append(("indexer", cache.index_dim, "index_cache"))
+    for name, width, component in rows:
+        for buffer in ("buffer_kv", "buffer_gate"):
+            inputs = _rows(f"{buffer}.{name}", factor * width, dtype)
+            tensors.append(replace(inputs, block=rate, unfinished=True))
+        tensors.append(replace(_rows(f"compressed_kv.{name}", width, dtype, component), block=rate))
+        if cache.overlaps:
+            # The gate has had a float32 bias added.
+            for kept, element in (("overlap_kv", dtype), ("overlap_gate", dtype_named("float32"))):
+                last = _Tensor(
+                    name=f"{kept}.{name}", component="kv_cache", shape=(rate, width), dtype=element, from_tokens=rate
+                )
+                tensors.append(last)
+    return tuple(tensors)
+
+
+def _hidden_states(cache: HiddenStateMemory, dtype: Dtype) -> tuple[_Tensor, ...]:
+    window = None if cache.memory_tokens is None else cache.memory_tokens + 1
+    tensors = [replace(_rows("hidden_states", cache.width, dtype), window=window, padding=cache.padding)]
+    if cache.extra_row_bytes:
+        extra = _rows("buckets", cache.extra_row_bytes // 8, dtype_named("int64"))
+        tensors.append(replace(extra, window=window, padding=cache.padding, from_tokens=cache.extra_from_tokens))
+    return tuple(tensors)
 
 
 def _recurrent(cache: RecurrentState, dtype: Dtype) -> tuple[_Tensor, ...]:
@@ -158,10 +236,11 @@ def _held(tensor: _Tensor, tokens: int, sequences: int, phase: Phase) -> CacheTe
     """The tensor by shape, and what its storage keeps alive."""
     shape, storage = list(tensor.shape), list(tensor.shape)
     if tensor.token_axis is not None:
-        shape[tensor.token_axis] = storage[tensor.token_axis] = tokens
-        if tensor.window is not None:
-            shape[tensor.token_axis] = min(tokens, tensor.window - 1)
-            storage[tensor.token_axis] = tokens if phase == "prefill" else min(tokens, tensor.window)
+        held = tensor.law(sequences).held_tokens(tokens)
+        shape[tensor.token_axis] = held
+        storage[tensor.token_axis] = tensor.storage_tokens(held, tokens, phase)
+    elif tokens < tensor.from_tokens:
+        shape = storage = [0 for _ in shape]
     return CacheTensor(
         name=tensor.name,
         shape=(sequences, *shape),
@@ -179,13 +258,8 @@ def _bytes(shape: list[int], dtype: Dtype) -> int:
     return row_bytes(dtype, elements)
 
 
-def _item(layer: LayerSpec, tensor: _Tensor, held: CacheTensor, tokens: int, sequences: int) -> MemoryItem:
-    if tensor.token_axis is None:
-        law = constant(held.num_bytes)
-    else:
-        row = [size for axis, size in enumerate(tensor.shape) if axis != tensor.token_axis]
-        cap = None if tensor.window is None else tensor.window - 1
-        law = GrowthLaw(bytes_per_token=_bytes(row, tensor.dtype) * sequences, cap_tokens=cap)
+def _item(layer: LayerSpec, tensor: _Tensor, held: CacheTensor, sequences: int) -> MemoryItem:
+    law = tensor.law(sequences)
     shape = " × ".join(map(str, held.shape))
     return MemoryItem(
         component=tensor.component,
