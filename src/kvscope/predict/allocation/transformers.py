@@ -52,9 +52,9 @@ _LEFT_OUT: tuple[Component, ...] = ("compute_buffer", "output_buffer", "runtime"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tensor:
     """``shape``: of one sequence; its ``token_axis`` (None: there is none) counts tokens. ``window``: the last
-    window - 1 of them are kept. ``block``: it counts finished blocks of so many tokens instead, or (``unfinished``) the tokens
-    since the last. ``from_tokens``: absent below this length. ``padding``: (tokens, multiple): a longer prefill leaves
-    a storage of a multiple."""
+    window - 1 of them are kept. ``block``: it counts finished blocks of so many tokens instead, or (``unfinished``) the
+    tokens since the last. ``from_tokens``: absent below this length. ``padding``: (tokens, multiple): a longer prefill
+    leaves a storage of a multiple."""
 
     name: str
     component: Component
