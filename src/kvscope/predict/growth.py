@@ -3,7 +3,7 @@ settings of five numbers; predictions, charts and fits all speak in them."""
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,10 @@ class GrowthLaw:
 
     def slope_at(self, context_tokens: int) -> tuple[int, int]:
         """Bytes that one more token adds at this length, as a fraction (numerator, denominator): whole steps are spread
-        over their tokens, so that a page is not a jump. 0 once the cap is reached."""
+        over their tokens, so that a page is not a jump, and a block that fills and empties does not grow. 0 once the cap
+        is reached."""
+        if self.unfinished or context_tokens + 1 < self.from_tokens:
+            return 0, 1
         if self.cap_tokens is not None and context_tokens >= self.cap_tokens:
             return 0, 1
         held = self.held_tokens(context_tokens)
@@ -55,15 +58,11 @@ class GrowthLaw:
 
     def times(self, factor: int) -> "GrowthLaw":
         """The law of ``factor`` equal things side by side, such as sequences."""
-        return GrowthLaw(
+        return replace(
+            self,
             fixed_bytes=self.fixed_bytes * factor,
             bytes_per_token=self.bytes_per_token * factor,
             bytes_per_token_pair=self.bytes_per_token_pair * factor,
-            cap_tokens=self.cap_tokens,
-            step_tokens=self.step_tokens,
-            per_step=self.per_step,
-            unfinished=self.unfinished,
-            from_tokens=self.from_tokens,
         )
 
 
@@ -86,18 +85,18 @@ def sum_of_laws(laws: Iterable[GrowthLaw]) -> tuple[GrowthLaw, ...]:
     """The fewest laws whose bytes sum to those of all ``laws`` at every length: laws that grow in the same way become
     one, and everything constant is in the first."""
     fixed = 0
-    shapes: dict[tuple[int | None, int, bool], tuple[int, int]] = {}
+    shapes: dict[GrowthLaw, tuple[int, int, int]] = {}
     for law in laws:
-        fixed += law.fixed_bytes
-        if law.bytes_per_token or law.bytes_per_token_pair:
-            shape = (law.cap_tokens, law.step_tokens, law.per_step)
-            linear, pair = shapes.get(shape, (0, 0))
-            shapes[shape] = (linear + law.bytes_per_token, pair + law.bytes_per_token_pair)
+        if law.from_tokens == 0:
+            fixed += law.fixed_bytes
+        late = law.fixed_bytes if law.from_tokens else 0
+        if late or law.bytes_per_token or law.bytes_per_token_pair:
+            shape = replace(law, fixed_bytes=0, bytes_per_token=0, bytes_per_token_pair=0)
+            known = shapes.get(shape, (0, 0, 0))
+            shapes[shape] = (known[0] + late, known[1] + law.bytes_per_token, known[2] + law.bytes_per_token_pair)
     growing = [
-        GrowthLaw(
-            bytes_per_token=linear, bytes_per_token_pair=pair, cap_tokens=cap, step_tokens=step, per_step=per_step
-        )
-        for (cap, step, per_step), (linear, pair) in shapes.items()
+        replace(shape, fixed_bytes=late, bytes_per_token=linear, bytes_per_token_pair=pair)
+        for shape, (late, linear, pair) in shapes.items()
     ]
     return (constant(fixed), *growing)
 
