@@ -45,8 +45,8 @@ class GrowthLaw:
 
     def slope_at(self, context_tokens: int) -> tuple[int, int]:
         """Bytes that one more token adds at this length, as a fraction (numerator, denominator): whole steps are spread
-        over their tokens, so that a page is not a jump, and a block that fills and empties does not grow. 0 once the cap
-        is reached."""
+        over their tokens, so that a page is not a jump, and a block that fills and empties does not grow. 0 once the
+        cap is reached."""
         if self.unfinished or context_tokens + 1 < self.from_tokens:
             return 0, 1
         if self.cap_tokens is not None and context_tokens >= self.cap_tokens:
