@@ -24,10 +24,17 @@ MAX_CONFIG_BYTES = 64 * 1024**2
 def load_config(path: str | Path, source: str | None = None) -> ModelSpec:
     """The model that a config.json describes. Raises ModelNotFound, MalformedFile, UnsupportedArchitecture."""
     path = Path(path)
+    content = read_config(path)
+    name = path.resolve().parent.name if path.stem == "config" else path.stem
+    return model_from_config(content, source=source or str(path), where=str(path), name=_printable(name))
+
+
+def read_config(path: Path) -> Any:
+    """The JSON of a config.json. Raises ModelNotFound, MalformedFile."""
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES:
             raise MalformedFile(path, "byte 0", "the file is larger than any config.json")
-        content = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise ModelNotFound(f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from None
     except UnicodeDecodeError as error:
@@ -38,8 +45,6 @@ def load_config(path: str | Path, source: str | None = None) -> ModelSpec:
         raise MalformedFile(path, "a number", "it has more digits than any number of a model") from None
     except RecursionError:
         raise MalformedFile(path, "byte 0", "the JSON is nested too deeply") from None
-    name = path.resolve().parent.name if path.stem == "config" else path.stem
-    return model_from_config(content, source=source or str(path), where=str(path), name=_printable(name))
 
 
 def model_from_config(content: Any, *, source: str, where: str, name: str) -> ModelSpec:

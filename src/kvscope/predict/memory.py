@@ -1,13 +1,14 @@
 """predict(): the whole question, on any engine whose rules are known. Engines' own rules are in allocation/."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kvscope.errors import UnknownName, UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.allocation.llama_cpp import predict_llama_cpp
 from kvscope.predict.allocation.logical import predict_logical
 from kvscope.predict.allocation.transformers import predict_transformers
-from kvscope.predict.prediction import Asked, Prediction
+from kvscope.predict.prediction import Asked, Prediction, Unknown
 from kvscope.scenario import Phase, SettingValue
 
 __all__ = ["Prediction", "predict"]
@@ -50,11 +51,29 @@ def predict(
             hint="The cache's formats are the settings cache_type_k and cache_type_v.",
         )
     asked = Asked(tokens=tokens, num_sequences=sequences, phase=phase, engine_version=engine_version)
+    return _with_doubts(_predict(engine, model, asked, settings or {}, dtype))
+
+
+def _predict(
+    engine: str, model: ModelSpec, asked: Asked, settings: Mapping[str, SettingValue], dtype: str | None
+) -> Prediction:
     if engine == "logical":
-        return predict_logical(model, asked, settings or {}, dtype)
+        return predict_logical(model, asked, settings, dtype)
     if engine == "transformers":
-        return predict_transformers(model, asked, settings or {}, dtype)
-    return predict_llama_cpp(model, asked, settings or {})
+        return predict_transformers(model, asked, settings, dtype)
+    return predict_llama_cpp(model, asked, settings)
+
+
+def _with_doubts(prediction: Prediction) -> Prediction:
+    """Layers that a person stated make the answer as certain as the statement, whatever the engine."""
+    if prediction.model.source_kind != "stated":
+        return prediction
+    why = "the layers were stated by hand; kvscope did the arithmetic only"
+    return replace(
+        prediction,
+        status="estimated" if prediction.status == "exact" else prediction.status,
+        unknown=(*prediction.unknown, Unknown(what="layers", why=why)),
+    )
 
 
 def _check_engine(engine: str) -> None:
