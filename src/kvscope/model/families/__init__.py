@@ -25,7 +25,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "dense_window": ("qwen2", "qwen3", "smollm3", "starcoder2", "doge", "cohere_compass_text"),
     "moe": (),
     "windowed": ("gemma3_text", "gemma3", "mistral"),
-    "latent": (),
+    "latent": (
+        "deepseek_v2", "deepseek_v3", "kimi_k2", "mistral4", "sarvam_mla", "glm4_moe_lite", "axk1", "youtu", "minicpm3",
+        "longcat_flash",
+    ),
     "recurrent": (),
     "hybrid": (),
     "multimodal": (),
