@@ -53,7 +53,8 @@ def _outline(source: str | os.PathLike[str] | Mapping[str, Any], stated: Stated)
 
 
 def _of_config(content: Mapping[str, Any], source: str, where: str, stated: Stated) -> ModelSpec:
-    nested: Mapping[str, Any] = next((content[key] for key in _TEXT_CONFIGS if isinstance(content.get(key), Mapping)), {})
+    found = [content[key] for key in _TEXT_CONFIGS if isinstance(content.get(key), Mapping)]
+    nested: Mapping[str, Any] = found[0] if found else {}
     sources: dict[str, str] = {}
 
     def number(key: str) -> int | None:

@@ -1,7 +1,7 @@
 """Layers stated by hand: for a model whose family kvscope does not know, or whose files say too little.
 
     32 x full kv_heads=8 head_dim=128
-    hidden_size=2560; vocab_size=262144; 5 x [5 x sliding kv_heads=4 head_dim=256 window=1024; full kv_heads=4 head_dim=256]
+    hidden_size=2560; 5 x [5 x sliding kv_heads=4 head_dim=256 window=1024; full kv_heads=4 head_dim=256]
 
 Parts are separated by ";". ``N x`` repeats a layer, or a list of layers in brackets. ``NAME=VALUE`` alone states a fact
 of the model where its files do not. The grammar is in docs/reference/layers.md.

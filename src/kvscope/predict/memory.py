@@ -7,14 +7,20 @@ from kvscope.errors import UnknownName, UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.allocation.llama_cpp import predict_llama_cpp
 from kvscope.predict.allocation.logical import predict_logical
+from kvscope.predict.allocation.ollama import predict_ollama
 from kvscope.predict.allocation.transformers import predict_transformers
 from kvscope.predict.prediction import Asked, Prediction, Unknown
 from kvscope.scenario import Phase, SettingValue
 
 __all__ = ["Prediction", "predict"]
 
-READY_ENGINES = ("llama.cpp", "logical", "transformers")
-PLANNED_ENGINES = ("vllm", "sglang", "ollama")
+# Engines whose rules are known. 'logical' is no engine: what the tokens need on any.
+READY_ENGINES = ("llama.cpp", "logical", "ollama", "transformers")
+PLANNED_ENGINES = ("vllm", "sglang")
+# Engines that reserve a pool of cache pages out of what memory they may use.
+_POOL_ENGINES = ("vllm", "sglang")
+# Engines that run a file as it is stored.
+_FILE_ENGINES = ("llama.cpp", "ollama")
 
 
 def predict(
@@ -40,17 +46,24 @@ def predict(
         raise UnknownName("phase", phase, ("prefill", "decode"))
     _check_count("tokens", tokens, smallest=0)
     _check_count("sequences", sequences, smallest=1)
-    if available_bytes is not None:
+    _check_count("available_bytes", available_bytes, smallest=0)
+    if available_bytes is not None and engine not in _POOL_ENGINES:
         raise UsageError(
             f"available_bytes sizes a pool of cache pages; {engine} has none.",
             hint="Leave it out. llama.cpp reserves what n_ctx asks for.",
         )
-    if dtype is not None and engine == "llama.cpp":
+    if dtype is not None and engine in _FILE_ENGINES:
         raise UsageError(
-            "llama.cpp keeps weights as the file stores them, so dtype cannot be chosen.",
+            f"{engine} keeps weights as the file stores them, so dtype cannot be chosen.",
             hint="The cache's formats are the settings cache_type_k and cache_type_v.",
         )
-    asked = Asked(tokens=tokens, num_sequences=sequences, phase=phase, engine_version=engine_version)
+    asked = Asked(
+        tokens=tokens,
+        num_sequences=sequences,
+        phase=phase,
+        engine_version=engine_version,
+        available_bytes=available_bytes,
+    )
     return _with_doubts(_predict(engine, model, asked, settings or {}, dtype))
 
 
@@ -61,6 +74,8 @@ def _predict(
         return predict_logical(model, asked, settings, dtype)
     if engine == "transformers":
         return predict_transformers(model, asked, settings, dtype)
+    if engine == "ollama":
+        return predict_ollama(model, asked, settings)
     return predict_llama_cpp(model, asked, settings)
 
 

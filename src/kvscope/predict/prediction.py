@@ -36,12 +36,14 @@ WINDOW_FULL = "sliding window full"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The caller's question before an engine's rules complete it. ``tokens`` None: as many as a sequence may hold."""
+    """The caller's question before an engine's rules complete it. ``tokens`` None: as many as a sequence may hold.
+    ``available_bytes``: memory for an engine's pool of pages; None: not said."""
 
     tokens: int | None
     num_sequences: int = 1
     phase: Phase = "decode"
     engine_version: str | None = None
+    available_bytes: int | None = None
 
     def scenario(self, engine: str, version: str, tokens: int, settings: Mapping[str, SettingValue]) -> Scenario:
         return Scenario(
