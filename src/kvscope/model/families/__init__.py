@@ -32,7 +32,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "recurrent": (),
     "hybrid": (),
     "multimodal": (),
-    "older": (),
+    "older": (
+        "gpt2", "openai-gpt", "gpt_bigcode", "gptj", "codegen", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "bloom",
+        "ctrl",
+    ),
+    "older_decoders": ("falcon", "mpt", "opt", "xglm", "biogpt", "fuyu", "xlnet"),
 }
 # fmt: on
 

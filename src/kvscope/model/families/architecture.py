@@ -47,21 +47,31 @@ class Heads:
         return FullAttention(num_kv_heads=self.kv_heads, key_dim=self.head_dim, value_dim=self.head_dim)
 
 
-def read_heads(config: ConfigReader, *, head_dim_key: bool = True, kv_heads_key: bool = True) -> Heads:
+def read_heads(
+    config: ConfigReader,
+    *,
+    hidden_key: str = "hidden_size",
+    heads_key: str = "num_attention_heads",
+    head_dim_key: bool = True,
+    kv_heads_key: bool = True,
+) -> Heads:
     """hidden_size, num_attention_heads, num_key_value_heads (default: as many as query heads) and head_dim (default:
-    hidden_size / heads). ``head_dim_key``/``kv_heads_key`` False: the class ignores such a key."""
-    hidden = config.number("hidden_size", "n_embd", "d_model")
-    q_heads = config.number("num_attention_heads", "n_head", field="num_q_heads")
+    hidden_size / heads). ``hidden_key``/``heads_key``: what the class itself calls them. ``head_dim_key``/
+    ``kv_heads_key`` False: the class ignores such a key."""
+    hidden = config.number(hidden_key)
+    q_heads = config.number(heads_key, field="num_q_heads")
     kv_heads = q_heads
     if kv_heads_key:
-        kv_heads = config.number_or("num_key_value_heads", q_heads, "num_attention_heads", field="num_kv_heads")
+        kv_heads = config.number_or("num_key_value_heads", q_heads, heads_key, field="num_kv_heads")
+    else:
+        config.sources["num_kv_heads"] = f"derived: {heads_key}"
     if head_dim_key and config.lookup("head_dim")[0] is not None:
         head_dim = config.number("head_dim", field="key_dim")
     elif hidden % q_heads:
-        raise config.malformed("hidden_size", f"{q_heads} heads do not divide hidden_size {hidden}")
+        raise config.malformed(hidden_key, f"{q_heads} heads do not divide a width of {hidden}")
     else:
         head_dim = hidden // q_heads
-        config.sources["key_dim"] = "derived: hidden_size / num_attention_heads"
+        config.sources["key_dim"] = f"derived: {hidden_key} / {heads_key}"
     return Heads(hidden=hidden, q_heads=q_heads, kv_heads=kv_heads, head_dim=head_dim)
 
 
@@ -124,3 +134,32 @@ def attention_layers(
 def all_layers(layers: Sequence[object]) -> tuple[int, ...]:
     """The numbers of all layers, for weights that each of them has."""
     return tuple(range(len(layers)))
+
+
+def full_attention_model(
+    config: ConfigReader,
+    family: str,
+    heads: Heads,
+    num_layers: int,
+    width: int,
+    weights: Sequence[WeightGroup],
+    *,
+    context: int | None,
+    caches: Sequence[CacheKind] | None = None,
+    library: Sequence[CacheKind | None] | None = None,
+) -> Architecture:
+    """A model of equal layers with a dense feed-forward of ``width``. ``caches``: one per layer (default: full
+    attention). ``library``: what transformers keeps instead; None: its cache goes by stray keys of the config."""
+    if caches is None:
+        caches = [heads.full] * num_layers
+    if library is None:
+        library = library_caches(config, heads.full, num_layers)
+    return Architecture(
+        family=family,
+        layers=attention_layers(caches, heads.q_heads, DenseFfn(width=width), library),
+        weights=tuple(weights),
+        vocab_size=config.number("vocab_size"),
+        hidden_size=heads.hidden,
+        trained_context_tokens=context,
+        is_tied=config.flag("tie_word_embeddings"),
+    )

@@ -8,13 +8,12 @@ from kvscope.model.config_reader import ConfigReader
 from kvscope.model.families.architecture import (
     Architecture,
     Heads,
-    attention_layers,
-    library_caches,
+    full_attention_model,
     read_context,
     read_heads,
 )
 from kvscope.model.modules import attention, embedding, gated_mlp, head, linear, norm, norms
-from kvscope.model.spec import CacheKind, DenseFfn, WeightGroup
+from kvscope.model.spec import CacheKind, WeightGroup
 
 LLAMA_NORMS = ("input_layernorm", "post_attention_layernorm")
 
@@ -86,7 +85,7 @@ class Decoder:
         head_bias: bool = False,
         head_rows: int | None = None,
     ) -> list[WeightGroup]:
-        """Embeddings, the final norm (None: it has no weight), the output matrix of ``head_rows`` (default: vocabulary)."""
+        """Embeddings, final norm (None: it has no weight), output matrix (``head_rows``: other than the vocabulary)."""
         hidden = self.heads.hidden
         final = [] if final_norm is None else norm(f"{self.base}.{final_norm}", hidden, bias=norm_bias)
         rows = self.vocab if head_rows is None else head_rows
@@ -105,17 +104,18 @@ class Decoder:
     ) -> Architecture:
         """The whole model. ``caches``: one per layer, which transformers keeps alike unless ``library`` says otherwise;
         None: full attention, where transformers' cache goes by stray keys of the config."""
-        if caches is None:
-            caches = [self.heads.full] * self.num_layers
-            library = library_caches(self.config, self.heads.full, self.num_layers)
-        return Architecture(
-            family=family,
-            layers=attention_layers(caches, self.heads.q_heads, DenseFfn(width=self.width), library),
-            weights=tuple(group for groups in weights for group in groups),
-            vocab_size=self.vocab,
-            hidden_size=self.heads.hidden,
-            trained_context_tokens=read_context(self.config),
-            is_tied=self.tied,
+        if caches is not None and library is None:
+            library = [None] * self.num_layers
+        return full_attention_model(
+            self.config,
+            family,
+            self.heads,
+            self.num_layers,
+            self.width,
+            [group for groups in weights for group in groups],
+            context=read_context(self.config),
+            caches=caches,
+            library=library,
         )
 
 
