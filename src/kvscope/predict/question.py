@@ -1,0 +1,72 @@
+"""A question to predict() that can be asked again with something changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kvscope.model.spec import ModelSpec
+from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
+from kvscope.predict.growth import round_up
+from kvscope.predict.memory import predict
+from kvscope.predict.prediction import Prediction
+from kvscope.scenario import Phase, SettingValue
+
+# What a change may name beside an engine's settings: the arguments of predict() that a person chooses.
+ARGUMENTS = frozenset({"engine", "tokens", "sequences", "dtype"})
+# The setting by which an engine is told how long a context to make room for.
+CONTEXT_SETTING: Mapping[str, str] = {"llama.cpp": "n_ctx", "ollama": "num_ctx", "vllm": "max_model_len"}
+# llama.cpp makes room in blocks of this many tokens for each sequence; other engines' blocks are in their pool.
+LLAMA_CPP_BLOCK = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The arguments of ``predict``. Settings of llama.cpp are kept by their own names, so that a change replaces what
+    was given in another spelling."""
+
+    model: ModelSpec
+    engine: str
+    engine_version: str | None = None
+    tokens: int | None = None
+    sequences: int = 1
+    phase: Phase = "decode"
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    dtype: str | None = None
+    available_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine == "llama.cpp":
+            object.__setattr__(self, "settings", canonical_settings(self.settings))
+
+    def ask(self) -> Prediction:
+        """The answer. Raises as ``predict``."""
+        return predict(
+            self.model,
+            engine=self.engine,
+            engine_version=self.engine_version,
+            tokens=self.tokens,
+            sequences=self.sequences,
+            phase=self.phase,
+            settings=self.settings,
+            dtype=self.dtype,
+            available_bytes=self.available_bytes,
+        )
+
+    def changed(self, change: Mapping[str, SettingValue]) -> "Question":
+        """The same question with other settings or arguments. Another engine is asked with its own defaults (it has
+        none of the first one's settings), its newest version, and room for the same tokens."""
+        arguments: dict[str, Any] = {name: value for name, value in change.items() if name in ARGUMENTS}
+        settings = {name: value for name, value in change.items() if name not in ARGUMENTS}
+        if arguments.get("engine", self.engine) != self.engine:
+            other = replace(self, **arguments, settings=settings, engine_version=None, dtype=None)
+            return other if other.tokens is None else other.holding(other.tokens, other.sequences)
+        return replace(self, **arguments, settings={**self.settings, **settings})
+
+    def holding(self, tokens: int, sequences: int) -> "Question":
+        """The same question on an engine set up to hold ``tokens`` in each of ``sequences`` sequences, and no more than
+        its blocks make of it."""
+        room: dict[str, SettingValue] = {}
+        if self.engine == "llama.cpp":
+            # Whether each slot has its own part of the context or all share it, this is what they need together.
+            room = {"n_ctx": round_up(max(tokens, 1), LLAMA_CPP_BLOCK) * sequences, "n_parallel": sequences}
+        return replace(self, tokens=tokens, sequences=sequences, settings={**self.settings, **room})

@@ -1,0 +1,359 @@
+"""The inverse: what fits into so many bytes. The longest context, the most sequences, the mildest settings.
+
+Every answer is an answer of ``predict()`` that was asked for and compared with the budget: N fits, and one block more
+does not. The search between is by interpolation, because bytes are straight lines between a few knees, and by halving
+where they are not.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kvscope.errors import UsageError
+from kvscope.model.spec import ModelSpec
+from kvscope.predict.growth import round_up, sum_of_laws
+from kvscope.predict.prediction import CACHE_COMPONENTS, Prediction
+from kvscope.predict.question import LLAMA_CPP_BLOCK, Question
+from kvscope.predict.what_if import Candidate, Change, candidates, try_change
+from kvscope.scenario import SettingValue
+from kvscope.units import format_count
+
+SCHEMA = "kvscope.fit/1"
+# What an engine's counters hold (llama.cpp: a signed 32-bit number): where no smaller limit is known.
+MOST_TOKENS = 2**31 - 256
+# llama.cpp refuses more slots (n_seq_max).
+LLAMA_CPP_MOST_SEQUENCES = 256
+MOST_SEQUENCES = 2**20
+# Settings that the search itself chooses.
+_CHOSEN: Mapping[str, str] = {"n_ctx": "the context is what is looked for", "n_parallel": "give sequences instead"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One way to run ``tokens`` in each of ``sequences``. ``change``: the settings that differ from what was asked."""
+
+    change: Mapping[str, SettingValue]
+    total_bytes: int
+    fits: bool
+    cost: str
+    harm: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What fits. ``largest_context_tokens``: per sequence, for ``sequences`` of them; 0: not even one block. None: it
+    never ends (nothing grows, and no trained context is known). ``most_sequences``: of ``tokens`` each, likewise.
+    ``context_total_bytes`` is what predict() says of the largest context, ``beyond_total_bytes`` of one block more;
+    None where nothing fits, or nothing larger was to be tried. ``left_out``: what the bytes do not hold."""
+
+    question: Question
+    budget_bytes: int
+    reserve_bytes: int
+    tokens: int
+    block_tokens: int
+    engine_version: str
+    largest_context_tokens: int | None
+    context_total_bytes: int | None
+    beyond_total_bytes: int | None
+    most_sequences: int | None
+    limited_by: str
+    cheapest: tuple[Option, ...]
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def because(self) -> str:
+        """The largest context's reason in one sentence, with its numbers."""
+        room = format_count(self.budget_bytes - self.reserve_bytes)
+        reserve = f" (budget less {format_count(self.reserve_bytes)} B reserve)" if self.reserve_bytes else ""
+        largest = self.largest_context_tokens
+        if largest is None:
+            return f"memory does not grow with the context, and fits into {room} B{reserve}"
+        if largest == 0:
+            beyond = format_count(self.beyond_total_bytes or 0)
+            return f"not even {self.block_tokens} tokens fit: they take {beyond} B of {room} B{reserve}"
+        total = format_count(self.context_total_bytes or 0)
+        text = (
+            f"{format_count(largest)} tokens in each of {self.question.sequences} take {total} B of {room} B{reserve}"
+        )
+        if self.limited_by != "budget":
+            return f"{text}; limited by {self.limited_by}, not by memory"
+        return f"{text}; {self.block_tokens} tokens more would take {format_count(self.beyond_total_bytes or 0)} B"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of contract kvscope.fit/1."""
+        return {
+            "schema": SCHEMA,
+            "budget_bytes": self.budget_bytes,
+            "reserve_bytes": self.reserve_bytes,
+            "model": self.question.model.name,
+            "engine": self.question.engine,
+            "engine_version": self.engine_version,
+            "tokens": self.tokens,
+            "sequences": self.question.sequences,
+            "settings": dict(self.question.settings),
+            "largest_context_tokens": self.largest_context_tokens,
+            "block_tokens": self.block_tokens,
+            "context_total_bytes": self.context_total_bytes,
+            "beyond_total_bytes": self.beyond_total_bytes,
+            "limited_by": self.limited_by,
+            "most_sequences": self.most_sequences,
+            "cheapest": [
+                {"change": dict(o.change), "total_bytes": o.total_bytes, "fits": o.fits, "cost": o.cost}
+                for o in self.cheapest
+            ],
+            "because": self.because,
+            "left_out": list(self.left_out),
+            "notes": list(self.notes),
+        }
+
+
+def fit(
+    model: ModelSpec,
+    *,
+    budget_bytes: int,
+    engine: str = "llama.cpp",
+    engine_version: str | None = None,
+    tokens: int | None = None,
+    sequences: int = 1,
+    settings: Mapping[str, SettingValue] | None = None,
+    dtype: str | None = None,
+    reserve_bytes: int = 0,
+) -> Fit:
+    """The largest context, the most sequences and the mildest settings that fit into ``budget_bytes``.
+
+    ``tokens``: of the sequences to be counted, and of the settings to be compared (default: the trained context).
+    ``reserve_bytes``: of the budget, kept for what is not predicted. Raises as ``predict``; UsageError where the
+    weights are not known and no reserve is given for them, and for settings that the search chooses itself.
+    """
+    _check(budget_bytes, reserve_bytes, sequences)
+    question = Question(
+        model=model,
+        engine=engine,
+        engine_version=engine_version,
+        sequences=sequences,
+        settings=settings or {},
+        dtype=dtype,
+    )
+    for name, why in _CHOSEN.items():
+        if name in question.settings:
+            raise UsageError(f"fit chooses {name} itself: {why}.", hint=f"Leave {name} out.")
+    counted = tokens if tokens is not None else model.trained_context_tokens
+    if counted is None:
+        raise UsageError("The model's files do not state a trained context.", hint="Say how many tokens to count.")
+    search = _Search(question=question, room=budget_bytes - reserve_bytes)
+    search.check_weights(reserve_bytes)
+    return search.solve(budget_bytes, reserve_bytes, counted)
+
+
+def _check(budget_bytes: int, reserve_bytes: int, sequences: int) -> None:
+    for name, value, smallest in (
+        ("budget_bytes", budget_bytes, 1),
+        ("reserve_bytes", reserve_bytes, 0),
+        ("sequences", sequences, 1),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
+            raise UsageError(f"{name} is {value!r}; a whole number from {smallest} up was expected.")
+
+
+def held_bytes(prediction: Prediction) -> int:
+    """Bytes of everything known. An engine with a pool takes what it is given, so what counts is the blocks that these
+    tokens need of it."""
+    if prediction.pool is None:
+        return prediction.total_bytes
+    pool = prediction.pool
+    cache = sum(prediction.component_bytes(component) or 0 for component in CACHE_COMPONENTS)
+    blocks = sum(group.blocks_per_sequence for group in pool.groups) * prediction.scenario.workload.num_sequences
+    return prediction.total_bytes - cache + blocks * pool.bytes_per_block
+
+
+def peak_bytes(prediction: Prediction) -> int:
+    """The most bytes held at any length up to the one asked. More than at that length only where a block of tokens
+    fills and empties again: then the lengths of one whole period are looked at, since every earlier one held less."""
+    laws = [item.allocated for item in prediction.items]
+    periods = [law.step_tokens for law in laws if law.unfinished]
+    if not periods or prediction.pool is not None:
+        return held_bytes(prediction)
+    tokens = prediction.scenario.workload.tokens
+    together = sum_of_laws(laws)
+    lengths = range(max(0, tokens - math.lcm(*periods)), tokens + 1)
+    return max(sum(law.bytes_at(length) for law in together) for length in lengths)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    question: Question
+    room: int
+    asked: dict[tuple[int, int], Prediction] = field(default_factory=dict)
+
+    def prediction(self, tokens: int, sequences: int) -> Prediction:
+        key = (tokens, sequences)
+        if key not in self.asked:
+            self.asked[key] = self.question.holding(tokens, sequences).ask()
+        return self.asked[key]
+
+    def bytes_at(self, tokens: int, sequences: int) -> int:
+        return held_bytes(self.prediction(tokens, sequences))
+
+    def peak_at(self, tokens: int, sequences: int) -> int:
+        return peak_bytes(self.prediction(tokens, sequences))
+
+    def block_tokens(self) -> int:
+        if self.question.engine == "llama.cpp":
+            return LLAMA_CPP_BLOCK
+        pool = self.prediction(1, self.question.sequences).pool
+        return 1 if pool is None else pool.block_tokens
+
+    def check_weights(self, reserve_bytes: int) -> None:
+        prediction = self.prediction(1, self.question.sequences)
+        if "weights" in prediction.missing and not reserve_bytes:
+            why = next((entry.why for entry in prediction.unknown if entry.what == "weights"), "the source has none")
+            raise UsageError(
+                f"The weights of {self.question.model.name} are not known: {why}.",
+                hint="Give the file that holds them, or reserve bytes for them: --reserve 15GiB.",
+            )
+
+    def solve(self, budget_bytes: int, reserve_bytes: int, tokens: int) -> Fit:
+        sequences = self.question.sequences
+        block = self.block_tokens()
+        largest, limited_by = self._largest_context(block)
+        context_total = self.bytes_at(largest, sequences) if largest else None
+        beyond = None
+        if largest is not None and limited_by == "budget":
+            beyond = self.bytes_at(largest + block, sequences)
+        first = self.prediction(tokens, sequences)
+        return Fit(
+            question=replace(self.question, tokens=tokens),
+            budget_bytes=budget_bytes,
+            reserve_bytes=reserve_bytes,
+            tokens=tokens,
+            block_tokens=block,
+            engine_version=first.scenario.settings.engine_version or "",
+            largest_context_tokens=largest,
+            context_total_bytes=context_total,
+            beyond_total_bytes=beyond,
+            most_sequences=self._most_sequences(tokens),
+            limited_by=limited_by,
+            cheapest=tuple(self._options(tokens)),
+            left_out=_left_out(first),
+            notes=_notes(first),
+        )
+
+    def _largest_context(self, block: int) -> tuple[int | None, str]:
+        """Tokens, and what ends them: budget, or the context the model was trained for."""
+        sequences = self.question.sequences
+        trained = self.question.model.trained_context_tokens
+        most = MOST_TOKENS // sequences if trained is None else trained
+        blocks = -(-most // block)
+
+        def bytes_of(count: int) -> int:
+            return self.peak_at(min(count * block, most), sequences)
+
+        found = largest_that_fits(bytes_of, self.room, blocks)
+        if found < blocks:
+            return found * block, "budget"
+        if trained is None:
+            grows = bytes_of(1) != bytes_of(blocks)
+            return (most, "the largest number an engine counts to") if grows else (None, "nothing")
+        return trained, "the trained context"
+
+    def _most_sequences(self, tokens: int) -> int | None:
+        most = MOST_SEQUENCES
+        if self.question.engine == "llama.cpp":
+            most = min(LLAMA_CPP_MOST_SEQUENCES, (MOST_TOKENS // round_up(max(tokens, 1), LLAMA_CPP_BLOCK)))
+        found = largest_that_fits(lambda count: self.peak_at(tokens, count), self.room, most)
+        # The compute buffer's rounding to whole slots may make one more slot cheaper; nothing else may.
+        for more in range(found + 1, most + 1):
+            prediction = self.prediction(tokens, more)
+            scratch = prediction.component_bytes("compute_buffer") or 0
+            needed = peak_bytes(prediction)
+            if needed <= self.room:
+                found = more
+            elif needed - scratch > self.room or not scratch:
+                break
+        return None if found == most == MOST_SEQUENCES else found
+
+    def _options(self, tokens: int) -> Iterator[Option]:
+        """What was asked, single changes that save, and several together: those that fit first, mildest first."""
+        held = self.question.holding(tokens, self.question.sequences)
+        baseline = self.prediction(tokens, self.question.sequences)
+        saving = []
+        for candidate in candidates(held):
+            change = try_change(held, candidate, baseline)
+            if candidate.axis != "engine" and change and change.refused is None and (change.saved_bytes or 0) > 0:
+                saving.append(change)
+        options = [
+            Option(change={}, total_bytes=held_bytes(baseline), fits=held_bytes(baseline) <= self.room, cost="", harm=0)
+        ]
+        options += [self._option([change.candidate], change.answer) for change in saving if change.answer]
+        options += [self._option(several, held.changed(_merged(several)).ask()) for several in _together(saving)]
+        yield from sorted(options, key=lambda o: (not o.fits, o.harm if o.fits else 0, len(o.change), o.total_bytes))
+
+    def _option(self, changes: list[Candidate], answer: Prediction) -> Option:
+        total = held_bytes(answer)
+        return Option(
+            change=_merged(changes),
+            total_bytes=total,
+            fits=peak_bytes(answer) <= self.room,
+            cost="; ".join(candidate.cost for candidate in changes),
+            harm=max(candidate.harm for candidate in changes),
+        )
+
+
+def _merged(changes: list[Candidate]) -> dict[str, SettingValue]:
+    return {name: value for candidate in changes for name, value in candidate.change.items()}
+
+
+def _together(saving: list[Change]) -> Iterator[list[Candidate]]:
+    """All changes up to a harm together, of each axis the one that saves most."""
+    seen: list[list[Candidate]] = []
+    for harm in (1, 2):
+        best: dict[str, Change] = {}
+        for change in saving:
+            axis = change.candidate.axis
+            if change.candidate.harm <= harm and (change.saved_bytes or 0) > (
+                (best[axis].saved_bytes or 0) if axis in best else 0
+            ):
+                best[axis] = change
+        several = [change.candidate for change in best.values()]
+        if len(several) > 1 and several not in seen:
+            seen.append(several)
+            yield several
+
+
+def largest_that_fits(bytes_of: Callable[[int], int], room: int, most: int) -> int:
+    """The largest count from 0 to ``most`` with bytes within ``room``, for bytes that never shrink with the count; the
+    next one was tried, and does not fit. 0 where 1 does not."""
+    if bytes_of(most) <= room:
+        return most
+    if bytes_of(1) > room:
+        return 0
+    low, high = 1, most
+    is_halving = False
+    while high - low > 1:
+        if is_halving:
+            middle = (low + high) // 2
+        else:
+            at_low, at_high = bytes_of(low), bytes_of(high)
+            middle = low + (room - at_low) * (high - low) // (at_high - at_low)
+        is_halving = not is_halving
+        middle = min(max(middle, low + 1), high - 1)
+        if bytes_of(middle) > room:
+            high = middle
+            continue
+        low = middle
+        # On a straight line the interpolated count is the answer, and its neighbour proves it.
+        if low + 1 < high and bytes_of(low + 1) > room:
+            high = low + 1
+    return low
+
+
+def _left_out(prediction: Prediction) -> tuple[str, ...]:
+    names = sorted(component.replace("_", " ") for component in prediction.missing)
+    listed = [f"{name}: not known, and in none of these bytes" for name in names]
+    return (*listed, *(f"{entry.what.replace('_', ' ')}: {entry.why}" for entry in prediction.unknown))
+
+
+def _notes(prediction: Prediction) -> tuple[str, ...]:
+    return () if prediction.pool is None else ("Bytes are of the blocks that these tokens need of the engine's pool.",)
