@@ -23,12 +23,24 @@ MODULES: dict[str, tuple[str, ...]] = {
         "jais2", "nanochat", "nemotron", "olmo", "olmo2", "cohere", "phi", "stablelm", "persimmon",
     ),
     "dense_window": ("qwen2", "qwen3", "smollm3", "starcoder2", "doge", "cohere_compass_text"),
-    "moe": (),
-    "windowed": ("gemma3_text", "gemma3", "mistral"),
+    "moe": (
+        "mixtral", "phimoe", "minimax_m2", "flex_olmo", "olmoe", "granitemoe", "granitemoeshared", "dots1",
+        "ernie4_5_moe", "glm4_moe", "sarvam_moe", "solar_open", "hunyuan_v1_moe", "hy_v3", "qwen2_moe", "qwen3_moe",
+    ),
+    "moe_windowed": (
+        "gpt_oss", "granitemoe_swa", "cohere2_moe", "exaone_moe", "afmoe", "mimo_v2_flash", "laguna", "flint",
+        "kolibri1", "mellum", "llama4_text",
+    ),
+    "moe_other": ("aria_text", "dbrx", "jetmoe"),
+    "windowed": (
+        "mistral", "ministral", "ministral3", "cwm", "granite_swa", "phi3", "olmo3", "exaone4", "cohere2",
+    ),
+    "gemma": ("gemma2", "vaultgemma", "gemma3_text", "gemma3", "gemma3n_text", "gemma4_text", "gemma4_unified_text"),
     "latent": (
         "deepseek_v2", "deepseek_v3", "kimi_k2", "mistral4", "sarvam_mla", "glm4_moe_lite", "axk1", "youtu", "minicpm3",
         "longcat_flash",
     ),
+    "latent_indexed": ("deepseek_v32", "glm_moe_dsa", "hy_v4", "axk2"),
     "recurrent": (),
     "hybrid": (),
     "multimodal": (),

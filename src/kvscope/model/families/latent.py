@@ -25,9 +25,14 @@ def deepseek_v2(config: ConfigReader) -> Architecture:
 
 
 def deepseek_v3(config: ConfigReader) -> Architecture:
-    """DeepSeek V3, and under other names Kimi K2, Mistral 4 and Sarvam: as V2, without biases in the experts. Modules
+    """DeepSeek V3, and under other names Kimi K2 and Sarvam: as V2, without biases in the experts. Modules
     for multi-token prediction are not loaded by the library and not counted."""
     return _mixture(config, "deepseek2", leading_dense(config))
+
+
+def mistral4(config: ConfigReader) -> Architecture:
+    """As DeepSeek V3."""
+    return _mixture(config, "mistral4", leading_dense(config), router_dtype=None)
 
 
 def glm4_moe_lite(config: ConfigReader) -> Architecture:
@@ -161,11 +166,19 @@ def assemble(
     )
 
 
-def _mixture(config: ConfigReader, family: str, sparse: Sequence[bool], *, mlp_bias: bool = False) -> Architecture:
+def _mixture(
+    config: ConfigReader,
+    family: str,
+    sparse: Sequence[bool],
+    *,
+    mlp_bias: bool = False,
+    router_dtype: str | None = "float32",
+) -> Architecture:
     mla = read_mla(config)
     layers = tuple(range(len(sparse)))
     width = config.number("intermediate_size", field="ffn.width")
-    ffn_weights, ffn = feed_forward("model.layers.{}.mlp", mla.hidden, width, read_moe(config), sparse, bias=mlp_bias)
+    experts = replace(read_moe(config), router_dtype=router_dtype)
+    ffn_weights, ffn = feed_forward("model.layers.{}.mlp", mla.hidden, width, experts, sparse, bias=mlp_bias)
     bias = config.flag("attention_bias", default=False)
     weights = [
         *mla_attention("model.layers.{}.self_attn", mla, bias=bias, layers=layers),
@@ -189,4 +202,4 @@ def _dense(config: ConfigReader, family: str, mla: Mla, *, mlp_bias: bool) -> Ar
     return assemble(config, family, weights, caches, ffn, mla, latent_library_caches(config, caches))
 
 
-READERS = {"kimi_k2": deepseek_v3, "mistral4": deepseek_v3, "sarvam_mla": deepseek_v3}
+READERS = {"kimi_k2": deepseek_v3, "sarvam_mla": deepseek_v3}

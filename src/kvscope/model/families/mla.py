@@ -106,12 +106,14 @@ def _library_cache(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moe:
-    """Routed experts of ``width`` and shared ones of ``shared_width`` together (0: none)."""
+    """Routed experts of ``width`` and shared ones of ``shared_width`` together (0: none). ``router_dtype``: the format
+    that the router's weight keeps whatever the model's is; None: the model's."""
 
     num_experts: int
     per_token: int
     width: int
     shared_width: int
+    router_dtype: str | None = "float32"
 
     @property
     def ffn(self) -> MoeFfn:
@@ -123,11 +125,13 @@ class Moe:
         )
 
 
-def read_moe(config: ConfigReader) -> Moe:
-    """n_routed_experts, num_experts_per_tok, moe_intermediate_size, and n_shared_experts times that width shared."""
+def read_moe(config: ConfigReader, *, num_experts_wins: bool = False) -> Moe:
+    """n_routed_experts, num_experts_per_tok, moe_intermediate_size, and n_shared_experts times that width shared.
+    ``num_experts_wins``: the class takes a num_experts in the file before n_routed_experts."""
     width = config.number("moe_intermediate_size", field="ffn.width")
+    key = "num_experts" if num_experts_wins and config.given("num_experts") else "n_routed_experts"
     return Moe(
-        num_experts=config.number("n_routed_experts", field="ffn.num_experts"),
+        num_experts=config.number(key, field="ffn.num_experts"),
         per_token=config.number("num_experts_per_tok", field="ffn.experts_per_token"),
         width=width,
         shared_width=width * config.number("n_shared_experts", smallest=0),
@@ -136,11 +140,11 @@ def read_moe(config: ConfigReader) -> Moe:
 
 def moe(prefix: str, hidden: int, found: Moe, *, bias: bool = False, layers: Layers = ()) -> list[WeightGroup]:
     """gate.weight (the router), all experts in two tensors, and the shared experts as one gated MLP. ``bias``: of the
-    shared one (mlp_bias)."""
+    shared one (mlp_bias). No ``layers``: nothing."""
     if not layers:
         return []
     return [
-        *parameter(f"{prefix}.gate.weight", (found.num_experts, hidden), layers=layers),
+        *parameter(f"{prefix}.gate.weight", (found.num_experts, hidden), layers=layers, dtype=found.router_dtype),
         *fused_experts(f"{prefix}.experts", found.num_experts, hidden, found.width, layers=layers),
         *gated_mlp(f"{prefix}.shared_experts", hidden, found.shared_width, bias=bias, layers=layers),
     ]
