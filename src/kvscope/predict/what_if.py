@@ -117,9 +117,19 @@ def _llama_cpp(model: ModelSpec, settings: Mapping[str, SettingValue], sequences
             cost="a prefix of the conversation can no longer be reused once the window has moved past it"
             if is_full
             else "slower, but older points of the conversation can be branched from and reused",
-            source="llama.cpp issue 13683 (the maintainer's answer)",
+            source="the maintainer in llama.cpp issue 13683",
         )
     slots = settings.get("n_parallel", sequences)
+    for count in (1, 4):
+        if count >= sequences and isinstance(slots, int) and slots != count:
+            yield Candidate(
+                axis="slots",
+                change={"n_parallel": count},
+                cost="one conversation at a time: others wait"
+                if count == 1
+                else "the context is divided among four slots, each rounded up to 256 cells, unless kv_unified is on",
+                source=_RULE,
+            )
     if isinstance(slots, int) and slots > 1:
         yield Candidate(
             axis="unified",

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.units import format_bytes, format_count, format_mib
+from kvscope.units import format_bytes, format_count, format_mib, format_number
 
 UNKNOWN = "not known"
 WIDTH = 110
@@ -19,6 +19,8 @@ _COMPONENTS = (
     ("host_cache", "host prompt cache"),
     ("runtime", "runtime"),
 )
+_CACHE = frozenset({"kv_cache", "recurrent_state", "index_cache"})
+_OTHER = ("compute_buffer", "output_buffer", "runtime", "host_cache")
 # Shown even at 0 bytes, because the 0 has a reason worth reading.
 _ALWAYS_SHOWN = frozenset({"weights", "kv_cache", "compute_buffer", "output_buffer", "host_cache", "runtime"})
 
@@ -46,37 +48,121 @@ def render_prediction(prediction: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_predictions(predictions: Sequence[Mapping[str, Any]]) -> str:
-    """Several lengths of the same question as one table."""
+def render_predictions(predictions: Sequence[Mapping[str, Any]], curve: Mapping[str, Any] | None = None) -> str:
+    """Several lengths of the same question as one table, shortest first, and the growth between them. ``curve``: the
+    dictionary of the growth curve, whose knees are then named with the slope before and after."""
+    predictions = sorted(predictions, key=lambda prediction: int(prediction["scenario"]["tokens"]))
     first = predictions[0]
-    rows = [["tokens", "weights", "KV cache", "needed of it", "compute", "output", "total known", "per token"]]
-    for prediction in predictions:
-        totals = prediction["totals"]
-        needed = sum(item["needed_bytes"] for item in prediction["items"] if item["component"] == "kv_cache")
-        rows.append(
-            [
-                format_count(prediction["scenario"]["tokens"]),
-                _mib(totals["weights_bytes"]),
-                _mib(totals["kv_cache_bytes"]),
-                _mib(needed),
-                _mib(totals["compute_buffer_bytes"]),
-                _mib(totals["output_buffer_bytes"]),
-                _mib(totals["total_bytes"]),
-                f"{format_count(prediction['growth']['bytes_per_token'])} B",
-            ]
-        )
     lines = [
         f"{first['model']['name']} on {first['scenario']['engine']}, {first['scenario']['sequences']} at once",
         f"Rules: {first['scenario']['engine_version']}.",
         *_effective_line(first),
         "",
-        *_table(rows, left=0),
+        *_table(_length_rows(predictions), left=0),
     ]
-    if first["scenario"]["engine"] == "llama.cpp":
+    if curve is not None:
+        lines += ["", *_curve_lines(curve, predictions)]
+    elif first["scenario"]["engine"] == "llama.cpp":
         lines += ["", "llama.cpp reserves the whole cache at load: it does not grow with the conversation."]
     notes = dict.fromkeys(note for prediction in predictions for note in prediction.get("notes") or ())
-    lines += [f"Note: {note}" for note in notes]
+    lines += [_wrapped_note(note) for note in notes]
     return "\n".join(lines) + "\n"
+
+
+def _length_rows(predictions: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    rows = [
+        [
+            "tokens",
+            "cache needed, B",
+            "since above, B/token",
+            "cache held",
+            "weights",
+            "other",
+            "total known",
+            "per token",
+        ]
+    ]
+    before: tuple[int, int] | None = None
+    for prediction in predictions:
+        totals = prediction["totals"]
+        tokens, sequences = prediction["scenario"]["tokens"], prediction["scenario"]["sequences"]
+        needed = sum(item["needed_bytes"] for item in prediction["items"] if item["component"] in _CACHE)
+        slope = ""
+        if before is not None and tokens > before[0]:
+            slope = format_number((needed - before[1]) / (tokens - before[0]) / sequences, 1).removesuffix(".0")
+        before = (tokens, needed)
+        others = [totals[f"{name}_bytes"] for name in _OTHER if totals[f"{name}_bytes"] is not None]
+        rows.append(
+            [
+                format_count(tokens),
+                format_count(needed),
+                slope,
+                _mib(totals["cache_bytes"]),
+                _mib(totals["weights_bytes"]),
+                format_mib(sum(others)) if others else UNKNOWN,
+                format_mib(totals["total_bytes"]),
+                f"{format_count(prediction['growth']['bytes_per_token'])} B",
+            ]
+        )
+    return rows
+
+
+def _curve_lines(curve: Mapping[str, Any], predictions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What stays and what grows, and every length at which the slope changes."""
+    scenario = predictions[0]["scenario"]
+    last = predictions[-1]
+    weights = last["totals"]["weights_bytes"]
+    stays = [] if not weights else [f"weights {format_mib(weights)}"]
+    if curve["fixed_bytes"]:
+        stays.append(f"state of fixed size {format_mib(curve['fixed_bytes'])}")
+    first, *later = curve["segments"]
+    lines = [f"Fixed: {', '.join(stays)}."] if stays else []
+    lines.append(f"Growing: {format_count(first['bytes_per_token'])} B for each token of a sequence.")
+    slope = first["bytes_per_token"]
+    for segment in later:
+        lines.append(
+            f"From {format_count(segment['from_tokens'])} tokens on: {format_count(segment['bytes_per_token'])} B "
+            f"instead of {format_count(slope)} B ({segment['why']})."
+        )
+        slope = segment["bytes_per_token"]
+    if curve["limit_tokens"] is not None:
+        lines.append(f"A sequence ends at {format_count(curve['limit_tokens'])} tokens with these settings.")
+    if curve["is_reserved"]:
+        lines.append(f"{scenario['engine']} reserves the whole cache at load: it does not grow with the conversation.")
+    return lines
+
+
+def render_what_if(prediction: Mapping[str, Any]) -> str:
+    """The changes of ``prediction["what_if"]`` as a table, each with what it costs; refused ones with the reason."""
+    scenario = prediction["scenario"]
+    changes = prediction["what_if"]
+    rows = [["saves", "total known", "change"]]
+    costs = []
+    for change in changes:
+        if change["refused"] is None:
+            words = ", ".join(f"{name} = {_word(value)}" for name, value in change["change"].items())
+            rows.append([format_mib(change["saved_bytes"]), format_mib(change["total_bytes"]), words])
+            costs.append(_wrapped(f"{words}: {change['cost']} ({change['source']})"))
+    total = format_mib(prediction["totals"]["total_bytes"])
+    lines = [f"What if, beside {total} now ({_tokens(scenario)} on {scenario['engine']}; one change at a time):"]
+    table = _table([row[:2] for row in rows], left=0)
+    lines += [f"{left}  {row[2]}" for left, row in zip(table, rows, strict=True)]
+    lines += ["", "What they are known to cost:", *dict.fromkeys(costs)] if costs else ["  No change is known here."]
+    refused = [change for change in changes if change["refused"] is not None]
+    if refused:
+        lines += ["", "Refused, or not known:"]
+        for change in refused:
+            words = ", ".join(f"{name} = {_word(value)}" for name, value in change["change"].items())
+            lines.append(_wrapped(f"{words}: {change['refused']}"))
+    return "\n".join(lines) + "\n"
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _wrapped_note(text: str) -> str:
+    return textwrap.fill(f"Note: {text}", WIDTH, subsequent_indent="      ", break_long_words=False)
 
 
 def render_model(model: Mapping[str, Any]) -> str:
