@@ -35,6 +35,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "windowed": (
         "mistral", "ministral", "ministral3", "cwm", "granite_swa", "phi3", "olmo3", "exaone4", "cohere2",
     ),
+    "windowed_inkling": ("inkling_text", "inkling2_text", "inkling2_loop_text"),
+    "windowed_other": ("modernbert-decoder", "hrm_text"),
     "gemma": ("gemma2", "vaultgemma", "gemma3_text", "gemma3", "gemma3n_text", "gemma4_text", "gemma4_unified_text"),
     "latent": (
         "deepseek_v2", "deepseek_v3", "kimi_k2", "mistral4", "sarvam_mla", "glm4_moe_lite", "axk1", "youtu", "minicpm3",

@@ -1,83 +1,157 @@
-"""Families with sliding-window layers."""
+"""Dense families with sliding-window layers.
 
-from dataclasses import replace
+Which norms, biases and windows each has is that of its class in transformers 5.24.0. Gemma is in gemma.py; those whose
+layers hold more than attention's cache are in windowed_other.py.
+"""
 
-from kvscope.model.config_reader import ConfigReader, every
-from kvscope.model.families.architecture import Architecture, attention_layers, read_heads, typed_caches
-from kvscope.model.families.dense import llama
-from kvscope.model.modules import attention, embedding, gated_mlp, head, norm, norms
-from kvscope.model.spec import CacheKind, DenseFfn, LayerSpec
+from collections.abc import Sequence
 
-GEMMA3_PERIOD = 6  # Gemma3TextConfig, transformers 5.24.0: every sixth layer is full
+from kvscope.model.config_reader import ConfigReader
+from kvscope.model.families.architecture import Architecture
+from kvscope.model.families.dense_decoder import Decoder, read_decoder
+from kvscope.model.families.windowed_decoder import (
+    FULL,
+    SLIDING,
+    first_full,
+    keyed_caches,
+    last_full,
+    listed_caches,
+    pattern_period,
+    read_window,
+)
+from kvscope.model.modules import linear, norms, parameter
+from kvscope.model.spec import CacheKind, WeightGroup
 
 
 def mistral(config: ConfigReader) -> Architecture:
-    """Llama's modules; every layer slides when the config has a sliding_window."""
-    base = llama(config)
-    window = config.optional("sliding_window", field="window_tokens", smallest=1)
-    if window is None:
-        return replace(base, family="mistral")
-    heads = read_heads(config)
-    caches = typed_caches(config, ["sliding_attention"] * len(base.layers), heads.full, window)
-    return replace(base, family="mistral", layers=_with(base.layers, caches))
+    """Llama's modules without biases; every layer slides when the config has a sliding_window."""
+    return _mistral(config, "mistral")
 
 
-def gemma3_text(config: ConfigReader) -> Architecture:
-    """Five sliding layers, then a full one, unless the config says otherwise."""
-    num_layers = config.num_layers()
-    heads = read_heads(config)
-    width = config.number("intermediate_size", field="ffn.width")
-    vocab = config.number("vocab_size")
-    tied = config.flag("tie_word_embeddings")
+def ministral3(config: ConfigReader) -> Architecture:
+    return _mistral(config, "ministral3")
+
+
+def _mistral(config: ConfigReader, family: str) -> Architecture:
+    decoder = read_decoder(config)
+    caches, library = keyed_caches(decoder, read_window(config))
+    return decoder.model(
+        family,
+        decoder.outer(),
+        decoder.attention(),
+        decoder.gated_mlp(),
+        decoder.norms(),
+        caches=caches,
+        library=library,
+    )
+
+
+def ministral(config: ConfigReader) -> Architecture:
+    """Mistral whose layers go by layer_types: all slide unless listed otherwise."""
+    decoder = read_decoder(config)
+    everywhere = FULL if read_window(config) is None else SLIDING
+    return _llama_like(decoder, "ministral", [everywhere] * decoder.num_layers)
+
+
+def cwm(config: ConfigReader) -> Architecture:
+    """Every fourth layer is full, beginning with the first."""
+    decoder = read_decoder(config)
+    return _llama_like(decoder, "cwm", first_full(decoder, 4), mlp_bias=config.flag("mlp_bias"))
+
+
+def _llama_like(decoder: Decoder, family: str, pattern: Sequence[str], *, mlp_bias: bool = False) -> Architecture:
+    """No biases in attention; norms before attention and before the feed-forward."""
+    return decoder.model(
+        family,
+        decoder.outer(),
+        decoder.attention(),
+        decoder.gated_mlp(bias=mlp_bias),
+        decoder.norms(),
+        caches=listed_caches(decoder, pattern),
+    )
+
+
+def granite_swa(config: ConfigReader) -> Architecture:
+    """Granite with one sink per head; every fourth layer is full, beginning with the first."""
+    decoder = read_decoder(config)
     bias = config.flag("attention_bias")
-    window = config.number("sliding_window", field="window_tokens")
-    types = config.layer_types(num_layers)
-    if types is None:
-        types = _gemma3_types(config, num_layers)
-    layers = tuple(range(num_layers))
-    layer = "model.layers.{}"
-    weights = [
-        *embedding("model.embed_tokens", vocab, heads.hidden),
-        *attention(f"{layer}.self_attn", heads.hidden, heads.q_heads, heads.kv_heads, heads.head_dim,
-                   qkv_bias=bias, out_bias=bias, layers=layers),
-        *norms([f"{layer}.self_attn.q_norm", f"{layer}.self_attn.k_norm"], heads.head_dim, layers=layers),
-        *gated_mlp(f"{layer}.mlp", heads.hidden, width, layers=layers),
-        *norms([f"{layer}.{name}_layernorm" for name in
-                ("input", "post_attention", "pre_feedforward", "post_feedforward")], heads.hidden, layers=layers),
-        *norm("model.norm", heads.hidden),
-        *head("lm_head", heads.hidden, vocab, tied=tied),
-    ]  # fmt: skip
-    caches = typed_caches(config, types, heads.full, window)
-    return Architecture(
-        family="gemma3",
-        layers=attention_layers(caches, heads.q_heads, DenseFfn(width=width)),
-        weights=tuple(weights),
-        vocab_size=vocab,
-        hidden_size=heads.hidden,
-        trained_context_tokens=config.optional("max_position_embeddings", field="trained_context_tokens"),
-        is_tied=tied,
+    return decoder.model(
+        "granite_swa",
+        decoder.outer(),
+        decoder.attention(qkv_bias=bias, out_bias=bias),
+        parameter(decoder.path("self_attn.sinks"), (decoder.heads.q_heads,), layers=decoder.layers),
+        decoder.gated_mlp(bias=config.flag("mlp_bias")),
+        decoder.norms(),
+        caches=listed_caches(decoder, first_full(decoder, 4)),
     )
 
 
-def _gemma3_types(config: ConfigReader, num_layers: int) -> tuple[str, ...]:
-    period = config.optional("sliding_window_pattern", smallest=1)
-    if period is None:
-        # Older files carry the pattern under its private name only, which transformers itself does not read back.
-        if config.config.get("_sliding_window_pattern", GEMMA3_PERIOD) != GEMMA3_PERIOD:
-            raise config.refuse(
-                "it gives _sliding_window_pattern but neither layer_types nor sliding_window_pattern",
-                hint='Add "layer_types" to config.json, one of full_attention or sliding_attention per layer.',
-            )
-        period = GEMMA3_PERIOD
-    return tuple(every(period, num_layers, inside="sliding_attention", last="full_attention"))
-
-
-def gemma3(config: ConfigReader) -> Architecture:
-    """The text model inside a multimodal Gemma 3; its vision tower is not counted here."""
-    return replace(gemma3_text(config.nested("text_config", "gemma3_text")), weights=None)
-
-
-def _with(layers: tuple[LayerSpec, ...], caches: list[CacheKind]) -> tuple[LayerSpec, ...]:
-    return tuple(
-        replace(layer, cache=cache, transformers_cache=None) for layer, cache in zip(layers, caches, strict=True)
+def phi3(config: ConfigReader) -> Architecture:
+    """Phi-3 and Phi-4 mini: fused matrices; every layer slides when the config has a sliding_window."""
+    decoder = read_decoder(config)
+    heads = decoder.heads
+    rows = (heads.q_heads + 2 * heads.kv_heads) * heads.head_dim
+    caches, library = keyed_caches(decoder, read_window(config))
+    return decoder.model(
+        "phi3",
+        decoder.outer(),
+        linear(decoder.path("self_attn.qkv_proj"), heads.hidden, rows, layers=decoder.layers),
+        linear(decoder.path("self_attn.o_proj"), heads.q_heads * heads.head_dim, heads.hidden, layers=decoder.layers),
+        decoder.fused_mlp(),
+        decoder.norms(),
+        caches=caches,
+        library=library,
     )
+
+
+def olmo3(config: ConfigReader) -> Architecture:
+    """Norms after attention and feed-forward, and over all heads together; every fourth layer is full."""
+    decoder = read_decoder(config)
+    heads, bias = decoder.heads, config.flag("attention_bias")
+    wide: list[WeightGroup] = [
+        *norms([decoder.path("self_attn.q_norm")], heads.q_heads * heads.head_dim, layers=decoder.layers),
+        *norms([decoder.path("self_attn.k_norm")], heads.kv_heads * heads.head_dim, layers=decoder.layers),
+    ]
+    return decoder.model(
+        "olmo3",
+        decoder.outer(),
+        decoder.attention(qkv_bias=bias, out_bias=bias),
+        wide,
+        decoder.gated_mlp(),
+        decoder.norms(("post_attention_layernorm", "post_feedforward_layernorm")),
+        caches=listed_caches(decoder, last_full(decoder, 4)),
+    )
+
+
+def exaone4(config: ConfigReader) -> Architecture:
+    """Norms after attention and feed-forward, and per head."""
+    decoder = read_decoder(config)
+    return decoder.model(
+        "exaone4",
+        decoder.outer(),
+        decoder.attention(),
+        decoder.head_norms("self_attn.q_norm", "self_attn.k_norm"),
+        decoder.gated_mlp(),
+        decoder.norms(("post_attention_layernorm", "post_feedforward_layernorm")),
+        caches=listed_caches(decoder, pattern_period(decoder)),
+    )
+
+
+def cohere2(config: ConfigReader) -> Architecture:
+    """One norm per layer; every fourth layer is full."""
+    decoder = read_decoder(config)
+    bias = config.flag("attention_bias")
+    return decoder.model(
+        "cohere2",
+        decoder.outer(),
+        decoder.attention(qkv_bias=bias, out_bias=bias),
+        decoder.gated_mlp(),
+        decoder.norms(("input_layernorm",)),
+        caches=_cohere2_caches(decoder),
+    )
+
+
+def _cohere2_caches(decoder: Decoder) -> list[CacheKind]:
+    """Older files give the period instead of a list of layer types."""
+    period = decoder.config.optional("sliding_window_pattern", smallest=1) or 4
+    return listed_caches(decoder, last_full(decoder, period))
