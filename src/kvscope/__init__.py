@@ -16,18 +16,20 @@ if TYPE_CHECKING:
     from kvscope.experiment.measure import measure
     from kvscope.model.load import load_model
     from kvscope.model.spec import ModelSpec
+    from kvscope.predict.solve import fit
     from kvscope.record.store import open_records
     from kvscope.report.page import write_report
 
 _HOME = {
     "load_model": "kvscope.model.load",
     "ModelSpec": "kvscope.model.spec",
+    "fit": "kvscope.predict.solve",
     "measure": "kvscope.experiment.measure",
     "open_records": "kvscope.record.store",
     "write_report": "kvscope.report.page",
 }
 
-__all__ = ["ModelSpec", "Prediction", "load_model", "measure", "open_records", "predict", "write_report"]
+__all__ = ["ModelSpec", "Prediction", "fit", "load_model", "measure", "open_records", "predict", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

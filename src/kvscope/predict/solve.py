@@ -74,14 +74,16 @@ class Fit:
             return f"memory does not grow with the context, and fits into {room} B{reserve}"
         if largest == 0:
             beyond = format_count(self.beyond_total_bytes or 0)
-            return f"not even {self.block_tokens} tokens fit: they take {beyond} B of {room} B{reserve}"
+            return f"not even {_tokens(self.block_tokens)} would fit: {beyond} B of {room} B{reserve}"
         total = format_count(self.context_total_bytes or 0)
-        text = (
-            f"{format_count(largest)} tokens in each of {self.question.sequences} take {total} B of {room} B{reserve}"
-        )
+        text = f"{_tokens(largest)} in {self._each} take {total} B of {room} B{reserve}"
         if self.limited_by != "budget":
             return f"{text}; limited by {self.limited_by}, not by memory"
-        return f"{text}; {self.block_tokens} tokens more would take {format_count(self.beyond_total_bytes or 0)} B"
+        return f"{text}; {_tokens(self.block_tokens)} more would take {format_count(self.beyond_total_bytes or 0)} B"
+
+    @property
+    def _each(self) -> str:
+        return "one sequence" if self.question.sequences == 1 else f"each of {self.question.sequences} sequences"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of contract kvscope.fit/1."""
@@ -115,7 +117,7 @@ def fit(
     model: ModelSpec,
     *,
     budget_bytes: int,
-    engine: str = "llama.cpp",
+    engine: str | None = None,
     engine_version: str | None = None,
     tokens: int | None = None,
     sequences: int = 1,
@@ -125,6 +127,7 @@ def fit(
 ) -> Fit:
     """The largest context, the most sequences and the mildest settings that fit into ``budget_bytes``.
 
+    ``engine`` None: llama.cpp for a GGUF file, else "logical", which every engine takes or more.
     ``tokens``: of the sequences to be counted, and of the settings to be compared (default: the trained context).
     ``reserve_bytes``: of the budget, kept for what is not predicted. Raises as ``predict``; UsageError where the
     weights are not known and no reserve is given for them, and for settings that the search chooses itself.
@@ -132,7 +135,7 @@ def fit(
     _check(budget_bytes, reserve_bytes, sequences)
     question = Question(
         model=model,
-        engine=engine,
+        engine=engine or ("llama.cpp" if model.source_kind == "gguf" else "logical"),
         engine_version=engine_version,
         sequences=sequences,
         settings=settings or {},
@@ -351,6 +354,10 @@ def largest_that_fits(bytes_of: Callable[[int], int], room: int, most: int) -> i
         if low + 1 < high and bytes_of(low + 1) > room:
             high = low + 1
     return low
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{format_count(count)} tokens"
 
 
 def _left_out(prediction: Prediction) -> tuple[str, ...]:

@@ -41,10 +41,10 @@ def render_prediction(prediction: Mapping[str, Any]) -> str:
     ]
     if prediction["unknown"]:
         lines += ["", "Not known, or not certain:"]
-        lines += [_wrapped(f"{entry['what'].replace('_', ' ')}: {entry['why']}") for entry in prediction["unknown"]]
+        lines += [wrapped(f"{entry['what'].replace('_', ' ')}: {entry['why']}") for entry in prediction["unknown"]]
     if prediction.get("notes"):
         lines += ["", "Note:"]
-        lines += [_wrapped(note) for note in prediction["notes"]]
+        lines += [wrapped(note) for note in prediction["notes"]]
     return "\n".join(lines) + "\n"
 
 
@@ -58,7 +58,7 @@ def render_predictions(predictions: Sequence[Mapping[str, Any]], curve: Mapping[
         f"Rules: {first['scenario']['engine_version']}.",
         *_effective_line(first),
         "",
-        *_table(_length_rows(predictions), left=0),
+        *aligned(_length_rows(predictions), left=0),
     ]
     if curve is not None:
         lines += ["", *_curve_lines(curve, predictions)]
@@ -142,10 +142,10 @@ def render_what_if(prediction: Mapping[str, Any]) -> str:
         if change["refused"] is None:
             words = ", ".join(f"{name} = {_word(value)}" for name, value in change["change"].items())
             rows.append([format_mib(change["saved_bytes"]), format_mib(change["total_bytes"]), words])
-            costs.append(_wrapped(f"{words}: {change['cost']} ({change['source']})"))
+            costs.append(wrapped(f"{words}: {change['cost']} ({change['source']})"))
     total = format_mib(prediction["totals"]["total_bytes"])
     lines = [f"What if, beside {total} now ({_tokens(scenario)} on {scenario['engine']}; one change at a time):"]
-    table = _table([row[:2] for row in rows], left=0)
+    table = aligned([row[:2] for row in rows], left=0)
     lines += [f"{left}  {row[2]}" for left, row in zip(table, rows, strict=True)]
     lines += ["", "What they are known to cost:", *dict.fromkeys(costs)] if costs else ["  No change is known here."]
     refused = [change for change in changes if change["refused"] is not None]
@@ -153,7 +153,7 @@ def render_what_if(prediction: Mapping[str, Any]) -> str:
         lines += ["", "Refused, or not known:"]
         for change in refused:
             words = ", ".join(f"{name} = {_word(value)}" for name, value in change["change"].items())
-            lines.append(_wrapped(f"{words}: {change['refused']}"))
+            lines.append(wrapped(f"{words}: {change['refused']}"))
     return "\n".join(lines) + "\n"
 
 
@@ -170,7 +170,7 @@ def render_model(model: Mapping[str, Any]) -> str:
     lines = [
         f"{model['name']}  ({model['architecture']}, from {model['source']})",
         "",
-        *_table(
+        *aligned(
             [
                 ["parameters", _count(model["parameters"])],
                 ["layers", format_count(model["num_layers"])],
@@ -184,7 +184,7 @@ def render_model(model: Mapping[str, Any]) -> str:
         ),
         "",
         "Layers, by what they keep for each token:",
-        *_table(
+        *aligned(
             [
                 ["layers", "kind", "KV heads", "K + V dims", "window", "bytes per token"],
                 *map(_group_row, model["groups"]),
@@ -200,9 +200,9 @@ def render_model(model: Mapping[str, Any]) -> str:
     if model["tensors_by_type"]:
         rows = [["type", "tensors", "size"]]
         rows += [[t["dtype"], format_count(t["count"]), _size(t["bytes"])] for t in model["tensors_by_type"]]
-        lines += ["", "Tensors, by type:", *_table(rows)]
+        lines += ["", "Tensors, by type:", *aligned(rows)]
     lines += ["", "Where this comes from:"]
-    lines += _table([[field, where] for field, where in _shown_sources(model["sources"])], left=2)
+    lines += aligned([[field, where] for field, where in _shown_sources(model["sources"])], left=2)
     return "\n".join(lines) + "\n"
 
 
@@ -249,7 +249,7 @@ def _component_table(prediction: Mapping[str, Any]) -> list[str]:
     total = totals["total_bytes"]
     label = "total of what is known" if None in totals.values() else "total"
     rows.append([label, "", format_mib(total), format_count(total)])
-    return _table(rows)
+    return aligned(rows)
 
 
 def _growth_lines(prediction: Mapping[str, Any]) -> list[str]:
@@ -275,11 +275,12 @@ def _reasons(items: Sequence[Mapping[str, Any]], rules: str) -> list[str]:
     for (component, because), members in groups.items():
         layers = [item["layer_index"] for item in members if item["layer_index"] is not None]
         where = f", {'each of ' if len(layers) > 1 else ''}{layer_ranges(layers)}" if layers else ""
-        lines.append(_wrapped(f"{labels[component]}{where}: {because.replace(f'; {rules}', '')}"))
+        lines.append(wrapped(f"{labels[component]}{where}: {because.replace(f'; {rules}', '')}"))
     return lines
 
 
-def _wrapped(text: str) -> str:
+def wrapped(text: str) -> str:
+    """Indented lines of at most the page's width."""
     return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
 
 
@@ -322,7 +323,7 @@ def _shown_sources(sources: Mapping[str, str]) -> list[tuple[str, str]]:
     return lines
 
 
-def _table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
     """Aligned columns; the first ``left`` columns to the left, the others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
