@@ -1,6 +1,7 @@
 """config.json → ModelSpec, against transformers' own numbers and hand-derived ones."""
 
 import json
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import pytest
 
 from kvscope.errors import MalformedFile, MissingField, ModelError, ModelNotFound, UnsupportedArchitecture
-from kvscope.model.hf_config import GEMMA3_DEFAULTS, LLAMA_DEFAULTS, load_config, model_from_config
-from kvscope.model.spec import FullAttention, ModelSpec, SlidingWindow
+from kvscope.model.class_defaults import class_defaults
+from kvscope.model.hf_config import load_config, model_from_config
+from kvscope.model.spec import ChunkedAttention, FullAttention, ModelSpec, SlidingWindow
 from kvscope.predict.memory import predict
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "models"
@@ -78,19 +80,45 @@ def test_logical_cache_bytes_are_those_of_transformers(name: str) -> None:
         ]
 
 
-def test_class_defaults_are_those_of_transformers() -> None:
-    for ours, theirs in ((LLAMA_DEFAULTS, "llama"), (GEMMA3_DEFAULTS, "gemma3_text")):
-        stated = TRANSFORMERS["defaults"][theirs]
-        derived = {"head_dim": 128, "num_key_value_heads": 32}  # what a null means for LlamaConfig
-        for key, value in ours.items():
-            assert stated[key] == (derived[key] if value is None else value), key
+# What the file of defaults leaves null because the class derives it, as transformers itself derived it.
+DERIVED = {
+    "llama": {
+        "head_dim": 128,
+        "num_key_value_heads": 32,
+        "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"},
+    },
+    "gemma3_text": {
+        "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 4 + ["sliding_attention"] * 2,
+        "rope_parameters": {
+            "full_attention": {"rope_theta": 1e6, "rope_type": "default"},
+            "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+        },
+    },
+}
+# Keys of the stated defaults that say nothing of layers, heads or weights.
+NO_MEMORY = {"_name_or_path", "attention_dropout", "bos_token_id", "dtype", "eos_token_id", "initializer_range",
+             "model_type", "pad_token_id", "rms_norm_eps", "transformers_version", "use_cache"}  # fmt: skip
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text"])
+def test_class_defaults_are_those_of_transformers(model_type: str) -> None:
+    stated = TRANSFORMERS["defaults"][model_type]
+    found = class_defaults(model_type)
+    assert found is not None
+    assert found.library == f"transformers {TRANSFORMERS['transformers']}"
+    ours = {**found.values, **DERIVED[model_type]}
+    assert all(found.values[key] is None for key in DERIVED[model_type])
+    missing = set(stated) - set(ours) - NO_MEMORY
+    assert missing <= {"_sliding_window_pattern"}  # private: the class does not read it back
+    for key in set(stated) & set(ours):
+        assert ours[key] == stated[key], key
 
 
 def test_a_bare_model_type_means_the_class_defaults() -> None:
     model = load({"model_type": "llama"})
     assert model.layers[0].cache == FullAttention(num_kv_heads=32, key_dim=128, value_dim=128)
     assert model.num_parameters == 6_738_415_616  # the 6.74B of Llama 2 7B, whose dimensions are the defaults
-    assert model.sources["hidden_size"] == "class default of transformers 5.x LlamaConfig"
+    assert model.sources["hidden_size"] == "class default of transformers 5.24.0 LlamaConfig"
     gemma = load({"model_type": "gemma3_text"})
     assert [layer.index for layer in gemma.layers if isinstance(layer.cache, FullAttention)] == [5, 11, 17, 23]
 
@@ -118,13 +146,14 @@ def test_biases_are_counted() -> None:
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        ({"model_type": "mamba"}, "mamba"),
-        ({"model_type": "gemma2"}, "gemma2"),
+        ({"model_type": "bert"}, "bert"),
+        ({"model_type": "llama-but-not-quite"}, "llama-but-not-quite"),
         ({"model_type": "gemma3", "text_config": {"model_type": "gemma2"}}, "gemma2"),
         (LLAMA | {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
-        (LLAMA | {"sliding_window": 16}, "sliding_window"),
-        (LLAMA | {"attention_chunk_size": 8192}, "attention_chunk_size"),
+        (LLAMA | {"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
+        (LLAMA | {"layer_types": ["full_attention", "chunked_attention"]}, "chunked_attention"),
         (LLAMA | {"num_experts": 8}, "num_experts"),
+        (LLAMA | {"per_layer_config": {"0": {"num_key_value_heads": 1}}}, "per_layer_config"),
         (GEMMA3 | {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         (GEMMA3 | {"_sliding_window_pattern": 4}, "_sliding_window_pattern"),
         (GEMMA3 | {"layer_types": ["chunked_attention"] * 7}, "chunked_attention"),
@@ -136,7 +165,17 @@ def test_what_would_change_the_cache_is_refused_by_name(config: dict[str, Any], 
 
 
 def test_absent_in_other_words_is_fine() -> None:
-    assert load(LLAMA | {"sliding_window": None, "layer_types": None, "attention_chunk_size": 0}).layers
+    assert load(LLAMA | {"sliding_window": None, "layer_types": None, "attention_chunk_size": None}).layers
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"), [("sliding_window", SlidingWindow), ("attention_chunk_size", ChunkedAttention)]
+)
+def test_a_stray_window_is_not_the_models_but_transformers_cache_goes_by_it(key: str, kind: type) -> None:
+    """Llama's attention has no window; DynamicCache of transformers 5.24.0 keeps one where the config has the key."""
+    for layer in load(LLAMA | {key: 16}).layers:
+        assert layer.cache == FullAttention(num_kv_heads=4, key_dim=16, value_dim=16)
+        assert isinstance(layer.transformers_cache, kind)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +187,14 @@ def test_absent_in_other_words_is_fine() -> None:
         (LLAMA | {"num_hidden_layers": 10**9}, "num_hidden_layers"),
         (LLAMA | {"num_attention_heads": 0}, "num_attention_heads"),
         (LLAMA | {"head_dim": -8}, "head_dim"),
+        (LLAMA | {"head_dim": 0}, "head_dim"),
+        (LLAMA | {"num_key_value_heads": 0}, "num_key_value_heads"),
+        (LLAMA | {"vocab_size": 0}, "vocab_size"),
+        (LLAMA | {"vocab_size": math.nan}, "vocab_size"),
+        (LLAMA | {"intermediate_size": math.inf}, "intermediate_size"),
+        (LLAMA | {"max_position_embeddings": 0}, "max_position_embeddings"),
+        (LLAMA | {"attention_chunk_size": 0}, "attention_chunk_size"),
+        (LLAMA | {"sliding_window": 0}, "sliding_window"),
         (LLAMA | {"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
         (LLAMA | {"dtype": "float13"}, "dtype"),
         (GEMMA3 | {"layer_types": ["full_attention"]}, "layer_types"),

@@ -155,6 +155,26 @@ class ConfigReader:
             raise self.malformed("layer_types", f"{len(types)} entries for {num_layers} layers")
         return types
 
+    def per_layer_config(self, num_layers: int) -> dict[int, Mapping[str, Any]]:
+        """Layer → the fields it has otherwise than the model (transformers 5's per_layer_config). A family that reads
+        them must refuse the fields it does not know; a file that has them and is not asked for them is refused."""
+        self.sources["per_layer_config"] = f"{Path(self.where).name}: {self.prefix}per_layer_config"
+        value = self.config.get("per_layer_config") or {}
+        if not isinstance(value, Mapping):
+            raise self.malformed("per_layer_config", "a JSON object was expected")
+        found = {}
+        for key, fields in value.items():
+            if not str(key).isdecimal() or int(key) >= num_layers or not isinstance(fields, Mapping):
+                raise self.malformed("per_layer_config", f"an object for each of {num_layers} layers was expected")
+            found[int(key)] = fields
+        return found
+
+    def refuse_unread_layers(self) -> None:
+        """Refuse a file whose per_layer_config nobody has read."""
+        places = [self.config, *(value for value in self.config.values() if isinstance(value, Mapping))]
+        if "per_layer_config" not in self.sources and any(place.get("per_layer_config") for place in places):
+            raise self.refuse("it has a per_layer_config")
+
     def refuse(self, what: str, hint: str | None = None) -> UnsupportedArchitecture:
         """The error for a variant of this family that nobody has checked."""
         return UnsupportedArchitecture(

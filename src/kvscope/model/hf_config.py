@@ -14,6 +14,7 @@ from typing import Any
 from kvscope.dtypes import dtype_named
 from kvscope.errors import MalformedFile, MissingField, ModelNotFound, UnknownName, UnsupportedArchitecture
 from kvscope.model.config_reader import ConfigReader
+from kvscope.model.context_plausibility import context_warnings
 from kvscope.model.families import known_types, reader_of
 from kvscope.model.families.architecture import Architecture
 from kvscope.model.spec import ModelSpec
@@ -60,6 +61,7 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
         raise _unknown_family(model_type, where)
     config = ConfigReader(content, model_type, where=where)
     found = read(config)
+    config.refuse_unread_layers()
     config.sources["architecture"] = f"{Path(where).name}: model_type"
     stated_name = content.get("_name_or_path")
     quantisation = content.get("quantization_config")
@@ -79,10 +81,15 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
         weights=found.weights or (),
         is_tied=found.is_tied,
         quantisation=quantisation if isinstance(quantisation, Mapping) else None,
-        warnings=found.warnings,
+        warnings=(*found.warnings, *_doubts(content, config, found)),
         fingerprint=hashlib.sha256(_canonical(content, where)).hexdigest(),
         sources=_all_sources(found, config.sources),
     )
+
+
+def _doubts(content: Mapping[str, Any], config: ConfigReader, found: Architecture) -> tuple[str, ...]:
+    has_rope = "rope_parameters" in config.defaults.values or "text_config" in content
+    return context_warnings(content, found.trained_context_tokens, has_rope=has_rope)
 
 
 def _unknown_family(model_type: str, where: str) -> UnsupportedArchitecture:

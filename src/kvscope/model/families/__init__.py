@@ -22,6 +22,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "hunyuan_v1_dense", "hyperclovax", "arcee", "apertus", "apertus1p5_text", "bitnet", "diffllama", "glm", "glm4",
         "jais2", "nanochat", "nemotron", "olmo", "olmo2", "cohere", "phi", "stablelm", "persimmon",
     ),
+    "dense_published": ("phi3small", "nemotron-nas"),
     "dense_window": ("qwen2", "qwen3", "smollm3", "starcoder2", "doge", "cohere_compass_text"),
     "moe": (
         "mixtral", "phimoe", "minimax_m2", "flex_olmo", "olmoe", "granitemoe", "granitemoeshared", "dots1",
@@ -43,8 +44,15 @@ MODULES: dict[str, tuple[str, ...]] = {
         "longcat_flash",
     ),
     "latent_indexed": ("deepseek_v32", "glm_moe_dsa", "hy_v4", "axk2"),
-    "recurrent": (),
-    "hybrid": (),
+    "recurrent": ("mamba", "falcon_mamba", "mamba2", "rwkv", "xlstm", "recurrent_gemma"),
+    "hybrid": ("jamba", "bamba", "falcon_h1", "granitemoehybrid", "nemotron_h"),
+    "hybrid_shared": ("zamba", "zamba2"),
+    "hybrid_conv": ("lfm2", "lfm2_moe", "lfm3", "zaya"),
+    "hybrid_delta": (
+        "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe", "lara_mini", "olmo_hybrid",
+    ),
+    "hybrid_kda": ("kimi_linear", "bailing_hybrid"),
+    "hybrid_other": ("minimax", "minimax_text_01", "minimax_m1", "qwen4_exp_text", "dory"),
     "multimodal": (),
     "older": (
         "gpt2", "openai-gpt", "gpt_bigcode", "gptj", "codegen", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "bloom",

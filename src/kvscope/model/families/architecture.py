@@ -54,10 +54,11 @@ def read_heads(
     heads_key: str = "num_attention_heads",
     head_dim_key: bool = True,
     kv_heads_key: bool = True,
+    rounds_down: bool = False,
 ) -> Heads:
     """hidden_size, num_attention_heads, num_key_value_heads (default: as many as query heads) and head_dim (default:
     hidden_size / heads). ``hidden_key``/``heads_key``: what the class itself calls them. ``head_dim_key``/
-    ``kv_heads_key`` False: the class ignores such a key."""
+    ``kv_heads_key`` False: the class ignores such a key. ``rounds_down``: it takes heads that do not divide hidden_size."""
     hidden = config.number(hidden_key)
     q_heads = config.number(heads_key, field="num_q_heads")
     kv_heads = q_heads
@@ -67,7 +68,7 @@ def read_heads(
         config.sources["num_kv_heads"] = f"derived: {heads_key}"
     if head_dim_key and config.lookup("head_dim")[0] is not None:
         head_dim = config.number("head_dim", field="key_dim")
-    elif hidden % q_heads:
+    elif hidden % q_heads and not rounds_down:
         raise config.malformed(hidden_key, f"{q_heads} heads do not divide a width of {hidden}")
     else:
         head_dim = hidden // q_heads
@@ -97,6 +98,20 @@ def typed_caches(
         else:
             raise config.refuse(f"its layer_types name a layer {layer_type!r}")
     return caches
+
+
+def refuse_single_rotary(config: ConfigReader, head_dim: int, default_factor: float) -> None:
+    """Refuse a partial rotary embedding over a single element, which transformers 5.24.0 broadcasts to two: its keys
+    come out wider than head_dim."""
+    rope = config.config.get("rope_parameters")
+    stated = rope.get("partial_rotary_factor") if isinstance(rope, Mapping) else None
+    for name in ("partial_rotary_factor", "rotary_pct"):
+        stated = config.config.get(name) if stated is None else stated
+    factor = default_factor if stated is None else stated
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 <= factor <= 1:
+        raise config.malformed("partial_rotary_factor", "a number from 0 to 1 was expected")
+    if int(head_dim * factor) == 1:
+        raise config.refuse("its rotary embedding covers one element of a head")
 
 
 def library_caches(config: ConfigReader, full: FullAttention, num_layers: int) -> list[CacheKind | None]:
@@ -147,9 +162,11 @@ def full_attention_model(
     context: int | None,
     caches: Sequence[CacheKind] | None = None,
     library: Sequence[CacheKind | None] | None = None,
+    tied: bool | None = None,
 ) -> Architecture:
     """A model of equal layers with a dense feed-forward of ``width``. ``caches``: one per layer (default: full
-    attention). ``library``: what transformers keeps instead; None: its cache goes by stray keys of the config."""
+    attention). ``library``: what transformers keeps instead; None: its cache goes by stray keys of the config.
+    ``tied``: where tie_word_embeddings alone does not say."""
     if caches is None:
         caches = [heads.full] * num_layers
     if library is None:
@@ -161,5 +178,5 @@ def full_attention_model(
         vocab_size=config.number("vocab_size"),
         hidden_size=heads.hidden,
         trained_context_tokens=context,
-        is_tied=config.flag("tie_word_embeddings"),
+        is_tied=config.flag("tie_word_embeddings") if tied is None else tied,
     )

@@ -5,13 +5,14 @@ ones (qwen2, qwen3, smollm3, …) are in dense_window.py; those further from Lla
 """
 
 from kvscope.model.config_reader import ConfigReader
-from kvscope.model.families.architecture import Architecture
+from kvscope.model.families.architecture import Architecture, refuse_single_rotary
 from kvscope.model.families.dense_decoder import LLAMA_NORMS, read_decoder
 from kvscope.model.modules import linear, norm, parameter
 
 
 def llama(config: ConfigReader) -> Architecture:
     """Llama 1 to 3 and everything that is one under another name."""
+    config.refuse_keys("num_experts", "num_local_experts", "n_routed_experts")
     decoder = read_decoder(config)
     bias = config.flag("attention_bias")
     return decoder.model(
@@ -192,6 +193,7 @@ def diffllama(config: ConfigReader) -> Architecture:
 
 def glm(config: ConfigReader) -> Architecture:
     decoder = read_decoder(config)
+    refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
     return decoder.model(
         "glm4",
         decoder.outer(),
@@ -204,6 +206,7 @@ def glm(config: ConfigReader) -> Architecture:
 def glm4(config: ConfigReader) -> Architecture:
     """GLM with a norm after each half of a layer too."""
     decoder = read_decoder(config)
+    refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
     return decoder.model(
         "glm4",
         decoder.outer(),
@@ -239,6 +242,7 @@ def nanochat(config: ConfigReader) -> Architecture:
 
 def nemotron(config: ConfigReader) -> Architecture:
     decoder = read_decoder(config)
+    refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
     bias = config.flag("attention_bias")
     return decoder.model(
         "nemotron",
@@ -298,6 +302,7 @@ def cohere(config: ConfigReader) -> Architecture:
 def phi(config: ConfigReader) -> Architecture:
     """Phi 1 to 2: both halves share one norm, every matrix has a bias."""
     decoder = read_decoder(config)
+    refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
     names = ("self_attn.q_layernorm", "self_attn.k_layernorm")
     return decoder.model(
         "phi2",
@@ -312,6 +317,7 @@ def phi(config: ConfigReader) -> Architecture:
 def stablelm(config: ConfigReader) -> Architecture:
     """Layer norms; with qk_layernorm one of its own for each head."""
     decoder = read_decoder(config, head_dim_key=False)
+    refuse_single_rotary(config, decoder.heads.head_dim, 0.25)
     heads = decoder.heads
     query_key = []
     if config.flag("qk_layernorm"):
@@ -332,6 +338,7 @@ def stablelm(config: ConfigReader) -> Architecture:
 def persimmon(config: ConfigReader) -> Architecture:
     """Queries, keys and values are one matrix; head_dim and num_key_value_heads are no keys of this class."""
     decoder = read_decoder(config, head_dim_key=False, kv_heads_key=False)
+    refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
     hidden, layers = decoder.heads.hidden, decoder.layers
     names = ("self_attn.q_layernorm", "self_attn.k_layernorm")
     return decoder.model(
