@@ -30,7 +30,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "moe_windowed": (
         "gpt_oss", "granitemoe_swa", "cohere2_moe", "exaone_moe", "afmoe", "mimo_v2_flash", "laguna", "flint",
-        "kolibri1", "mellum", "llama4_text",
+        "kolibri1", "mellum", "llama4_text", "llama4",
     ),
     "moe_other": ("aria_text", "dbrx", "jetmoe"),
     "windowed": (
@@ -43,6 +43,9 @@ MODULES: dict[str, tuple[str, ...]] = {
         "deepseek_v2", "deepseek_v3", "kimi_k2", "mistral4", "sarvam_mla", "glm4_moe_lite", "axk1", "youtu", "minicpm3",
         "longcat_flash",
     ),
+    "latent_sliding": ("dots3_note_text", "dots3_note"),
+    "compressed": ("deepseek_v4",),
+    "sparse": ("minimax_m3_vl_text",),
     "latent_indexed": ("deepseek_v32", "glm_moe_dsa", "hy_v4", "axk2"),
     "recurrent": ("mamba", "falcon_mamba", "mamba2", "rwkv", "xlstm", "recurrent_gemma"),
     "hybrid": ("jamba", "bamba", "falcon_h1", "granitemoehybrid", "nemotron_h"),

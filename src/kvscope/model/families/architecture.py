@@ -58,7 +58,8 @@ def read_heads(
 ) -> Heads:
     """hidden_size, num_attention_heads, num_key_value_heads (default: as many as query heads) and head_dim (default:
     hidden_size / heads). ``hidden_key``/``heads_key``: what the class itself calls them. ``head_dim_key``/
-    ``kv_heads_key`` False: the class ignores such a key. ``rounds_down``: it takes heads that do not divide hidden_size."""
+    ``kv_heads_key`` False: the class ignores such a key. ``rounds_down``: it takes heads that do not divide
+    hidden_size."""
     hidden = config.number(hidden_key)
     q_heads = config.number(heads_key, field="num_q_heads")
     kv_heads = q_heads

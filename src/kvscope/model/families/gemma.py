@@ -273,7 +273,7 @@ def _gemma4_heads(decoder: Decoder, types: Sequence[str]) -> list[FullAttention]
     """Heads of every layer. A saved config states what differs in per_layer_config, by the layer's number as text; one
     as published has global_head_dim and num_global_key_value_heads for the full layers."""
     config = decoder.config
-    if config.given("per_layer_config"):
+    if "per_layer_config" in config.config:  # even null: the class then adds nothing of its own
         return _overridden_heads(decoder)
     shape = decoder.heads.full
     dim, kv_heads = config.config.get("global_head_dim", 512), None

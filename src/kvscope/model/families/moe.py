@@ -5,7 +5,7 @@ sliding layers are in moe_windowed.py; those built otherwise (Aria, DBRX, JetMoE
 """
 
 from kvscope.model.config_reader import ConfigReader
-from kvscope.model.families.architecture import Architecture
+from kvscope.model.families.architecture import Architecture, refuse_single_rotary
 from kvscope.model.families.dense_decoder import Decoder
 from kvscope.model.families.moe_decoder import (
     Experts,
@@ -196,12 +196,22 @@ def _ernie_sparse_layers(decoder: Decoder) -> Layers:
 
 
 def glm4_moe(config: ConfigReader) -> Architecture:
-    """GLM 4.5 and Sarvam: the output projection has no bias; layers for predicting several tokens are not loaded."""
+    """The output projection has no bias; layers for predicting several tokens are not loaded."""
+    return _glm4_moe(config, "glm4_moe", rotary=0.5)
+
+
+def sarvam_moe(config: ConfigReader) -> Architecture:
+    return _glm4_moe(config, "sarvam_moe", rotary=1.0)
+
+
+def _glm4_moe(config: ConfigReader, family: str, rotary: float) -> Architecture:
+    """``rotary``: the part of a head with rotary positions where the config does not say."""
     decoder = read_moe_decoder(config)
+    refuse_single_rotary(config, decoder.heads.head_dim, rotary)
     experts = read_experts(config, "n_routed_experts", shared_count="n_shared_experts")
     sparse = layers_from(decoder)
     model = decoder.model(
-        "glm4_moe",
+        family,
         decoder.outer(),
         decoder.attention(qkv_bias=config.flag("attention_bias")),
         decoder.head_norms(*QK_NORMS) if config.flag("use_qk_norm") else [],
@@ -210,10 +220,6 @@ def glm4_moe(config: ConfigReader) -> Architecture:
         decoder.norms(),
     )
     return with_experts(model, experts, sparse)
-
-
-def sarvam_moe(config: ConfigReader) -> Architecture:
-    return glm4_moe(config)
 
 
 def solar_open(config: ConfigReader) -> Architecture:

@@ -14,17 +14,17 @@ Layers = tuple[int, ...]
 
 
 def read_moe_decoder(
-    config: ConfigReader, *, width_key: str = "intermediate_size", tied: bool | None = None
+    config: ConfigReader, *, width_key: str = "intermediate_size", rounds_down: bool = True
 ) -> Decoder:
     """The usual keys. ``width_key``: the width of the dense feed-forwards, or of the experts where there are no others.
-    ``tied``: what the class always does, where it has no such key."""
+    ``rounds_down``: the class takes heads that do not divide hidden_size (Glm4MoeConfig's own defaults do not)."""
     return Decoder(
         config=config,
         num_layers=config.num_layers(),
-        heads=read_heads(config),
+        heads=read_heads(config, rounds_down=rounds_down),
         width=config.number(width_key, field="ffn.width"),
         vocab=config.number("vocab_size"),
-        tied=config.flag("tie_word_embeddings") if tied is None else tied,
+        tied=config.flag("tie_word_embeddings"),
     )
 
 

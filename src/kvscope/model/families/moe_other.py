@@ -18,7 +18,7 @@ from kvscope.model.spec import MoeFfn, WeightGroup
 
 def aria_text(config: ConfigReader) -> Architecture:
     """Llama with experts; the expert matrices are [experts, in, out], the shared experts may have biases."""
-    decoder = read_moe_decoder(config)
+    decoder = read_moe_decoder(config, rounds_down=False)
     experts = read_experts(
         config,
         "moe_num_experts",

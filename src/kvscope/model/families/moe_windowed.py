@@ -3,7 +3,7 @@
 Which norms, biases, windows and layers with experts each has is that of its class in transformers 5.24.0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kvscope.model.config_reader import ConfigReader
@@ -133,6 +133,7 @@ def afmoe(config: ConfigReader) -> Architecture:
 def mimo_v2_flash(config: ConfigReader) -> Architecture:
     """Sliding layers have twice as many key/value heads, and sinks; values are narrower than keys."""
     decoder = read_moe_decoder(config)
+    _refuse_single_rotary(decoder, {FULL: 0.334, SLIDING: 0.334})
     experts = read_experts(config, "n_routed_experts")
     sparse = layers_named_sparse(decoder, decoder.layers[1:])
     every_sixth = [FULL if i == 0 or (i + 1) % 6 == 0 else SLIDING for i in decoder.layers]
@@ -185,6 +186,7 @@ def _mimo_attention(decoder: Decoder, types: Sequence[str], value_dim: int) -> l
 def laguna(config: ConfigReader) -> Architecture:
     """Layers may differ in query heads; a gate per head (or per element); full attention unless layer_types says so."""
     decoder = read_moe_decoder(config)
+    _refuse_single_rotary(decoder, {FULL: 0.5})
     shared = config.number("shared_expert_intermediate_size", smallest=0)
     experts = replace(read_experts(config, "num_experts"), shared_width=shared)
     sparse = layers_named_sparse(decoder, decoder.layers[1:])
@@ -310,6 +312,11 @@ def llama4_text(config: ConfigReader) -> Architecture:
     return with_experts(model, experts, sparse, dense_width)
 
 
+def llama4(config: ConfigReader) -> Architecture:
+    """The text model inside a multimodal Llama 4; its vision tower is not counted here."""
+    return replace(llama4_text(config.nested("text_config", "llama4_text")), weights=None)
+
+
 def _llama4_types(decoder: Decoder, chunk: int | None) -> Sequence[str]:
     config = decoder.config
     rotary = config.numbers("no_rope_layers")  # 1: the layer has rotary positions, whatever the key is called
@@ -327,6 +334,19 @@ def _llama4_sparse_layers(decoder: Decoder) -> tuple[int, ...]:
         return tuple(index for index in decoder.layers if index in stated)
     step = decoder.config.number("interleave_moe_layer_step")
     return decoder.layers[step - 1 :: step]
+
+
+def _refuse_single_rotary(decoder: Decoder, defaults: Mapping[str, float]) -> None:
+    """As refuse_single_rotary, where rope_parameters differ by kind of layer. ``defaults``: without any."""
+    stated = decoder.config.config.get("rope_parameters")
+    for name, default in defaults.items():
+        if stated is None:
+            factor: object = default
+        else:
+            rope = stated.get(name) if isinstance(stated, Mapping) else None
+            factor = rope.get("partial_rotary_factor", 1.0) if isinstance(rope, Mapping) else 1.0
+        if not isinstance(factor, int | float) or int(decoder.heads.head_dim * factor) == 1:
+            raise decoder.config.refuse("its rotary embedding covers one element of a head")
 
 
 def _sinks(decoder: Decoder) -> list[WeightGroup]:
