@@ -143,11 +143,13 @@ def assemble(
     ffn: Sequence[DenseFfn | MoeFfn],
     mla: Mla,
     library: Sequence[CacheKind | None] | None = None,
+    *,
     prefix: str = "model",
+    ties: bool = True,
 ) -> Architecture:
-    """The model around its layers' ``weights``: embeddings, last norm, head."""
+    """The model around its layers' ``weights``: embeddings, last norm, head. ``ties`` False: the class never ties."""
     vocab = config.number("vocab_size")
-    tied = config.flag("tie_word_embeddings", default=False)
+    tied = ties and config.flag("tie_word_embeddings", default=False)
     around = [
         *embedding(f"{prefix}.embed_tokens", vocab, mla.hidden),
         *norm(f"{prefix}.norm", mla.hidden),
