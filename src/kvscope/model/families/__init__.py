@@ -23,6 +23,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "jais2", "nanochat", "nemotron", "olmo", "olmo2", "cohere", "phi", "stablelm", "persimmon",
     ),
     "dense_published": ("phi3small", "nemotron-nas"),
+    "phi4_multimodal": ("phi4_multimodal",),
     "dense_window": ("qwen2", "qwen3", "smollm3", "starcoder2", "doge", "cohere_compass_text"),
     "moe": (
         "mixtral", "phimoe", "minimax_m2", "flex_olmo", "olmoe", "granitemoe", "granitemoeshared", "dots1",
@@ -43,6 +44,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "deepseek_v2", "deepseek_v3", "kimi_k2", "mistral4", "sarvam_mla", "glm4_moe_lite", "axk1", "youtu", "minicpm3",
         "longcat_flash",
     ),
+    "latent_shared": ("mistral_large4_text", "mistral_large4"),
     "latent_sliding": ("dots3_note_text", "dots3_note"),
     "compressed": ("deepseek_v4",),
     "sparse": ("minimax_m3_vl_text",),

@@ -8,8 +8,9 @@ by tensor (tests/golden/transformers/README.md).
 - DeepSeek V4's compressing layers keep keys and values as one tensor; the inputs of the block that is being filled are
   a view of the last forward's (so the storage of a whole prompt, straight after it), and one entry per finished block.
 - XLNet keeps hidden states like a window of mem_len + 1; Reformer keeps all, and bucket numbers.
-- A convolution keeps as many columns as it has taps, from the first token on; recurrent matrices are float32 whatever
-  the model's format.
+- A convolution keeps as many columns as it has taps, from the first token on (a few forms: taps - 1); recurrent
+  matrices are float32 whatever the model's format (a few forms: that format). Which: the tables below.
+- RG-LRU's columns are a view with one more column behind it after a step of one token.
 """
 
 from collections.abc import Mapping
@@ -44,8 +45,10 @@ from kvscope.scenario import Phase, SettingValue
 
 VERSION = "transformers 5.24.0"
 DEFAULT_DTYPE = "float32"
-# Recurrent states that the library keeps in the model's own format; every other form is float32.
-MODEL_DTYPE_FORMS = frozenset({"lightning", "short_conv"})
+# Recurrent states that the library keeps in the model's own format; every other form is float32. Whole numbers stay so.
+MODEL_DTYPE_FORMS = frozenset({"lightning", "short_conv", "xlstm", "cca", "ngram"})
+# Forms of which no more columns are kept than the convolution needs: its taps - 1.
+NEEDED_COLUMN_FORMS = frozenset({"rg_lru", "rwkv", "cca"})
 _LEFT_OUT: tuple[Component, ...] = ("compute_buffer", "output_buffer", "runtime", "host_cache")
 
 
@@ -54,7 +57,7 @@ class _Tensor:
     """``shape``: of one sequence; its ``token_axis`` (None: there is none) counts tokens. ``window``: the last
     window - 1 of them are kept. ``block``: it counts finished blocks of so many tokens instead, or (``unfinished``) the
     tokens since the last. ``from_tokens``: absent below this length. ``padding``: (tokens, multiple): a longer prefill
-    leaves a storage of a multiple."""
+    leaves a storage of a multiple. ``stepped``: the storage's shape after a step of a single token, if another."""
 
     name: str
     component: Component
@@ -66,6 +69,7 @@ class _Tensor:
     unfinished: bool = False
     from_tokens: int = 0
     padding: tuple[int, int] | None = None
+    stepped: tuple[int, ...] | None = None
 
     def law(self, sequences: int) -> GrowthLaw:
         """Bytes by shape at every length."""
@@ -222,13 +226,16 @@ def _recurrent(cache: RecurrentState, dtype: Dtype) -> tuple[_Tensor, ...]:
     tensors = []
     if cache.conv_channels:
         conv = dtype_named(cache.conv_dtype) if cache.conv_dtype else dtype
-        shape = (cache.conv_channels, cache.conv_kernel)
-        tensors.append(_Tensor(name="conv_states", component="recurrent_state", shape=shape, dtype=conv))
+        columns = cache.conv_kernel - 1 if cache.form in NEEDED_COLUMN_FORMS else cache.conv_kernel
+        stepped = (cache.conv_channels, columns + 1) if cache.form == "rg_lru" else None
+        shape = (cache.conv_channels, columns)
+        tensors.append(
+            _Tensor(name="conv_states", component="recurrent_state", shape=shape, dtype=conv, stepped=stepped)
+        )
     own_dtype = dtype if cache.form in MODEL_DTYPE_FORMS else dtype_named("float32")
-    tensors += [
-        _Tensor(name=state.name, component="recurrent_state", shape=state.shape, dtype=own_dtype)
-        for state in cache.states
-    ]
+    for state in cache.states:
+        element = dtype_named(state.dtype) if state.dtype == "int64" else own_dtype
+        tensors.append(_Tensor(name=state.name, component="recurrent_state", shape=state.shape, dtype=element))
     return tuple(tensors)
 
 
@@ -241,6 +248,8 @@ def _held(tensor: _Tensor, tokens: int, sequences: int, phase: Phase) -> CacheTe
         storage[tensor.token_axis] = tensor.storage_tokens(held, tokens, phase)
     elif tokens < tensor.from_tokens:
         shape = storage = [0 for _ in shape]
+    elif tensor.stepped is not None and (phase == "decode" or tokens == 1):
+        storage = list(tensor.stepped)
     return CacheTensor(
         name=tensor.name,
         shape=(sequences, *shape),
