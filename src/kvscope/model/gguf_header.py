@@ -19,7 +19,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from kvscope.dtypes import dtype_of_ggml_id
-from kvscope.errors import MalformedFile, ModelNotFound, UnsupportedArchitecture
+from kvscope.errors import MalformedFile, ModelNotFound
 from kvscope.model.spec import TensorInfo
 
 MAGIC = b"GGUF"
@@ -144,8 +144,8 @@ class _Cursor:
 def read_header(path: str | Path, with_arrays: bool = False) -> GgufHeader:
     """The header of a GGUF file. ``with_arrays`` also builds long arrays and arrays of strings, as tuples.
 
-    Raises ModelNotFound, MalformedFile (with the byte offset or key), UnsupportedArchitecture for a file that is one
-    part of several.
+    Raises ModelNotFound, MalformedFile (with the byte offset or key). A part of a split model is read as it is: see
+    gguf_split.py for all parts together.
     """
     path = Path(path)
     try:
@@ -178,7 +178,6 @@ def _read(cursor: _Cursor, with_arrays: bool) -> GgufHeader:
     _check_count(cursor, num_tensors, 24, MAX_TENSORS, "tensors", 8)
     _check_count(cursor, num_keys, 13, MAX_KEYS, "metadata keys", 16)
     metadata = _read_metadata(cursor, num_keys, with_arrays)
-    _refuse_split(path, metadata)
     alignment = _alignment(path, metadata)
     raw = _read_tensor_table(cursor, num_tensors)
     data_offset = -(-cursor.at // alignment) * alignment
@@ -294,15 +293,6 @@ def _skip_strings(cursor: _Cursor, key: str, length: int) -> None:
     if element < length or at > cursor.size:
         raise cursor.fail(f"a string near element {element} of {key!r} reaches past the end of the file")
     cursor.take(at - cursor.at, f"the array {key!r}")
-
-
-def _refuse_split(path: Path, metadata: Mapping[str, MetaValue]) -> None:
-    parts = metadata.get("split.count")
-    if isinstance(parts, int) and parts > 1:
-        raise UnsupportedArchitecture(
-            f"{path} is one of {parts} parts of a split model (split.count = {parts}).",
-            hint="Split files are not supported yet. Join them first: llama-gguf-split --merge FIRST_PART OUT.gguf.",
-        )
 
 
 def _alignment(path: Path, metadata: Mapping[str, MetaValue]) -> int:

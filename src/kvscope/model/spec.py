@@ -101,7 +101,18 @@ class StateTensor:
 
 
 StateForm = Literal[
-    "mamba", "mamba2", "gated_delta_net", "kda", "lightning", "rg_lru", "rwkv", "xlstm", "short_conv", "linear"
+    "mamba",
+    "mamba2",
+    "gated_delta_net",
+    "kda",
+    "lightning",
+    "rg_lru",
+    "rwkv",
+    "xlstm",
+    "short_conv",
+    "linear",
+    "cca",
+    "ngram",
 ]
 
 
@@ -247,7 +258,8 @@ class WeightGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorInfo:
-    """``shape`` is in the file's own order (GGUF: fastest dimension first)."""
+    """``shape`` is in the file's own order (GGUF: fastest dimension first). ``part``: which of the model's files, from
+    0; ``offset`` counts from the start of that file."""
 
     name: str
     dtype: str
@@ -255,6 +267,7 @@ class TensorInfo:
     num_bytes: int
     offset: int | None = None
     layer_index: int | None = None
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

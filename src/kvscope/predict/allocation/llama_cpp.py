@@ -7,7 +7,7 @@ The cache is paid in full at load, whatever the conversation holds: its cells ar
 from collections.abc import Mapping
 from typing import Any
 
-from kvscope.model.spec import ModelSpec
+from kvscope.model.spec import DenseFfn, FullAttention, ModelSpec, NoCache, SlidingWindow
 from kvscope.predict.allocation.llama_cpp_cache import (
     Cached,
     Cells,
@@ -20,6 +20,8 @@ from kvscope.predict.allocation.llama_cpp_cache import (
     plan_cells,
     slot_limit,
 )
+from kvscope.predict.allocation.llama_cpp_families import graph_family
+from kvscope.predict.allocation.llama_cpp_recurrent import state_buffers, state_item
 from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings, read_settings
 from kvscope.predict.buffers import ComputeBuffer, Graph, compute_buffer, output_buffer, rotation_sizes
 from kvscope.predict.growth import constant
@@ -28,6 +30,10 @@ from kvscope.predict.weights import cpu_weight_buffers, untried_types
 from kvscope.scenario import SettingValue
 
 ENGINE = "llama.cpp"
+# Families whose compute buffer is known.
+_KNOWN_GRAPHS = frozenset(
+    {"llama", "deci", "qwen2", "qwen3", "granite", "command-r", "ernie4_5", "phi3", "gemma3"}
+)
 BUILD = "11549"
 
 
@@ -50,14 +56,20 @@ def predict_llama_cpp(model: ModelSpec, asked: Asked, settings: Mapping[str, Set
         missing.add("weights")
     if compute is None:
         missing.add("compute_buffer")
-    items = [*weights, *caches, outputs, *([compute] if compute else []), _host_cache(parsed)]
+    states = [item for layer in model.layers if (item := state_item(layer, parsed, asked.num_sequences)) is not None]
+    items = [*weights, *caches, *states, outputs, *([compute] if compute else []), _host_cache(parsed)]
     return Prediction(
         model=model,
         scenario=asked.scenario(ENGINE, asked.engine_version or VERSION, tokens, parsed.as_asked),
         effective=_effective(parsed, cells, limit),
         items=tuple(items),
         layers=tuple(layer_cache(model, layer, parsed, cells) for layer in model.layers),
-        buffers=(*weight_buffers, *cache_buffers(model, parsed, cells), *_small_buffers(outputs, compute)),
+        buffers=(
+            *weight_buffers,
+            *cache_buffers(model, parsed, cells),
+            *state_buffers(model, parsed),
+            *_small_buffers(outputs, compute),
+        ),
         status=_status(asked, missing),
         unknown=tuple(entry for entry in unknown if entry is not None),
         missing=frozenset(missing),
@@ -117,6 +129,9 @@ def _output(model: ModelSpec, settings: LlamaCppSettings) -> tuple[MemoryItem, l
 
 
 def _compute(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tuple[MemoryItem | None, list[Unknown]]:
+    if not _has_known_graph(model):
+        why = f"the graph of {model.family} was not measured; total_bytes leaves it out"
+        return None, [Unknown(what="compute_buffer", why=why)]
     caches = cells_of_used_caches(model, cells)
     graph = Graph(
         microbatch_tokens=cells.microbatch,
@@ -140,6 +155,14 @@ def _compute(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tupl
         because=f"{found.because}; reserved at load, touched by the first full microbatch; {VERSION}",
     )
     return item, [] if found.doubt is None else [Unknown(what="compute_buffer", why=f"estimated: {found.doubt}")]
+
+
+def _has_known_graph(model: ModelSpec) -> bool:
+    """Whether buffers.py's formula is that of this model's graph."""
+    return graph_family(model).name in _KNOWN_GRAPHS and all(
+        isinstance(layer.cache, FullAttention | SlidingWindow | NoCache) and isinstance(layer.ffn, DenseFfn)
+        for layer in model.layers
+    )
 
 
 def _rotations(model: ModelSpec, settings: LlamaCppSettings) -> tuple[int, ...]:

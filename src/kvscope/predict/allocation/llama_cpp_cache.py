@@ -5,7 +5,21 @@ from dataclasses import dataclass
 
 from kvscope.dtypes import Dtype, row_bytes
 from kvscope.errors import UnsupportedArchitecture, UsageError
-from kvscope.model.spec import CacheKind, FullAttention, LayerSpec, ModelSpec, NoCache, SlidingWindow
+from kvscope.model.spec import (
+    CacheKind,
+    ChunkedAttention,
+    FullAttention,
+    HybridCache,
+    LatentAttention,
+    LayerSpec,
+    ModelSpec,
+    NoCache,
+    RecurrentState,
+    SharedCache,
+    SlidingWindow,
+)
+from kvscope.predict.allocation.llama_cpp_families import MIXED_LAYERS, graph_family, has_windows, needs_equal_widths
+from kvscope.predict.allocation.llama_cpp_recurrent import state_of, state_tensors
 from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings
 from kvscope.predict.growth import constant, round_up
 from kvscope.predict.kv_cache import kind_name, needed_by_layer
@@ -13,12 +27,53 @@ from kvscope.predict.prediction import Buffer, CacheTensor, LayerCache, MemoryIt
 
 # llama.cpp rounds its context up to this many cells (one cell holds one token), for every stream (rule 1).
 CELL_MULTIPLE = 256
-# llama.cpp's graphs of these families have no window, whatever the file says: every layer gets all cells.
-_WINDOW_IGNORED = frozenset({"phi3"})
-# Families whose layers may differ in shape, down to layers without key-value heads.
-_MIXED_LAYERS = frozenset({"deci"})
-# What llama.cpp caches in a way known here.
+# Chunked attention is kept as a window of this many tokens, whatever the file says of its chunks.
+CHUNK_WINDOW_TOKENS = 8192
+# Attention that llama.cpp keeps keys and values of, one layer's cells in one cache.
 Cached = FullAttention | SlidingWindow
+_KNOWN = (
+    FullAttention
+    | SlidingWindow
+    | ChunkedAttention
+    | LatentAttention
+    | HybridCache
+    | RecurrentState
+    | SharedCache
+    | NoCache
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What llama.cpp keeps of one token in one layer: ``heads`` keys of ``key_dim`` elements and values of
+    ``value_dim`` (0: none, with a latent). ``is_windowed``: in the smaller cache of windowed layers."""
+
+    heads: int
+    key_dim: int
+    value_dim: int
+    is_windowed: bool = False
+
+
+def held_by(model: ModelSpec, cache: CacheKind) -> Held | None:
+    """None for a layer without cells: a recurrent one, one that shares another's, one without attention."""
+    match cache:
+        case HybridCache():
+            return held_by(model, cache.attention)
+        case LatentAttention():
+            if cache.expanded is not None and model.source_kind == "gguf":
+                return held_by(model, cache.expanded)
+            return Held(heads=1, key_dim=cache.latent_dim + cache.rope_dim, value_dim=0)
+        case FullAttention():
+            return Held(heads=cache.num_kv_heads, key_dim=cache.key_dim, value_dim=cache.value_dim)
+        case SlidingWindow() | ChunkedAttention():
+            return Held(
+                heads=cache.num_kv_heads,
+                key_dim=cache.key_dim,
+                value_dim=cache.value_dim,
+                is_windowed=has_windows(model),
+            )
+        case _:
+            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +125,9 @@ def plan_cells(model: ModelSpec, settings: LlamaCppSettings) -> Cells:
 
 def _window(model: ModelSpec) -> int | None:
     """The one window width of the model, or None where llama.cpp makes no sliding-window cache."""
-    if model.family in _WINDOW_IGNORED:
+    if not has_windows(model):
         return None
-    widths = {layer.cache.window_tokens for layer in model.layers if isinstance(layer.cache, SlidingWindow)}
+    widths = {width for layer in model.layers if (width := _window_tokens(layer.cache)) is not None}
     if len(widths) > 1:
         raise UnsupportedArchitecture(
             f"The layers of {model.name} have windows of different widths: {sorted(widths)}.",
@@ -81,19 +136,31 @@ def _window(model: ModelSpec) -> int | None:
     return widths.pop() if widths else None
 
 
+def _window_tokens(cache: CacheKind) -> int | None:
+    if isinstance(cache, ChunkedAttention):
+        return CHUNK_WINDOW_TOKENS
+    return cache.window_tokens if isinstance(cache, SlidingWindow) else None
+
+
 def check_head_dims(model: ModelSpec, settings: LlamaCppSettings) -> None:
     """Raises UsageError, with the engine's reason, when a quantised format does not divide a head."""
     for side, dtype in (("K", settings.cache_type_k), ("V", settings.cache_type_v)):
         for layer in model.layers:
-            if not isinstance(layer.cache, Cached):
+            held = held_by(model, layer.cache)
+            if held is None:
                 continue
-            width = layer.cache.key_dim if side == "K" else layer.cache.value_dim
+            width = held.key_dim if side == "K" else held.value_dim or _latent_width(layer.cache)
             if width % dtype.block_elements:
                 raise UsageError(
                     f"llama.cpp refuses this: {side} cache type {dtype.name} with block size {dtype.block_elements} "
                     f"does not divide n_embd_head_{side.lower()}={width}.",
                     hint=f"Set cache_type_{side.lower()} to f16 or bf16.",
                 )
+
+
+def _latent_width(cache: CacheKind) -> int:
+    """The values' width by the file's keys: llama.cpp holds it against the format though it keeps no values."""
+    return cache.latent_dim if isinstance(cache, LatentAttention) else 0
 
 
 def slot_limit(model: ModelSpec, cells: Cells) -> int:
@@ -104,45 +171,80 @@ def slot_limit(model: ModelSpec, cells: Cells) -> int:
 
 def check_layers(model: ModelSpec) -> None:
     """Raises UnsupportedArchitecture for layers that llama.cpp would not load, or would cache in a way not known."""
+    family = graph_family(model)
     for layer in model.layers:
-        if not isinstance(layer.cache, Cached | NoCache):
+        cache = layer.cache
+        if not isinstance(cache, _KNOWN) or (isinstance(cache, LatentAttention) and cache.window_tokens is not None):
             raise UnsupportedArchitecture(
-                f"Layer {layer.index} is {kind_name(layer.cache)}; what llama.cpp reserves for it is not known here.",
-                hint="Full and sliding-window attention are known.",
+                f"Layer {layer.index} is {kind_name(cache)}; what llama.cpp reserves for it is not known here.",
+                hint="Full, sliding-window, chunked and latent attention and recurrent states are known.",
             )
-    shapes = {_row_shape(layer.cache) for layer in model.layers}
-    if len(shapes) > 1 and model.family not in _MIXED_LAYERS:
+    shapes = {_row_shape(model, layer.cache) for layer in model.layers if not _is_other(layer.cache, model)}
+    if len(shapes) > 1 and family.name not in MIXED_LAYERS and model.source_kind != "stated":
         raise UnsupportedArchitecture(
             f"The layers of {model.name} differ in key-value heads or head size; llama.cpp refuses such a "
             f"{model.architecture} file (check_tensor_dims).",
-            hint=f"Layers of different shape are known for: {', '.join(sorted(_MIXED_LAYERS))}.",
+            hint=f"Layers of different shape are known for: {', '.join(sorted(MIXED_LAYERS))}.",
         )
+    if needs_equal_widths(family) and any(key_dim != value_dim for _, key_dim, value_dim in shapes):
+        raise UnsupportedArchitecture(
+            f"The keys and values of {model.name} differ in width; llama.cpp's graph of {family.name} does not run that.",
+            hint="Check attention.key_length and attention.value_length.",
+        )
+    if _has_states(model) and any(_window_tokens(layer.cache) is not None for layer in model.layers):
+        raise UnsupportedArchitecture(
+            f"{model.name} has both windowed and recurrent layers; what llama.cpp reserves for that is not known here."
+        )
+
+
+def _has_states(model: ModelSpec) -> bool:
+    return any(state_of(layer.cache) is not None for layer in model.layers)
+
+
+def _is_other(cache: CacheKind, model: ModelSpec) -> bool:
+    """A layer that takes no part in the key-value cache: recurrent, sharing, or feed-forward alone in a hybrid."""
+    if isinstance(cache, NoCache):
+        return _has_states(model)
+    return isinstance(cache, RecurrentState | SharedCache)
 
 
 def layer_cache(model: ModelSpec, layer: LayerSpec, settings: LlamaCppSettings, cells: Cells) -> LayerCache:
-    """The tensors that hold one layer's keys and values."""
-    keys, values, num_cells = _cell_rows(model, layer.cache, settings, cells)
-    tensors = tuple(
-        CacheTensor(
-            name=name,
-            shape=(cells.streams, row.heads, num_cells, row.width),
-            dtype=row.dtype.name,
-            num_bytes=num_cells * cells.streams * row.num_bytes,
+    """The tensors that hold one layer's keys and values, and its recurrent state."""
+    tensors: tuple[CacheTensor, ...] = ()
+    if not _is_other(layer.cache, model):
+        keys, values, num_cells = _cell_rows(model, layer.cache, settings, cells)
+        names = ("latent", "values") if held_latent(model, layer.cache) else ("keys", "values")
+        tensors = tuple(
+            CacheTensor(
+                name=name,
+                shape=(cells.streams, row.heads, num_cells, row.width),
+                dtype=row.dtype.name,
+                num_bytes=num_cells * cells.streams * row.num_bytes,
+            )
+            for name, row in zip(names, (keys, values), strict=True)
+            if row.num_bytes
         )
-        for name, row in (("keys", keys), ("values", values))
-        if row.num_bytes
-    )
-    return LayerCache(index=layer.index, kind=kind_name(layer.cache), tensors=tensors)
+    states = state_tensors(layer.cache, settings.n_parallel)
+    return LayerCache(index=layer.index, kind=kind_name(layer.cache), tensors=(*tensors, *states))
+
+
+def held_latent(model: ModelSpec, cache: CacheKind) -> bool:
+    """Whether the layer keeps one latent a token, and no values."""
+    held = held_by(model, cache)
+    return held is not None and held.value_dim == 0
 
 
 def layer_item(
     model: ModelSpec, layer: LayerSpec, settings: LlamaCppSettings, cells: Cells, tokens: int, sequences: int
 ) -> MemoryItem:
-    """Needed and allocated bytes of one layer's cache, with the sum written out."""
-    total = layer_cache(model, layer, settings, cells).cache_bytes
-    needed = needed_by_layer(layer.cache, settings.cache_type_k, settings.cache_type_v).times(sequences)
-    because = "no key-value heads in this layer: nothing is cached"
+    """Needed and allocated bytes of one layer's keys and values, with the sum written out."""
+    cached = [t for t in layer_cache(model, layer, settings, cells).tensors if t.component == "kv_cache"]
+    total = sum(tensor.num_bytes for tensor in cached)
+    needed = constant(0)
+    because = _WHY_NOTHING.get(kind_name(layer.cache), "no key-value heads in this layer: nothing is cached")
     if total:
+        attention = _kept_attention(model, layer.cache)
+        needed = needed_by_layer(attention, settings.cache_type_k, settings.cache_type_v).times(sequences)
         keys, values, num_cells = _cell_rows(model, layer.cache, settings, cells)
         streams = f" × {cells.streams} streams" if cells.streams > 1 else ""
         each = f" in each of {sequences} sequences" if sequences > 1 else ""
@@ -157,6 +259,18 @@ def layer_item(
         allocated=constant(total),
         because=f"{because}; {VERSION}",
     )
+
+
+_WHY_NOTHING = {"shared_cache": "reads an earlier layer's cache: nothing of its own is cached"}
+
+
+def _kept_attention(model: ModelSpec, cache: CacheKind) -> CacheKind:
+    """The attention whose tokens are kept: a layer's own, or what its latent is expanded to."""
+    if isinstance(cache, HybridCache):
+        return cache.attention
+    if isinstance(cache, LatentAttention) and cache.expanded is not None and model.source_kind == "gguf":
+        return cache.expanded
+    return NoCache() if isinstance(cache, RecurrentState) else cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,36 +290,44 @@ class _Row:
         return f"{self.heads} × {self.width} {self.dtype.name} = {self.num_bytes} B"
 
 
-def _row_shape(cache: CacheKind) -> tuple[int, int, int]:
+def _row_shape(model: ModelSpec, cache: CacheKind) -> tuple[int, int, int]:
     """KV heads, key dim, value dim; zeros for a layer without."""
-    return (cache.num_kv_heads, cache.key_dim, cache.value_dim) if isinstance(cache, Cached) else (0, 0, 0)
+    held = held_by(model, cache)
+    return (0, 0, 0) if held is None else (held.heads, held.key_dim, held.value_dim)
 
 
 def _cell_rows(model: ModelSpec, cache: CacheKind, settings: LlamaCppSettings, cells: Cells) -> tuple[_Row, _Row, int]:
     """One cell's keys and values, and the number of cells per stream."""
-    heads, key_dim, value_dim = _row_shape(cache)
+    heads, key_dim, value_dim = _row_shape(model, cache)
     keys = _Row(heads=heads, width=key_dim, dtype=settings.cache_type_k)
     values = _Row(heads=heads, width=value_dim, dtype=settings.cache_type_v)
-    if settings.flash_attn == "off":
+    if settings.flash_attn == "off" and not held_latent(model, cache):
         # Values are stored transposed then, every layer as wide as the widest of the model, even one without heads.
-        widest = max(width * count for count, _, width in (_row_shape(layer.cache) for layer in model.layers))
+        widest = max(width * count for count, _, width in (_row_shape(model, layer.cache) for layer in model.layers))
         if widest != heads * value_dim:
             values = _Row(heads=1, width=widest, dtype=settings.cache_type_v)
-    if isinstance(cache, SlidingWindow) and cells.window is not None:
+    held = held_by(model, cache)
+    if held is not None and held.is_windowed and cells.window is not None:
         return keys, values, cells.window
     return keys, values, cells.per_stream
 
 
 def cache_buffers(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> list[Buffer]:
-    """The caches as the engine's log names them: one "full", or "non-SWA" and "SWA"."""
+    """The caches as the engine's log names them: one "full", or "non-SWA" and "SWA"; none where every layer is
+    recurrent."""
     groups: dict[str, list[LayerCache]] = {"full": []} if cells.window is None else {"non-SWA": [], "SWA": []}
     for layer in model.layers:
-        kind = "SWA" if isinstance(layer.cache, SlidingWindow) else "non-SWA"
+        if _is_other(layer.cache, model):
+            continue
+        held = held_by(model, layer.cache)
+        kind = "SWA" if held is not None and held.is_windowed else "non-SWA"
         groups["full" if cells.window is None else kind].append(layer_cache(model, layer, settings, cells))
+    if _has_states(model) and not groups.get("full"):
+        return []
     buffers = []
     for kind, layers in groups.items():
-        sizes = [(tensor.name, tensor.num_bytes) for layer in layers for tensor in layer.tensors]
-        k_bytes = sum(num_bytes for name, num_bytes in sizes if name == "keys")
+        sizes = [(t.name, t.num_bytes) for layer in layers for t in layer.tensors if t.component == "kv_cache"]
+        k_bytes = sum(num_bytes for name, num_bytes in sizes if name != "values")
         v_bytes = sum(num_bytes for name, num_bytes in sizes if name == "values")
         details = {
             "cells": cells.window if kind == "SWA" and cells.window is not None else cells.per_stream,
@@ -222,5 +344,5 @@ def cells_of_used_caches(model: ModelSpec, cells: Cells) -> tuple[int, ...]:
     """Cells of each cache that some layer reads: a cache without layers takes no part in the graph."""
     if cells.window is None:
         return (cells.per_stream,)
-    has_full = any(isinstance(layer.cache, FullAttention) for layer in model.layers)
+    has_full = any((held := held_by(model, layer.cache)) and not held.is_windowed for layer in model.layers)
     return (cells.per_stream, cells.window) if has_full else (cells.window,)
