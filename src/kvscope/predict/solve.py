@@ -147,7 +147,7 @@ def fit(
     counted = tokens if tokens is not None else model.trained_context_tokens
     if counted is None:
         raise UsageError("The model's files do not state a trained context.", hint="Say how many tokens to count.")
-    search = _Search(question=question, room=budget_bytes - reserve_bytes)
+    search = Search(question=question, room=budget_bytes - reserve_bytes)
     search.check_weights(reserve_bytes)
     return search.solve(budget_bytes, reserve_bytes, counted)
 
@@ -187,7 +187,9 @@ def peak_bytes(prediction: Prediction) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Search:
+class Search:
+    """Answers of ``predict`` to one question at other tokens and sequences, each asked once, against ``room``."""
+
     question: Question
     room: int
     asked: dict[tuple[int, int], Prediction] = field(default_factory=dict)
@@ -222,7 +224,7 @@ class _Search:
     def solve(self, budget_bytes: int, reserve_bytes: int, tokens: int) -> Fit:
         sequences = self.question.sequences
         block = self.block_tokens()
-        largest, limited_by = self._largest_context(block)
+        largest, limited_by = self.largest_context(block)
         context_total = self.bytes_at(largest, sequences) if largest else None
         beyond = None
         if largest is not None and limited_by == "budget":
@@ -238,18 +240,19 @@ class _Search:
             largest_context_tokens=largest,
             context_total_bytes=context_total,
             beyond_total_bytes=beyond,
-            most_sequences=self._most_sequences(tokens),
+            most_sequences=self.most_sequences(tokens),
             limited_by=limited_by,
             cheapest=tuple(self._options(tokens)),
             left_out=_left_out(first),
             notes=_notes(first),
         )
 
-    def _largest_context(self, block: int) -> tuple[int | None, str]:
+    def largest_context(self, block: int) -> tuple[int | None, str]:
         """Tokens, and what ends them: budget, or the context the model was trained for."""
         sequences = self.question.sequences
         trained = self.question.model.trained_context_tokens
-        most = MOST_TOKENS // sequences if trained is None else trained
+        counted = MOST_TOKENS // sequences
+        most = counted if trained is None else min(trained, counted)
         blocks = -(-most // block)
 
         def bytes_of(count: int) -> int:
@@ -258,12 +261,12 @@ class _Search:
         found = largest_that_fits(bytes_of, self.room, blocks)
         if found < blocks:
             return found * block, "budget"
-        if trained is None:
-            grows = bytes_of(1) != bytes_of(blocks)
-            return (most, "the largest number an engine counts to") if grows else (None, "nothing")
-        return trained, "the trained context"
+        if trained is None and bytes_of(1) == bytes_of(blocks):
+            return None, "nothing"
+        return most, "the trained context" if most == trained else "the largest number an engine counts to"
 
-    def _most_sequences(self, tokens: int) -> int | None:
+    def most_sequences(self, tokens: int) -> int | None:
+        """Of ``tokens`` each; None where their number does not matter."""
         most = MOST_SEQUENCES
         if self.question.engine == "llama.cpp":
             most = min(LLAMA_CPP_MOST_SEQUENCES, (MOST_TOKENS // round_up(max(tokens, 1), LLAMA_CPP_BLOCK)))
@@ -291,7 +294,7 @@ class _Search:
             if change and change.refused is None and (change.saved_bytes or 0) > 0:
                 saving.append(change)
         options = [
-            Option(change={}, total_bytes=held_bytes(baseline), fits=held_bytes(baseline) <= self.room, cost="", harm=0)
+            Option(change={}, total_bytes=held_bytes(baseline), fits=peak_bytes(baseline) <= self.room, cost="", harm=0)
         ]
         options += [self._option([change.candidate], change.answer) for change in saving if change.answer]
         options += [self._option(several, held.changed(_merged(several)).ask()) for several in _together(saving)]

@@ -1,0 +1,190 @@
+"""Very many scenarios of one model at once: tokens × sequences × cache formats, each as exact as predict().
+
+predict() is asked once for each way that memory grows, and its laws are evaluated everywhere else. Where bytes follow
+the sequences in a straight line (no engine, transformers), two counts of them give all others, and the largest one is
+asked for as a check. Where an engine rounds, reserves and shares (llama.cpp), a piece between two lengths is taken as a
+straight line only where its first, middle and last inner points are on it; otherwise it is halved.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from kvscope.errors import UsageError
+from kvscope.predict.growth import GrowthLaw, round_up, sum_of_laws
+from kvscope.predict.prediction import CACHE_COMPONENTS, Prediction
+from kvscope.predict.question import LLAMA_CPP_BLOCK, Question
+from kvscope.scenario import SettingValue
+
+# The engines whose bytes are laws of the tokens, times the sequences.
+_BY_LAW = frozenset({"logical", "transformers"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Bytes of every scenario, in the order of ``cache_dtypes`` (slowest), ``sequences``, ``tokens`` (fastest)."""
+
+    tokens: tuple[int, ...]
+    sequences: tuple[int, ...]
+    cache_dtypes: tuple[str | None, ...]
+    total_bytes: "array[int]"
+    cache_bytes: "array[int]"
+
+    def __len__(self) -> int:
+        return len(self.total_bytes)
+
+    def rows(self) -> Iterator[tuple[str | None, int, int, int, int]]:
+        """(cache dtype, sequences, tokens, total bytes, cache bytes) of each scenario."""
+        scenarios = product(self.cache_dtypes, self.sequences, self.tokens)
+        for (dtype, sequences, tokens), total, cache in zip(scenarios, self.total_bytes, self.cache_bytes, strict=True):
+            yield dtype, sequences, tokens, total, cache
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "kvscope.sweep/1",
+            "tokens": list(self.tokens),
+            "sequences": list(self.sequences),
+            "cache_dtypes": list(self.cache_dtypes),
+            "total_bytes": self.total_bytes.tolist(),
+            "cache_bytes": self.cache_bytes.tolist(),
+        }
+
+
+def sweep(
+    question: Question,
+    *,
+    tokens: Sequence[int],
+    sequences: Sequence[int] = (1,),
+    cache_dtypes: Sequence[str | None] = (None,),
+) -> Sweep:
+    """Every combination. ``cache_dtypes``: of keys and values on llama.cpp (room is made for exactly these tokens);
+    elsewhere the format the model is loaded in; None: as ``question`` has it. Equal to ``predict`` with ``==``.
+
+    Raises as ``predict``, and UsageError for an empty axis or an engine whose memory is not the tokens' (a pool).
+    """
+    for name, values in (("tokens", tokens), ("sequences", sequences), ("cache_dtypes", cache_dtypes)):
+        if not values:
+            raise UsageError(f"A sweep needs at least one value of {name}.")
+    totals, caches = array("q"), array("q")
+    for dtype in cache_dtypes:
+        chosen = _with_dtype(question, dtype)
+        filler = _by_law if chosen.engine in _BY_LAW else _by_search
+        for total, cache in filler(chosen, tokens, sequences):
+            totals.extend(total)
+            caches.extend(cache)
+    return Sweep(
+        tokens=tuple(tokens),
+        sequences=tuple(sequences),
+        cache_dtypes=tuple(cache_dtypes),
+        total_bytes=totals,
+        cache_bytes=caches,
+    )
+
+
+def _with_dtype(question: Question, dtype: str | None) -> Question:
+    if dtype is None:
+        return question
+    change: dict[str, SettingValue] = {"dtype": dtype}
+    if question.engine == "llama.cpp":
+        change = {"cache_type_k": dtype, "cache_type_v": dtype}
+    return question.changed(change)
+
+
+_Columns = Iterator[tuple[list[int], list[int]]]
+
+
+def _by_law(question: Question, tokens: Sequence[int], sequences: Sequence[int]) -> _Columns:
+    """Totals and cache bytes for each count of sequences."""
+    longest = max(tokens)
+    one, two = (_laws(question.holding(longest, count).ask()) for count in (1, 2))
+    each = [_values(laws, tokens) for laws in one]
+    more = [
+        [b - a for a, b in zip(first, _values(laws, tokens), strict=True)]
+        for first, laws in zip(each, two, strict=True)
+    ]
+    for count in sequences:
+        total, cache = (
+            [a + (count - 1) * b for a, b in zip(*pair, strict=True)] for pair in zip(each, more, strict=True)
+        )
+        yield total, cache
+    most = max(sequences)
+    checked = question.holding(longest, most).ask()
+    index = tokens.index(longest)
+    expected = each[0][index] + (most - 1) * more[0][index]
+    assert checked.total_bytes == expected, "bytes do not follow the sequences in a straight line"
+
+
+def _laws(prediction: Prediction) -> tuple[tuple[GrowthLaw, ...], tuple[GrowthLaw, ...]]:
+    """Few laws with the sums of all items, and of the cache's."""
+    return (
+        sum_of_laws(item.allocated for item in prediction.items),
+        sum_of_laws(item.allocated for item in prediction.items if item.component in CACHE_COMPONENTS),
+    )
+
+
+def _values(laws: Sequence[GrowthLaw], tokens: Sequence[int]) -> list[int]:
+    totals = [0] * len(tokens)
+    for law in laws:
+        if law.bytes_per_token or law.bytes_per_token_pair or law.from_tokens:
+            totals = [total + law.bytes_at(count) for total, count in zip(totals, tokens, strict=True)]
+        else:
+            totals = [total + law.fixed_bytes for total in totals]
+    return totals
+
+
+def _by_search(question: Question, tokens: Sequence[int], sequences: Sequence[int]) -> _Columns:
+    for count in sequences:
+        blocks = sorted({round_up(max(length, 1), LLAMA_CPP_BLOCK) for length in tokens})
+        found: dict[int, tuple[int, int]] = {}
+
+        def ask(block: int, count: int = count, found: dict[int, tuple[int, int]] = found) -> tuple[int, int]:
+            if block not in found:
+                prediction = question.holding(block, count).ask()
+                cache = prediction.cache_bytes
+                if cache is None or prediction.pool is not None:
+                    raise UsageError(f"A sweep knows no bytes of {question.engine}'s cache for each length.")
+                found[block] = (prediction.total_bytes, cache)
+            return found[block]
+
+        _fill(blocks, ask, found)
+        rounded = [round_up(max(length, 1), LLAMA_CPP_BLOCK) for length in tokens]
+        yield [found[block][0] for block in rounded], [found[block][1] for block in rounded]
+
+
+def _fill(blocks: Sequence[int], ask: Callable[[int], tuple[int, int]], found: dict[int, tuple[int, int]]) -> None:
+    """Bytes at every one of ``blocks``: halving, until a piece's inner points lie on the line of its ends."""
+    pieces = [(0, len(blocks) - 1)]
+    while pieces:
+        first, last = pieces.pop()
+        start, end = ask(blocks[first]), ask(blocks[last])
+        if last - first < 2:
+            continue
+        line = _Line(blocks[first], start, blocks[last], end)
+        probes = {first + 1, (first + last) // 2, last - 1}
+        if all(line.at(blocks[index]) == ask(blocks[index]) for index in sorted(probes)):
+            for index in range(first + 1, last):
+                found.setdefault(blocks[index], line.at(blocks[index]) or ask(blocks[index]))
+        else:
+            middle = (first + last) // 2
+            pieces += [(first, middle), (middle, last)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Whole bytes on the straight line between two answers; None where the line has no whole number."""
+
+    start: int
+    at_start: tuple[int, int]
+    end: int
+    at_end: tuple[int, int]
+
+    def at(self, block: int) -> tuple[int, int] | None:
+        values = []
+        for low, high in zip(self.at_start, self.at_end, strict=True):
+            step, rest = divmod((high - low) * (block - self.start), self.end - self.start)
+            if rest:
+                return None
+            values.append(low + step)
+        return values[0], values[1]
