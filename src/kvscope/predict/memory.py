@@ -9,14 +9,15 @@ from kvscope.predict.allocation.llama_cpp import predict_llama_cpp
 from kvscope.predict.allocation.logical import predict_logical
 from kvscope.predict.allocation.ollama import predict_ollama
 from kvscope.predict.allocation.transformers import predict_transformers
+from kvscope.predict.allocation.vllm import predict_vllm
 from kvscope.predict.prediction import Asked, Prediction, Unknown
 from kvscope.scenario import Phase, SettingValue
 
 __all__ = ["Prediction", "predict"]
 
 # Engines whose rules are known. 'logical' is no engine: what the tokens need on any.
-READY_ENGINES = ("llama.cpp", "logical", "ollama", "transformers")
-PLANNED_ENGINES = ("vllm", "sglang")
+READY_ENGINES = ("llama.cpp", "logical", "ollama", "transformers", "vllm")
+PLANNED_ENGINES = ("sglang",)
 # Engines that reserve a pool of cache pages out of what memory they may use.
 _POOL_ENGINES = ("vllm", "sglang")
 # Engines that run a file as it is stored.
@@ -76,6 +77,8 @@ def _predict(
         return predict_transformers(model, asked, settings, dtype)
     if engine == "ollama":
         return predict_ollama(model, asked, settings)
+    if engine == "vllm":
+        return predict_vllm(model, asked, settings, dtype)
     return predict_llama_cpp(model, asked, settings)
 
 
