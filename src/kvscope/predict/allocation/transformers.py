@@ -37,9 +37,19 @@ from kvscope.model.spec import (
     SlidingWindow,
 )
 from kvscope.predict.allocation.logical import cross_unknown
+from kvscope.predict.allocation.transformers_versions import caches_of, read_release
 from kvscope.predict.growth import GrowthLaw, round_up
 from kvscope.predict.kv_cache import kind_name
-from kvscope.predict.prediction import Asked, CacheTensor, Component, LayerCache, MemoryItem, Prediction, Unknown
+from kvscope.predict.prediction import (
+    Asked,
+    CacheTensor,
+    Component,
+    LayerCache,
+    MemoryItem,
+    Prediction,
+    Status,
+    Unknown,
+)
 from kvscope.predict.weights import needed_weights
 from kvscope.scenario import Phase, SettingValue
 
@@ -57,7 +67,8 @@ class _Tensor:
     """``shape``: of one sequence; its ``token_axis`` (None: there is none) counts tokens. ``window``: the last
     window - 1 of them are kept. ``block``: it counts finished blocks of so many tokens instead, or (``unfinished``) the
     tokens since the last. ``from_tokens``: absent below this length. ``padding``: (tokens, multiple): a longer prefill
-    leaves a storage of a multiple. ``stepped``: the storage's shape after a step of a single token, if another."""
+    leaves a storage of a multiple. ``stepped``: the storage's shape after a step of a single token, if another.
+    ``expanded``: after a prefill, one number per token stands for all of them and for all sequences."""
 
     name: str
     component: Component
@@ -70,6 +81,7 @@ class _Tensor:
     from_tokens: int = 0
     padding: tuple[int, int] | None = None
     stepped: tuple[int, ...] | None = None
+    expanded: bool = False
 
     def law(self, sequences: int) -> GrowthLaw:
         """Bytes by shape at every length."""
@@ -107,17 +119,21 @@ def predict_transformers(
     if tokens is None:
         raise UsageError("The model's files do not state a trained context.", hint="Say how many tokens to count.")
     element = dtype_named(dtype or model.dtype or DEFAULT_DTYPE)
+    release = read_release(asked.engine_version)
     weights, weights_unknown = needed_weights(model, element.name)
+    doubtful = (*release.unknown, *_doubtful_buckets(model, tokens, asked.phase))
     layers, items = [], []
     for layer in model.layers:
         tensors = [
             (tensor, _held(tensor, tokens, asked.num_sequences, asked.phase))
-            for tensor in _layer_tensors(layer, element)
+            for cache in caches_of(layer, release)
+            for tensor in _tensors(cache, element)
         ]
         layers.append(
             LayerCache(index=layer.index, kind=kind_name(layer.cache), tensors=tuple(held for _, held in tensors))
         )
-        items += [_item(layer, tensor, held, asked.num_sequences) for tensor, held in tensors]
+        status: Status = "estimated" if doubtful else "exact"
+        items += [_item(layer, tensor, held, asked.num_sequences, status) for tensor, held in tensors]
     cross = cross_unknown(tuple(layer.cache for layer in model.layers))
     left_out = Unknown(
         what="engine", why="activations and the Python process depend on the run; total_bytes leaves them out"
@@ -129,18 +145,23 @@ def predict_transformers(
         items=(*weights, *items),
         layers=tuple(layers),
         buffers=(),
-        status="partial" if weights_unknown or cross else "exact",
-        unknown=(*weights_unknown, *cross, left_out),
+        status="partial" if weights_unknown or cross else "estimated" if doubtful else "exact",
+        unknown=(*weights_unknown, *cross, *doubtful, left_out),
         missing=frozenset((*_LEFT_OUT, *(("weights",) if weights_unknown else ()))),
         notes=model.warnings,
     )
 
 
-def _layer_tensors(layer: LayerSpec, dtype: Dtype) -> tuple[_Tensor, ...]:
-    caches = layer.cache if layer.transformers_cache is None else layer.transformers_cache
-    if not isinstance(caches, tuple):
-        return _tensors(caches, dtype)
-    return tuple(tensor for cache in caches for tensor in _tensors(cache, dtype))
+def _doubtful_buckets(model: ModelSpec, tokens: int, phase: Phase) -> tuple[Unknown, ...]:
+    """Reformer's bucket numbers at lengths where it depends on the prompt's length whether there are any."""
+    memories = [layer.cache for layer in model.layers if isinstance(layer.cache, HiddenStateMemory)]
+    unsure = [m for m in memories if m.extra_row_bytes and m.extra_from_tokens <= tokens < m.extra_always_tokens]
+    if not unsure or phase == "prefill":
+        return ()
+    why = (
+        f"a prompt of {unsure[0].extra_from_tokens} tokens or more is assumed; a shorter one has no bucket numbers yet"
+    )
+    return (Unknown(what="kv_cache", why=why),)
 
 
 def _tensors(cache: CacheKind, dtype: Dtype) -> tuple[_Tensor, ...]:
@@ -154,8 +175,7 @@ def _tensors(cache: CacheKind, dtype: Dtype) -> tuple[_Tensor, ...]:
         case LatentAttention():
             return _pair(1, cache.latent_dim, cache.rope_dim, dtype, cache.window_tokens)
         case IndexedAttention():
-            index_dtype = dtype_named(cache.index_dtype) if cache.index_dtype else dtype
-            return (*_tensors(cache.main, dtype), _rows("indexer_keys", cache.index_dim, index_dtype, "index_cache"))
+            return (*_tensors(cache.main, dtype), *_index(cache, dtype))
         case CompressedAttention():
             return _compressed(cache, dtype)
         case RecurrentState():
@@ -222,6 +242,15 @@ def _hidden_states(cache: HiddenStateMemory, dtype: Dtype) -> tuple[_Tensor, ...
     return tuple(tensors)
 
 
+def _index(cache: IndexedAttention, dtype: Dtype) -> tuple[_Tensor, ...]:
+    index_dtype = dtype_named(cache.index_dtype) if cache.index_dtype else dtype
+    keys = _rows("indexer_keys", cache.index_dim, index_dtype, "index_cache")
+    if not cache.position_rows:
+        return (keys,)
+    positions = _rows("indexer_position_ids", cache.position_rows, dtype_named("int64"), "index_cache")
+    return (keys, replace(positions, expanded=True))
+
+
 def _recurrent(cache: RecurrentState, dtype: Dtype) -> tuple[_Tensor, ...]:
     tensors = []
     if cache.conv_channels:
@@ -250,13 +279,16 @@ def _held(tensor: _Tensor, tokens: int, sequences: int, phase: Phase) -> CacheTe
         shape = storage = [0 for _ in shape]
     elif tensor.stepped is not None and (phase == "decode" or tokens == 1):
         storage = list(tensor.stepped)
+    storage_bytes = _bytes(storage, tensor.dtype) * sequences
+    if tensor.expanded and phase == "prefill":
+        storage_bytes = _bytes([tokens], tensor.dtype)
     return CacheTensor(
         name=tensor.name,
         shape=(sequences, *shape),
         dtype=tensor.dtype.name,
         num_bytes=_bytes(shape, tensor.dtype) * sequences,
         component=tensor.component,
-        storage_bytes=_bytes(storage, tensor.dtype) * sequences,
+        storage_bytes=storage_bytes,
     )
 
 
@@ -267,7 +299,7 @@ def _bytes(shape: list[int], dtype: Dtype) -> int:
     return row_bytes(dtype, elements)
 
 
-def _item(layer: LayerSpec, tensor: _Tensor, held: CacheTensor, sequences: int) -> MemoryItem:
+def _item(layer: LayerSpec, tensor: _Tensor, held: CacheTensor, sequences: int, status: Status) -> MemoryItem:
     law = tensor.law(sequences)
     shape = " × ".join(map(str, held.shape))
     return MemoryItem(
@@ -275,5 +307,6 @@ def _item(layer: LayerSpec, tensor: _Tensor, held: CacheTensor, sequences: int) 
         layer_index=layer.index,
         needed=law,
         allocated=law,
+        status=status,
         because=f"{tensor.name}: {shape} elements of {held.dtype} = {held.num_bytes} B; {VERSION}",
     )
