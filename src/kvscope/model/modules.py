@@ -64,6 +64,16 @@ def conv1d(
     return found
 
 
+def conv(
+    name: str, shape: tuple[int, ...], *, bias: bool = True, layers: Layers = (), part: str = "text"
+) -> list[WeightGroup]:
+    """A convolution of any dimensions: weight [outputs, inputs / groups, ...kernel]."""
+    found = [WeightGroup(name=f"{name}.weight", shape=shape, kind="conv", layers=layers, part=part)]
+    if bias:
+        found.append(WeightGroup(name=f"{name}.bias", shape=shape[:1], kind="other", layers=layers, part=part))
+    return found
+
+
 def attention(
     prefix: str,
     hidden: int,

@@ -10,7 +10,6 @@ from kvscope.model.families.architecture import (
     library_caches,
     read_context,
     read_heads,
-    refuse_single_rotary,
 )
 from kvscope.model.modules import attention, conv1d_linear, embedding, head, linear, norm, norms, parameter
 from kvscope.model.spec import CacheKind, FullAttention, NoCache, SlidingWindow, WeightGroup
@@ -179,7 +178,6 @@ def _neo_caches(config: ConfigReader, full: FullAttention, num_layers: int) -> l
 
 def gpt_neox(config: ConfigReader) -> Architecture:
     heads, num_layers = read_heads(config, head_dim_key=False, kv_heads_key=False), config.num_layers()
-    refuse_single_rotary(config, heads.head_dim, 0.25)
     hidden, layers, layer = heads.hidden, tuple(range(num_layers)), "gpt_neox.layers.{}"
     width, bias = config.number("intermediate_size", field="ffn.width"), config.flag("attention_bias")
     weights = [
