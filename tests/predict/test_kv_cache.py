@@ -11,18 +11,36 @@ from kvscope.model.hf_config import model_from_config
 from kvscope.model.spec import (
     CacheKind,
     ChunkedAttention,
+    CompressedAttention,
+    CrossAttention,
     FullAttention,
+    HiddenStateMemory,
+    HybridCache,
+    IndexedAttention,
     LatentAttention,
     ModelSpec,
     NoCache,
     RecurrentState,
     SharedCache,
     SlidingWindow,
+    StateTensor,
 )
-from kvscope.predict.kv_cache import kind_name, needed_by_layer
+from kvscope.predict.kv_cache import kind_name, needed_by_layer, needed_parts
 from kvscope.predict.memory import predict
 
 HEADS = {"num_kv_heads": 8, "key_dim": 128, "value_dim": 128}
+MLA = LatentAttention(latent_dim=512, rope_dim=64)
+# falcon-mamba-7b: 8,192 channels of 16 numbers, convolution of 4 taps
+MAMBA = RecurrentState(
+    form="mamba", conv_channels=8192, conv_kernel=4, states=(StateTensor(name="ssm_state", shape=(8192, 16)),)
+)
+# Qwen3-Next-80B: 16 key and 32 value heads of 128, convolution over 2 × 2,048 + 4,096 channels
+DELTA_NET = RecurrentState(
+    form="gated_delta_net",
+    conv_channels=8192,
+    conv_kernel=4,
+    states=(StateTensor(name="state", shape=(32, 128, 128), dtype="float32"),),
+)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +67,52 @@ def test_needed_bytes(cache: CacheKind, dtype: str, tokens: int, expected: int) 
     assert needed_by_layer(cache, element, element).bytes_at(tokens) == expected
 
 
-def test_what_has_no_rule_raises_and_is_never_zero() -> None:
+@pytest.mark.parametrize(
+    ("cache", "dtype", "tokens", "expected"),
+    [
+        # DeepSeek-V3.2: 1,152 B of latent + 128 float8 elements and a float32 scale; × 61 layers = 2,566,520,832
+        (IndexedAttention(main=MLA, index_dim=128, index_row_bytes=132), "bf16", 32_768, 32_768 * 1284),
+        (IndexedAttention(main=MLA, index_dim=128), "bf16", 1000, 1000 * (1152 + 256)),
+        (IndexedAttention(main=SharedCache(layer_index=0), index_dim=128), "bf16", 1000, 1000 * 256),
+        # A window of 128 entries of 1,024 B, no more.
+        (CompressedAttention(entry_dim=512, window_tokens=128, rate_tokens=None), "bf16", 1001, 131_072),
+        # … and 1,001 // 128 = 7 entries, and 128 tokens' values and gates: 131,072 + 7,168 + 2 × 128 × 1,024
+        (CompressedAttention(entry_dim=512, window_tokens=128, rate_tokens=128), "bf16", 1001, 400_384),
+        # Rate 4: 250 entries of 1,024 B and index keys of 256 B; inputs of 4 tokens twice as wide, and half of those
+        # of the block before: 131,072 + 250 × 1,280 + 2 × 3 × 4 × (1,024 + 256)
+        (
+            CompressedAttention(entry_dim=512, window_tokens=128, rate_tokens=4, index_dim=128, overlaps=True),
+            "bf16",
+            1001,
+            481_792,
+        ),
+        # 3 columns × 8,192 × 2 B + 8,192 × 16 × 2 B; × 64 layers = 19,922,944
+        (MAMBA, "bf16", 32_768, 311_296),
+        (MAMBA, "bf16", 1, 311_296),
+        # 3 × 8,192 × 2 B + 32 × 128 × 128 × 4 B; × 36 layers = 77,266,944
+        (DELTA_NET, "bf16", 32_768, 2_146_304),
+        (HybridCache(attention=FullAttention(**HEADS), recurrent=MAMBA), "bf16", 10, 10 * 4096 + 311_296),
+        # 8 × (128 + 128) × 2 B × 6,404 image tokens, whatever the text's length
+        (CrossAttention(**HEADS, source_tokens=6404), "bf16", 5, 26_230_784),
+        (HiddenStateMemory(width=64, memory_tokens=32), "f32", 100, 8192),
+        (HiddenStateMemory(width=64, memory_tokens=None), "f32", 100, 25_600),
+        # 2 heads × 2 hashes of int64 per token, from 17 tokens on
+        (HiddenStateMemory(width=32, memory_tokens=None, extra_row_bytes=32, extra_from_tokens=17), "f32", 16, 2048),
+        (HiddenStateMemory(width=32, memory_tokens=None, extra_row_bytes=32, extra_from_tokens=17), "f32", 17, 2720),
+    ],
+)
+def test_needed_bytes_of_kinds_with_several_tensors(cache: CacheKind, dtype: str, tokens: int, expected: int) -> None:
+    element = dtype_named(dtype)
+    assert sum(part.law.bytes_at(tokens) for part in needed_parts(cache, element, element)) == expected
+
+
+def test_a_cross_attention_of_unstated_length_has_no_part() -> None:
+    element = dtype_named("bf16")
+    assert needed_parts(CrossAttention(**HEADS, source_tokens=None), element, element) == ()
+
+
+def test_a_format_that_does_not_divide_a_row_is_refused() -> None:
     element = dtype_named("f16")
-    with pytest.raises(UnsupportedArchitecture, match="Recurrent"):
-        needed_by_layer(RecurrentState(state_elements=1, conv_elements=1), element, element)
     with pytest.raises(UsageError, match="blocks of 32"):
         needed_by_layer(FullAttention(num_kv_heads=1, key_dim=16, value_dim=16), dtype_named("q4_0"), element)
 
@@ -62,8 +122,14 @@ def test_every_kind_has_a_name() -> None:
         FullAttention(**HEADS),
         SlidingWindow(**HEADS, window_tokens=1),
         ChunkedAttention(**HEADS, chunk_tokens=1),
-        LatentAttention(latent_dim=1, rope_dim=1),
-        RecurrentState(state_elements=1, conv_elements=1),
+        MLA,
+        IndexedAttention(main=MLA, index_dim=1),
+        CompressedAttention(entry_dim=1, window_tokens=1, rate_tokens=1),
+        MAMBA,
+        DELTA_NET,
+        HybridCache(attention=FullAttention(**HEADS), recurrent=MAMBA),
+        CrossAttention(**HEADS, source_tokens=1),
+        HiddenStateMemory(width=1, memory_tokens=1),
         SharedCache(layer_index=0),
         NoCache(),
     ]
@@ -131,9 +197,10 @@ def test_a_llama_file_with_unequal_layers_is_refused_as_llama_cpp_does(smollm2: 
 @pytest.mark.parametrize(
     "cache",
     [
-        ChunkedAttention(**HEADS, chunk_tokens=512),
-        LatentAttention(latent_dim=512, rope_dim=64),
-        SharedCache(layer_index=0),
+        IndexedAttention(main=MLA, index_dim=128),
+        CompressedAttention(entry_dim=512, window_tokens=128, rate_tokens=4),
+        HiddenStateMemory(width=576, memory_tokens=None),
+        replace(MLA, window_tokens=512),
     ],
 )
 def test_kinds_without_a_rule_of_the_engine_are_refused(smollm2: ModelSpec, cache: CacheKind) -> None:
