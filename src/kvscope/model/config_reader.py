@@ -42,6 +42,8 @@ class ConfigReader:
     def lookup(self, key: str, *names: str) -> tuple[Any, str]:
         """(value, source) of a field: from the file, else the class default; (None, …) where neither says."""
         aliases = [alias for alias, target in self.defaults.aliases.items() if target == key]
+        if aliases and key in self.config:
+            self._check_aliases(key, aliases)
         for name in (key, *aliases, *names):
             value = self.config.get(name)
             if value is not None:
@@ -51,6 +53,12 @@ class ConfigReader:
         if self.defaults.values.get(key) is not None:
             return self.defaults.values[key], self.defaults.source
         return None, self.defaults.source if key in self.defaults.values else "stated nowhere"
+
+    def _check_aliases(self, key: str, aliases: Sequence[str]) -> None:
+        """Refuse a file that says two different things under two names of one field."""
+        for alias in aliases:
+            if alias in self.config and self.config[alias] != self.config[key]:
+                raise self.malformed(key, f"it differs from {alias}, another name of the same field")
 
     def given(self, key: str) -> bool:
         """Whether the file itself has the key, with any value but null."""

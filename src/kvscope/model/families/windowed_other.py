@@ -22,7 +22,7 @@ def modernbert_decoder(config: ConfigReader) -> Architecture:
     heads = read_heads(config, head_dim_key=False, kv_heads_key=False)
     period = config.optional("global_attn_every_n_layers", smallest=1) or 3
     types = listed_types(config, num_layers, [SLIDING if index % period else FULL for index in range(num_layers)])
-    window = config.number("local_attention", field="window_tokens", smallest=2) // 2 if SLIDING in types else None
+    window = _modernbert_window(config) if SLIDING in types else None
     width = config.number("intermediate_size", field="ffn.width")
     vocab = config.number("vocab_size")
     tied = config.flag("tie_word_embeddings")
@@ -35,6 +35,15 @@ def modernbert_decoder(config: ConfigReader) -> Architecture:
         trained_context_tokens=read_context(config),
         is_tied=tied,
     )
+
+
+def _modernbert_window(config: ConfigReader) -> int:
+    """A saved config has the window beside local_attention; the class lets it win."""
+    if config.given("sliding_window"):
+        return config.number("sliding_window", field="window_tokens")
+    half = config.number("local_attention", smallest=2) // 2
+    config.sources["window_tokens"] = "derived: local_attention // 2"
+    return half
 
 
 def _modernbert_weights(
