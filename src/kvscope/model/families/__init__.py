@@ -30,9 +30,10 @@ MODULES: dict[str, tuple[str, ...]] = {
         "ernie4_5_moe", "glm4_moe", "sarvam_moe", "solar_open", "hunyuan_v1_moe", "hy_v3", "qwen2_moe", "qwen3_moe",
     ),
     "moe_windowed": (
-        "gpt_oss", "granitemoe_swa", "cohere2_moe", "exaone_moe", "afmoe", "mimo_v2_flash", "laguna", "flint",
+        "gpt_oss", "granitemoe_swa", "cohere2_moe", "exaone_moe", "afmoe", "mimo_v2_flash", "flint",
         "kolibri1", "mellum", "llama4_text", "llama4",
     ),
+    "moe_gated": ("laguna", "step3p5", "step3p7"),
     "moe_other": ("aria_text", "dbrx", "jetmoe"),
     "windowed": (
         "mistral", "ministral", "ministral3", "cwm", "granite_swa", "phi3", "olmo3", "exaone4", "cohere2",
@@ -63,7 +64,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "gpt2", "openai-gpt", "gpt_bigcode", "gptj", "codegen", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "bloom",
         "ctrl",
     ),
-    "older_decoders": ("falcon", "mpt", "opt", "xglm", "biogpt", "fuyu", "xlnet"),
+    "older_decoders": ("falcon", "mpt", "opt", "xglm", "biogpt", "fuyu", "xlnet", "reformer"),
 }
 # fmt: on
 

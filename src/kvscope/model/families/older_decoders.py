@@ -1,5 +1,6 @@
-"""Older families with shapes of their own: Falcon, MPT, OPT, XGLM, BioGPT, Fuyu's text part, XLNet."""
+"""Older families with shapes of their own: Falcon, MPT, OPT, XGLM, BioGPT, Fuyu's text part, XLNet, Reformer."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -223,3 +224,82 @@ def _xlnet_layers(heads: Heads, width: int, layers: tuple[int, ...]) -> list[Wei
     found += linear(f"{layer}.ff.layer_1", heads.hidden, width, bias=True, layers=layers)
     found += linear(f"{layer}.ff.layer_2", width, heads.hidden, bias=True, layers=layers)
     return found
+
+
+def reformer(config: ConfigReader) -> Architecture:
+    """Keeps the normalised hidden states of every token, and in LSH layers the bucket number of each token for every
+    head and hash. A longer prefill is computed at a multiple of the chunks (ReformerModel, transformers 5.24.0)."""
+    types = config.words("attn_layers") or ()
+    if not types or not set(types) <= {"local", "lsh"}:
+        raise config.malformed("attn_layers", 'a list of "local" and "lsh" was expected')
+    hidden, heads = config.number("hidden_size"), config.number("num_attention_heads", field="num_q_heads")
+    width, vocab = config.number("feed_forward_size", field="ffn.width"), config.number("vocab_size")
+    config.sources["layer_types"] = config.sources["attn_layers"]
+    caches = _reformer_caches(config, types, hidden, heads)
+    return Architecture(
+        family="reformer",
+        layers=attention_layers(caches, heads, DenseFfn(width=width)),
+        weights=(
+            *embedding("reformer.embeddings.word_embeddings", vocab, hidden),
+            *_reformer_positions(config, hidden),
+            *_reformer_layers(types, hidden, heads * config.number("attention_head_size"), width),
+            *norm("reformer.encoder.layer_norm", 2 * hidden, bias=True),
+            *parameter("lm_head.bias", (vocab,)),
+            *linear("lm_head.decoder", 2 * hidden, vocab, bias=True),
+        ),
+        vocab_size=vocab,
+        hidden_size=hidden,
+        trained_context_tokens=read_context(config),
+        is_tied=False,
+    )
+
+
+def _reformer_caches(config: ConfigReader, types: tuple[str, ...], hidden: int, heads: int) -> list[CacheKind]:
+    chunks = {kind: config.number(f"{kind}_attn_chunk_length") for kind in sorted(set(types))}
+    shortest, multiple = min(chunks.values()), math.lcm(*chunks.values())
+    local = HiddenStateMemory(width=hidden, memory_tokens=None, padding=(shortest, multiple))
+    if "lsh" not in chunks:
+        return [local] * len(types)
+    chunk = chunks["lsh"]
+    lsh = replace(
+        local,
+        extra_row_bytes=8 * heads * config.number("num_hashes"),
+        extra_from_tokens=1 + (shortest if multiple > chunk else chunk),
+        extra_always_tokens=chunk,
+    )
+    return [lsh if kind == "lsh" else local for kind in types]
+
+
+def _reformer_positions(config: ConfigReader, hidden: int) -> list[WeightGroup]:
+    place = "reformer.embeddings.position_embeddings"
+    if not config.flag("axial_pos_embds"):
+        return embedding(f"{place}.embedding", config.number("max_position_embeddings"), hidden)
+    shape = config.numbers("axial_pos_shape", smallest=1) or ()
+    widths = config.numbers("axial_pos_embds_dim", smallest=1) or ()
+    if len(shape) != len(widths) or sum(widths) != hidden:
+        raise config.malformed("axial_pos_embds_dim", f"one width per axis, {hidden} together, was expected")
+    weights = []
+    for axis, (rows, width) in enumerate(zip(shape, widths, strict=True)):
+        sides = tuple(rows if index == axis else 1 for index in range(len(shape)))
+        weights += parameter(f"{place}.weights.{axis}", (*sides, width))
+    return weights
+
+
+def _reformer_layers(types: tuple[str, ...], hidden: int, inner: int, width: int) -> list[WeightGroup]:
+    layer, layers = "reformer.encoder.layers.{}", tuple(range(len(types)))
+    of_kind = {kind: tuple(index for index in layers if types[index] == kind) for kind in ("local", "lsh")}
+    names = (("local", "query"), ("local", "key"), ("lsh", "query_key"))
+    weights = [
+        group
+        for kind, name in names
+        if of_kind[kind]
+        for group in linear(f"{layer}.attention.self_attention.{name}", hidden, inner, layers=of_kind[kind])
+    ]
+    return [
+        *weights,
+        *linear(f"{layer}.attention.self_attention.value", hidden, inner, layers=layers),
+        *linear(f"{layer}.attention.output.dense", inner, hidden, layers=layers),
+        *linear(f"{layer}.feed_forward.dense.dense", hidden, width, bias=True, layers=layers),
+        *linear(f"{layer}.feed_forward.output.dense", width, hidden, bias=True, layers=layers),
+        *norms([f"{layer}.attention.layer_norm", f"{layer}.feed_forward.layer_norm"], hidden, bias=True, layers=layers),
+    ]
