@@ -1,7 +1,7 @@
 """What mixture-of-experts decoders share: which layers have experts, and the tensors of router, routed and shared
 experts. Every expert is held in memory, however few compute."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kvscope.model.config_reader import ConfigReader
@@ -99,6 +99,19 @@ def layers_stepped(decoder: Decoder, dense: Sequence[int] = ()) -> Layers:
     stated = decoder.config.numbers("mlp_only_layers")
     kept_dense = set(dense if stated is None else stated)
     return tuple(index for index in decoder.layers if (index + 1) % step == 0 and index not in kept_dense)
+
+
+def refuse_single_rotary_by_type(decoder: Decoder, defaults: Mapping[str, float]) -> None:
+    """As refuse_single_rotary, where rope_parameters differ by kind of layer. ``defaults``: without any."""
+    stated = decoder.config.config.get("rope_parameters")
+    for name, default in defaults.items():
+        if stated is None:
+            factor: object = default
+        else:
+            rope = stated.get(name) if isinstance(stated, Mapping) else None
+            factor = rope.get("partial_rotary_factor", 1.0) if isinstance(rope, Mapping) else 1.0
+        if not isinstance(factor, int | float) or int(decoder.heads.head_dim * factor) == 1:
+            raise decoder.config.refuse("its rotary embedding covers one element of a head")
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Which norms, biases, windows and layers with experts each has is that of its class in transformers 5.24.0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kvscope.model.config_reader import ConfigReader
@@ -17,6 +17,7 @@ from kvscope.model.families.moe_decoder import (
     layers_stepped,
     read_experts,
     read_moe_decoder,
+    refuse_single_rotary_by_type,
     sparse_mlp,
     with_experts,
 )
@@ -133,7 +134,7 @@ def afmoe(config: ConfigReader) -> Architecture:
 def mimo_v2_flash(config: ConfigReader) -> Architecture:
     """Sliding layers have twice as many key/value heads, and sinks; values are narrower than keys."""
     decoder = read_moe_decoder(config)
-    _refuse_single_rotary(decoder, {FULL: 0.334, SLIDING: 0.334})
+    refuse_single_rotary_by_type(decoder, {FULL: 0.334, SLIDING: 0.334})
     experts = read_experts(config, "n_routed_experts")
     sparse = layers_named_sparse(decoder, decoder.layers[1:])
     every_sixth = [FULL if i == 0 or (i + 1) % 6 == 0 else SLIDING for i in decoder.layers]
@@ -180,54 +181,6 @@ def _mimo_attention(decoder: Decoder, types: Sequence[str], value_dim: int) -> l
             )  # fmt: skip
             if name == SLIDING:
                 found.append(parameter(f"{prefix}.sinks", (heads.q_heads,), layers=layers))
-    return found
-
-
-def laguna(config: ConfigReader) -> Architecture:
-    """Layers may differ in query heads; a gate per head (or per element); full attention unless layer_types says so."""
-    decoder = read_moe_decoder(config)
-    _refuse_single_rotary(decoder, {FULL: 0.5})
-    shared = config.number("shared_expert_intermediate_size", smallest=0)
-    experts = replace(read_experts(config, "num_experts"), shared_width=shared)
-    sparse = layers_named_sparse(decoder, decoder.layers[1:])
-    query_heads = config.numbers("num_attention_heads_per_layer", smallest=1)
-    if query_heads is None:
-        query_heads = (decoder.heads.q_heads,) * decoder.num_layers
-    if len(query_heads) != decoder.num_layers:
-        raise config.malformed("num_attention_heads_per_layer", f"{len(query_heads)} entries, not one per layer")
-    correction = (
-        parameter(decoder.path("mlp.gate.e_score_correction_bias"), (experts.count,), layers=sparse) if sparse else []
-    )
-    model = decoder.model(
-        "laguna",
-        decoder.outer(),
-        *_laguna_attention(decoder, query_heads),
-        decoder.head_norms(*QK_NORMS),
-        dense_mlp(decoder, sparse),
-        sparse_mlp(decoder, experts, sparse),
-        correction,
-        decoder.norms(),
-        caches=listed_caches(decoder, [FULL] * decoder.num_layers),
-    )
-    layers = tuple(replace(layer, num_q_heads=query_heads[layer.index]) for layer in model.layers)
-    return with_experts(replace(model, layers=layers), experts, sparse)
-
-
-def _laguna_attention(decoder: Decoder, query_heads: Sequence[int]) -> list[list[WeightGroup]]:
-    config, heads, found = decoder.config, decoder.heads, []
-    gating = config.lookup("gating")[0]
-    if gating not in (True, "per-head", "per-element", "per-channel"):
-        raise config.refuse(f"its gating is {gating!r}")
-    bias = config.flag("attention_bias")
-    for count in sorted(set(query_heads)):
-        layers = tuple(index for index in decoder.layers if query_heads[index] == count)
-        prefix = decoder.path("self_attn")
-        gates = count if gating in (True, "per-head") else count * heads.head_dim
-        found += [
-            attention(prefix, heads.hidden, count, heads.kv_heads, heads.head_dim,
-                      qkv_bias=bias, out_bias=bias, layers=layers),
-            linear(f"{prefix}.g_proj", heads.hidden, gates, layers=layers),
-        ]  # fmt: skip
     return found
 
 
@@ -334,19 +287,6 @@ def _llama4_sparse_layers(decoder: Decoder) -> tuple[int, ...]:
         return tuple(index for index in decoder.layers if index in stated)
     step = decoder.config.number("interleave_moe_layer_step")
     return decoder.layers[step - 1 :: step]
-
-
-def _refuse_single_rotary(decoder: Decoder, defaults: Mapping[str, float]) -> None:
-    """As refuse_single_rotary, where rope_parameters differ by kind of layer. ``defaults``: without any."""
-    stated = decoder.config.config.get("rope_parameters")
-    for name, default in defaults.items():
-        if stated is None:
-            factor: object = default
-        else:
-            rope = stated.get(name) if isinstance(stated, Mapping) else None
-            factor = rope.get("partial_rotary_factor", 1.0) if isinstance(rope, Mapping) else 1.0
-        if not isinstance(factor, int | float) or int(decoder.heads.head_dim * factor) == 1:
-            raise decoder.config.refuse("its rotary embedding covers one element of a head")
 
 
 def _sinks(decoder: Decoder) -> list[WeightGroup]:
