@@ -8,10 +8,11 @@ from typing import Any
 
 from gguf_writer import GgufWriter, Tensor
 
+from kvscope.dtypes import dtype_named
+
 GOLDEN = Path(__file__).parent.parent / "golden" / "llamacpp"
 REAL_MODELS = ("smollm2-135m-instruct-q4_1", "gemma3-270m-q4_k_m")
 ALL_MODELS = tuple(sorted(path.stem for path in GOLDEN.glob("*.json")))
-_GGML_IDS = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "BF16": 30}
 
 
 @cache
@@ -30,5 +31,11 @@ def writer(name: str) -> GgufWriter:
             metadata[real_key] = ([""] if is_text else [0]) * value
         else:
             metadata[key] = value
-    tensors = [Tensor(n, tuple(shape), _GGML_IDS[kind], size) for n, shape, kind, size in content["tensors"]]
+    tensors = [Tensor(n, tuple(shape), ggml_id(kind), size) for n, shape, kind, size in content["tensors"]]
     return GgufWriter(metadata, tensors)
+
+
+def ggml_id(name: str) -> int:
+    found = dtype_named(name).ggml_id
+    assert found is not None
+    return found

@@ -13,7 +13,7 @@ from golden_gguf import GOLDEN, golden
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvscope.errors import KvscopeError, MalformedFile, ModelNotFound, UnsupportedArchitecture
+from kvscope.errors import KvscopeError, MalformedFile, ModelNotFound
 from kvscope.model.gguf_header import SkippedArray, read_header
 
 F32_ID, Q8_0_ID = 0, 8
@@ -249,12 +249,6 @@ def test_a_pipe_is_refused_without_waiting_for_its_writer(file: Path) -> None:
     os.mkfifo(file)
     with pytest.raises(ModelNotFound, match="not a regular file"):
         read_header(file)
-
-
-def test_one_part_of_a_split_model_is_refused(file: Path) -> None:
-    writer = GgufWriter({"general.architecture": "llama", "split.no": Typed(U16, 0), "split.count": Typed(U16, 3)})
-    with pytest.raises(UnsupportedArchitecture, match="one of 3 parts"):
-        read_header(save(file, writer.to_bytes()))
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:

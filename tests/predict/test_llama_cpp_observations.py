@@ -46,6 +46,11 @@ def test_observation(golden_model: Callable[[str], ModelSpec], name: str, entry:
     content = found.to_dict()
     caches = [b for b in content["buffers"] if b["name"] == "kv_cache"]
     assert [[b["kind"], b["cells"], b["streams"], b["layers"], b["bytes"]] for b in caches] == entry["kv"]
+    states = [b for b in content["buffers"] if b["name"] == "recurrent_state"]
+    assert [[b["cells"], b["layers"], b["bytes"], *mib(b["r_bytes"], b["s_bytes"])] for b in states] == [
+        [*state[:3], f"{state[3]:.2f}", f"{state[4]:.2f}"] for state in entry["rs"]
+    ]
+    assert content["totals"]["recurrent_state_bytes"] == sum(state[2] for state in entry["rs"])
     assert content["totals"]["kv_cache_bytes"] == sum(cache[4] for cache in entry["kv"])
     assert sum(layer["cache_bytes"] for layer in content["layers"]) == content["totals"]["cache_bytes"]
     assert content["totals"]["output_buffer_bytes"] == entry["output"]
@@ -63,6 +68,11 @@ def test_observation(golden_model: Callable[[str], ModelSpec], name: str, entry:
     exact = [i for i in content["items"] if i["component"] == "compute_buffer" and i["status"] == "exact"]
     assert is_unsure != bool(exact)
     assert [item["allocated_bytes"] for item in exact] == [entry["compute"]] * len(exact)
+
+
+def mib(*sizes: int) -> list[str]:
+    """As the log prints them."""
+    return [f"{size / 2**20:.2f}" for size in sizes]
 
 
 def weights_agree(buffers: list[dict[str, Any]], seen: dict[str, list[Any]]) -> bool:

@@ -63,7 +63,7 @@ def feed_forward(keys: Keys, tensors: LayerTensors, layer: int, width: int | Non
             return DenseFfn(width=width) if width else None
         expert_width = keys.optional("expert_feed_forward_length") or width
         return _experts(keys, experts, expert_width, keys.optional("expert_shared_feed_forward_length") or 0)
-    routed = tensors.shape(layer, "ffn_down_exps.weight", "ffn_down.0.weight")
+    routed = tensors.shape(layer, "ffn_down_exps.weight")
     if routed is not None and experts:
         shared = tensors.shape(layer, "ffn_down_shexp.weight")
         return _experts(keys, experts, routed[0], shared[0] if shared else 0)

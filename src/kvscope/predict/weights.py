@@ -3,7 +3,9 @@
 Placement rules: xllamacpp 2026.10.11549 (llama.cpp b11549), x86-64 with AVX2. Measured with an allocation recorder on
 real and generated files (tests/golden/llamacpp): nothing is added to the tensors' bytes, but
 - with a memory-mapped file, the mapped span runs from the first to the last tensor that stays in the file;
-- 2-D weight matrices of some types are rewritten into a second buffer ("CPU_REPACK") for faster arithmetic;
+  in each of a split model's files;
+- weight matrices of some types, those of experts too, are rewritten into a second buffer ("CPU_REPACK") for faster
+  arithmetic; tables that are looked up row by row, and 3-D tensors that are no experts', are not;
 - an output matrix tied to token embeddings of such a type exists twice, once for each use.
 """
 
@@ -11,7 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvscope.dtypes import dtype_named, row_bytes
+from kvscope.model.quantisation import quantised_weights
 from kvscope.model.spec import ModelSpec, TensorInfo
+from kvscope.model.tensor_names import tied_copies
 from kvscope.predict.growth import constant
 from kvscope.predict.prediction import MemoryItem, Unknown
 
@@ -25,6 +29,11 @@ TRIED_TYPES = REPACKED_TYPES | {
 REPACK_ROWS = 8
 TOKEN_EMBEDDINGS = "token_embd.weight"
 OUTPUT = "output.weight"
+# Read row by row instead of multiplied: never rewritten.
+LOOKED_UP = frozenset(
+    {TOKEN_EMBEDDINGS, "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight"}
+)
+EXPERTS = "_exps.weight"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +52,57 @@ class WeightBuffer:
 
 
 def needed_weights(model: ModelSpec, dtype: str | None) -> tuple[tuple[MemoryItem, ...], tuple[Unknown, ...]]:
-    """The weights themselves, engine-free: the file's tensors, else parameters × the size of ``dtype``."""
+    """The weights themselves, engine-free, tied ones once and all experts.
+
+    The tensors where the files list them, as they are stored; else what the config implies: under its
+    quantization_config, or every parameter in ``dtype`` (default: the model's own; a tensor that keeps a format of its
+    own, in that). What is not known is said, and not counted.
+    """
     if model.tensors:
-        total = sum(tensor.num_bytes for tensor in model.tensors)
-        because = f"sum of {len(model.tensors)} tensors as the file stores them = {total} B"
+        return (_stored_weights(model),), ()
+    if model.quantisation is not None:
+        found = quantised_weights(model, dtype)
+        if isinstance(found, str):
+            return (), (Unknown(what="weights", why=f"{found}; total_bytes leaves them out"),)
+        total = sum(group.num_bytes for group in found)
+        packed = sum(group.num_bytes for group in found if group.num_quantised)
+        count = sum(group.num_quantised for group in found)
+        method = model.quantisation.get("quant_method")
+        because = (
+            f"{count} tensors quantised ({method}) with their scales {packed} B + others {total - packed} B = {total} B"
+        )
         return (_weights_item(total, because),), ()
     dtype = dtype or model.dtype
     if model.num_parameters is None or dtype is None:
         missing = "the number of parameters" if model.num_parameters is None else "the weights' format"
         return (), (Unknown(what="weights", why=f"the source does not state {missing}; total_bytes leaves them out"),)
+    return (_parameters_item(model, model.num_parameters, dtype),), ()
+
+
+def _stored_weights(model: ModelSpec) -> MemoryItem:
+    """The sum of the tensors. A GGUF's engine loads an output matrix that is stored; others load a tied one once."""
+    copies = tied_copies(model.tensors) if model.is_tied and model.source_kind != "gguf" else ()
+    num_bytes = sum(tensor.num_bytes for tensor in model.tensors)
+    total = num_bytes - sum(tensor.num_bytes for tensor in copies)
+    because = f"sum of {len(model.tensors)} tensors as the file stores them = {num_bytes} B"
+    if copies:
+        names = ", ".join(tensor.name for tensor in copies)
+        because += f", less {names}, a copy of the embeddings it is tied to = {total} B"
+    return _weights_item(total, because)
+
+
+def _parameters_item(model: ModelSpec, num_parameters: int, dtype: str) -> MemoryItem:
     size = row_bytes(dtype_named(dtype), 1)
-    total = model.num_parameters * size
-    return (_weights_item(total, f"{model.num_parameters} parameters × {size} B ({dtype}) = {total} B"),), ()
+    total = num_parameters * size
+    because = f"{num_parameters} parameters × {size} B ({dtype})"
+    kept = [group for group in model.weights if group.dtype is not None and group.dtype != dtype]
+    for group in kept:
+        assert group.dtype is not None
+        total += group.num_elements * (row_bytes(dtype_named(group.dtype), 1) - size)
+    if kept:
+        elements = sum(group.num_elements for group in kept)
+        because += f", of which {elements} keep a format of their own ({kept[0].name}, ...)"
+    return _weights_item(total, f"{because} = {total} B")
 
 
 def _weights_item(num_bytes: int, because: str) -> MemoryItem:
@@ -63,30 +111,35 @@ def _weights_item(num_bytes: int, because: str) -> MemoryItem:
 
 def is_repacked(tensor: TensorInfo) -> bool:
     """Whether the CPU backend rewrites this tensor for its matrix products."""
+    num_dims = 3 if tensor.name.endswith(EXPERTS) else 2
     return (
         tensor.dtype in REPACKED_TYPES
-        and len(tensor.shape) == 2
+        and len(tensor.shape) == num_dims
         and tensor.name.endswith(".weight")
-        and tensor.name != TOKEN_EMBEDDINGS
+        and tensor.name not in LOOKED_UP
         and tensor.shape[1] % REPACK_ROWS == 0
     )
 
 
 def untried_types(model: ModelSpec) -> tuple[str, ...]:
-    """Types of 2-D weights for which it is not known whether the CPU backend repacks them."""
+    """Types of matrices for which it is not known whether the CPU backend repacks them."""
     return tuple(sorted({t.dtype for t in model.tensors if len(t.shape) >= 2 and t.dtype not in TRIED_TYPES}))
 
 
 def cpu_weight_buffers(model: ModelSpec, *, is_mapped: bool, repack: bool) -> tuple[WeightBuffer, ...]:
-    """The buffers llama.cpp makes on a CPU for these tensors. ``repack`` False: with no_extra_bufts."""
+    """The buffers llama.cpp makes on a CPU for these tensors. ``repack`` False: with no_extra_bufts. Of a split model
+    each file is mapped, and has a buffer of its own."""
     moved = [tensor for tensor in model.tensors if repack and is_repacked(tensor)]
     moved_names = {tensor.name for tensor in moved}
     kept = [tensor for tensor in model.tensors if tensor.name not in moved_names]
     tied = _tied_output(model) if repack else None
     copies = [*moved, *([tied] if tied is not None else [])]
     buffers = []
-    if kept:
-        buffers.append(_mapped_buffer(kept) if is_mapped else _plain_buffer(kept))
+    if kept and is_mapped:
+        parts = sorted({tensor.part for tensor in kept})
+        buffers.extend(_mapped_buffer([tensor for tensor in kept if tensor.part == part]) for part in parts)
+    elif kept:
+        buffers.append(_plain_buffer(kept))
     if copies:
         buffers.append(_repack_buffer(copies, tied, is_mapped))
     return tuple(buffers)

@@ -35,6 +35,9 @@ def observation(entry: dict[str, Any]) -> dict[str, Any]:
         "kv": [
             [c["kind"], c["cells"], c["streams"], c["layers"], c["buffers"][0].get("bytes")] for c in log["kv_caches"]
         ],
+        "rs": [
+            [c["cells"], c["layers"], c["buffers"][0].get("bytes"), c["r_mib"], c["s_mib"]] for c in log["rs_caches"]
+        ],
         "output": log["output_buffers"][0].get("bytes"),
         "compute": log["compute_buffers"][0].get("bytes"),
         "weights": {b["buft"]: [b["mib"], b.get("bytes")] for b in log["model_buffers"]},
