@@ -14,31 +14,22 @@ by tensor (tests/golden/transformers/README.md).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import assert_never
 
-from kvscope.dtypes import Dtype, dtype_named, row_bytes
+from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UsageError
-from kvscope.model.spec import (
-    CacheKind,
-    ChunkedAttention,
-    CompressedAttention,
-    CrossAttention,
-    FullAttention,
-    HiddenStateMemory,
-    HybridCache,
-    IndexedAttention,
-    LatentAttention,
-    LayerSpec,
-    ModelSpec,
-    NoCache,
-    RecurrentState,
-    SharedCache,
-    SlidingWindow,
-)
+from kvscope.model.spec import FullAttention, HiddenStateMemory, LayerSpec, ModelSpec, SlidingWindow
 from kvscope.predict.allocation.logical import cross_unknown
-from kvscope.predict.allocation.transformers_versions import caches_of, read_release
-from kvscope.predict.growth import GrowthLaw, round_up
+from kvscope.predict.allocation.transformers_quantised import (
+    check_quantisable,
+    packed_law,
+    quantised_tensors,
+    residual_unknown,
+    static_tensor,
+)
+from kvscope.predict.allocation.transformers_settings import TransformersSettings, read_settings
+from kvscope.predict.allocation.transformers_tensors import held_tensor, kept_tensors
+from kvscope.predict.allocation.transformers_versions import Release, caches_of, read_release
+from kvscope.predict.growth import GrowthLaw, constant
 from kvscope.predict.kv_cache import kind_name
 from kvscope.predict.prediction import (
     Asked,
@@ -55,101 +46,100 @@ from kvscope.scenario import Phase, SettingValue
 
 VERSION = "transformers 5.24.0"
 DEFAULT_DTYPE = "float32"
-# Recurrent states that the library keeps in the model's own format; every other form is float32. Whole numbers stay so.
-MODEL_DTYPE_FORMS = frozenset({"lightning", "short_conv", "xlstm", "cca", "ngram"})
-# Forms of which no more columns are kept than the convolution needs: its taps - 1.
-NEEDED_COLUMN_FORMS = frozenset({"rg_lru", "rwkv", "cca"})
 _LEFT_OUT: tuple[Component, ...] = ("compute_buffer", "output_buffer", "runtime", "host_cache")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tensor:
-    """``shape``: of one sequence; its ``token_axis`` (None: there is none) counts tokens. ``window``: the last
-    window - 1 of them are kept. ``block``: it counts finished blocks of so many tokens instead, or (``unfinished``) the
-    tokens since the last. ``from_tokens``: absent below this length. ``padding``: (tokens, multiple): a longer prefill
-    leaves a storage of a multiple. ``stepped``: the storage's shape after a step of a single token, if another.
-    ``expanded``: after a prefill, one number per token stands for all of them and for all sequences."""
-
-    name: str
-    component: Component
-    shape: tuple[int, ...]
-    dtype: Dtype
-    token_axis: int | None = None
-    window: int | None = None
-    block: int | None = None
-    unfinished: bool = False
-    from_tokens: int = 0
-    padding: tuple[int, int] | None = None
-    stepped: tuple[int, ...] | None = None
-    expanded: bool = False
-
-    def law(self, sequences: int) -> GrowthLaw:
-        """Bytes by shape at every length."""
-        row = [size for axis, size in enumerate(self.shape) if axis != self.token_axis]
-        num_bytes = _bytes(row, self.dtype) * sequences
-        if self.token_axis is None:
-            return GrowthLaw(fixed_bytes=num_bytes, from_tokens=self.from_tokens)
-        return GrowthLaw(
-            bytes_per_token=num_bytes,
-            cap_tokens=None if self.window is None else self.window - 1,
-            step_tokens=self.block or 1,
-            per_step=self.block is not None and not self.unfinished,
-            unfinished=self.unfinished,
-            from_tokens=self.from_tokens,
-        )
-
-    def storage_tokens(self, held: int, tokens: int, phase: Phase) -> int:
-        """Places along the token axis that the storage behind ``held`` ones keeps alive."""
-        if self.window is not None:
-            return tokens if phase == "prefill" else min(tokens, self.window)
-        if self.block is not None and self.unfinished:
-            return tokens if phase == "prefill" else held or min(tokens, self.block)
-        if self.padding is not None and phase == "prefill" and held and tokens > self.padding[0]:
-            return round_up(tokens, self.padding[1])
-        return held
 
 
 def predict_transformers(
     model: ModelSpec, asked: Asked, settings: Mapping[str, SettingValue], dtype: str | None
 ) -> Prediction:
-    """Weights and cache of ``model.generate()``'s default cache."""
-    if settings:
-        raise UsageError(f"transformers has no setting {', '.join(sorted(settings))} that kvscope knows.")
-    tokens = asked.tokens if asked.tokens is not None else model.trained_context_tokens
+    """Weights and cache of ``model.generate()``: of its default cache, or of the one that ``cache_implementation``
+    names. Raises UsageError, UnknownName."""
+    read = read_settings(settings)
+    tokens = asked.tokens if asked.tokens is not None else read.max_cache_len or model.trained_context_tokens
     if tokens is None:
         raise UsageError("The model's files do not state a trained context.", hint="Say how many tokens to count.")
+    if read.implementation == "quantized":
+        check_quantisable(model)
     element = dtype_named(dtype or model.dtype or DEFAULT_DTYPE)
     release = read_release(asked.engine_version)
     weights, weights_unknown = needed_weights(model, element.name)
-    doubtful = (*release.unknown, *_doubtful_buckets(model, tokens, asked.phase))
+    doubtful = (
+        *release.unknown,
+        *_doubtful_buckets(model, tokens, asked.phase),
+        *residual_unknown(read, tokens),
+        *_offload_unknown(read),
+    )
+    status: Status = "estimated" if doubtful else "exact"
     layers, items = [], []
     for layer in model.layers:
-        tensors = [
-            (tensor, _held(tensor, tokens, asked.num_sequences, asked.phase))
-            for cache in caches_of(layer, release)
-            for tensor in _tensors(cache, element)
-        ]
-        layers.append(
-            LayerCache(index=layer.index, kind=kind_name(layer.cache), tensors=tuple(held for _, held in tensors))
-        )
-        status: Status = "estimated" if doubtful else "exact"
-        items += [_item(layer, tensor, held, asked.num_sequences, status) for tensor, held in tensors]
+        held = _layer_tensors(layer, read, release, element, tokens, asked)
+        layers.append(LayerCache(index=layer.index, kind=kind_name(layer.cache), tensors=tuple(t for t, _ in held)))
+        items += [_item(layer, tensor, law, status) for tensor, law in held]
     cross = cross_unknown(tuple(layer.cache for layer in model.layers))
     left_out = Unknown(
         what="engine", why="activations and the Python process depend on the run; total_bytes leaves them out"
     )
     return Prediction(
         model=model,
-        scenario=asked.scenario("transformers", asked.engine_version or VERSION, tokens, {}),
-        effective={"context_tokens": None, "context_per_sequence_tokens": None, "cache_dtype": element.name},
+        scenario=asked.scenario("transformers", asked.engine_version or VERSION, tokens, read.as_asked),
+        effective={
+            "context_tokens": read.max_cache_len,
+            "context_per_sequence_tokens": read.max_cache_len,
+            "cache_dtype": element.name,
+            "cache_implementation": read.implementation,
+        },
         items=(*weights, *items),
         layers=tuple(layers),
         buffers=(),
-        status="partial" if weights_unknown or cross else "estimated" if doubtful else "exact",
+        status="partial" if weights_unknown or cross else status,
         unknown=(*weights_unknown, *cross, *doubtful, left_out),
         missing=frozenset((*_LEFT_OUT, *(("weights",) if weights_unknown else ()))),
-        notes=model.warnings,
+        notes=(*_notes(read, tokens), *model.warnings),
     )
+
+
+_Held = tuple[CacheTensor, tuple[GrowthLaw, GrowthLaw]]
+
+
+def _layer_tensors(
+    layer: LayerSpec, settings: TransformersSettings, release: Release, dtype: Dtype, tokens: int, asked: Asked
+) -> list[_Held]:
+    """Tensors of one layer, each with the laws of what is needed and of what is allocated."""
+    found: list[_Held] = []
+    sequences = asked.num_sequences
+    for cache in caches_of(layer, release):
+        if settings.implementation == "dynamic_full" and isinstance(cache, SlidingWindow):
+            # DynamicCache() without a config never slides.
+            cache = FullAttention(num_kv_heads=cache.num_kv_heads, key_dim=cache.key_dim, value_dim=cache.value_dim)
+        for kept in kept_tensors(cache, dtype):
+            needed = kept.law(sequences)
+            if settings.is_static:
+                assert settings.max_cache_len is not None
+                tensor = static_tensor(kept, settings.max_cache_len, sequences)
+                found.append((tensor, (needed, constant(tensor.num_bytes))))
+            elif settings.implementation == "quantized":
+                for tensor in quantised_tensors(kept, settings, tokens, sequences):
+                    law = packed_law(tensor, kept, settings, sequences)
+                    found.append((tensor, (law, constant(tensor.num_bytes))))
+            else:
+                found.append((held_tensor(kept, tokens, sequences, asked.phase), (needed, needed)))
+    return found
+
+
+def _offload_unknown(settings: TransformersSettings) -> tuple[Unknown, ...]:
+    if not settings.is_offloaded:
+        return ()
+    why = (
+        "an offloaded cache has the same tensors, all but the layer at work in host memory; it was not measured, since "
+        "it needs a GPU"
+    )
+    return (Unknown(what="kv_cache", why=why),)
+
+
+def _notes(settings: TransformersSettings, tokens: int) -> tuple[str, ...]:
+    if settings.max_cache_len is not None and tokens > settings.max_cache_len:
+        return (f"{tokens} tokens do not fit: the static cache has places for {settings.max_cache_len}.",)
+    return ()
 
 
 def _doubtful_buckets(model: ModelSpec, tokens: int, phase: Phase) -> tuple[Unknown, ...]:
@@ -164,149 +154,13 @@ def _doubtful_buckets(model: ModelSpec, tokens: int, phase: Phase) -> tuple[Unkn
     return (Unknown(what="kv_cache", why=why),)
 
 
-def _tensors(cache: CacheKind, dtype: Dtype) -> tuple[_Tensor, ...]:
-    match cache:
-        case FullAttention():
-            return _pair(cache.num_kv_heads, cache.key_dim, cache.value_dim, dtype, None)
-        case SlidingWindow():
-            return _pair(cache.num_kv_heads, cache.key_dim, cache.value_dim, dtype, cache.window_tokens)
-        case ChunkedAttention():
-            return _pair(cache.num_kv_heads, cache.key_dim, cache.value_dim, dtype, cache.chunk_tokens)
-        case LatentAttention():
-            return _pair(1, cache.latent_dim, cache.rope_dim, dtype, cache.window_tokens)
-        case IndexedAttention():
-            return (*_tensors(cache.main, dtype), *_index(cache, dtype))
-        case CompressedAttention():
-            return _compressed(cache, dtype)
-        case RecurrentState():
-            return _recurrent(cache, dtype)
-        case HybridCache():
-            return (*_tensors(cache.attention, dtype), *_recurrent(cache.recurrent, dtype))
-        case CrossAttention() | SharedCache() | NoCache():
-            return ()
-        case HiddenStateMemory():
-            return _hidden_states(cache, dtype)
-        case _:
-            assert_never(cache)
-
-
-def _pair(heads: int, key_dim: int, value_dim: int, dtype: Dtype, window: int | None) -> tuple[_Tensor, ...]:
-    return tuple(
-        _Tensor(name=name, component="kv_cache", shape=(heads, 0, width), dtype=dtype, token_axis=1, window=window)
-        for name, width in (("keys", key_dim), ("values", value_dim))
-    )
-
-
-def _rows(name: str, width: int, dtype: Dtype, component: Component = "kv_cache") -> _Tensor:
-    """A tensor [tokens, width]."""
-    return _Tensor(name=name, component=component, shape=(0, width), dtype=dtype, token_axis=0)
-
-
-def _compressed(cache: CompressedAttention, dtype: Dtype) -> tuple[_Tensor, ...]:
-    """DeepseekV4HCACache and, with overlapping entries and an index, DeepseekV4CSACache."""
-    keys = _Tensor(
-        name="keys",
-        component="kv_cache",
-        shape=(1, 0, cache.entry_dim),
-        dtype=dtype,
-        token_axis=1,
-        window=cache.window_tokens,
-    )
-    if cache.rate_tokens is None:
-        return (keys,)
-    tensors, rate, factor = [keys], cache.rate_tokens, 2 if cache.overlaps else 1
-    rows: list[tuple[str, int, Component]] = [("compressor", cache.entry_dim, "kv_cache")]
-    if cache.index_dim is not None:
-        rows.append(("indexer", cache.index_dim, "index_cache"))
-    for name, width, component in rows:
-        for buffer in ("buffer_kv", "buffer_gate"):
-            inputs = _rows(f"{buffer}.{name}", factor * width, dtype)
-            tensors.append(replace(inputs, block=rate, unfinished=True))
-        tensors.append(replace(_rows(f"compressed_kv.{name}", width, dtype, component), block=rate))
-        if cache.overlaps:
-            # The gate has had a float32 bias added.
-            for kept, element in (("overlap_kv", dtype), ("overlap_gate", dtype_named("float32"))):
-                last = _Tensor(
-                    name=f"{kept}.{name}", component="kv_cache", shape=(rate, width), dtype=element, from_tokens=rate
-                )
-                tensors.append(last)
-    return tuple(tensors)
-
-
-def _hidden_states(cache: HiddenStateMemory, dtype: Dtype) -> tuple[_Tensor, ...]:
-    window = None if cache.memory_tokens is None else cache.memory_tokens + 1
-    tensors = [replace(_rows("hidden_states", cache.width, dtype), window=window, padding=cache.padding)]
-    if cache.extra_row_bytes:
-        extra = _rows("buckets", cache.extra_row_bytes // 8, dtype_named("int64"))
-        tensors.append(replace(extra, window=window, padding=cache.padding, from_tokens=cache.extra_from_tokens))
-    return tuple(tensors)
-
-
-def _index(cache: IndexedAttention, dtype: Dtype) -> tuple[_Tensor, ...]:
-    index_dtype = dtype_named(cache.index_dtype) if cache.index_dtype else dtype
-    keys = _rows("indexer_keys", cache.index_dim, index_dtype, "index_cache")
-    if not cache.position_rows:
-        return (keys,)
-    positions = _rows("indexer_position_ids", cache.position_rows, dtype_named("int64"), "index_cache")
-    return (keys, replace(positions, expanded=True))
-
-
-def _recurrent(cache: RecurrentState, dtype: Dtype) -> tuple[_Tensor, ...]:
-    tensors = []
-    if cache.conv_channels:
-        conv = dtype_named(cache.conv_dtype) if cache.conv_dtype else dtype
-        columns = cache.conv_kernel - 1 if cache.form in NEEDED_COLUMN_FORMS else cache.conv_kernel
-        stepped = (cache.conv_channels, columns + 1) if cache.form == "rg_lru" else None
-        shape = (cache.conv_channels, columns)
-        tensors.append(
-            _Tensor(name="conv_states", component="recurrent_state", shape=shape, dtype=conv, stepped=stepped)
-        )
-    own_dtype = dtype if cache.form in MODEL_DTYPE_FORMS else dtype_named("float32")
-    for state in cache.states:
-        element = dtype_named(state.dtype) if state.dtype == "int64" else own_dtype
-        tensors.append(_Tensor(name=state.name, component="recurrent_state", shape=state.shape, dtype=element))
-    return tuple(tensors)
-
-
-def _held(tensor: _Tensor, tokens: int, sequences: int, phase: Phase) -> CacheTensor:
-    """The tensor by shape, and what its storage keeps alive."""
-    shape, storage = list(tensor.shape), list(tensor.shape)
-    if tensor.token_axis is not None:
-        held = tensor.law(sequences).held_tokens(tokens)
-        shape[tensor.token_axis] = held
-        storage[tensor.token_axis] = tensor.storage_tokens(held, tokens, phase)
-    elif tokens < tensor.from_tokens:
-        shape = storage = [0 for _ in shape]
-    elif tensor.stepped is not None and (phase == "decode" or tokens == 1):
-        storage = list(tensor.stepped)
-    storage_bytes = _bytes(storage, tensor.dtype) * sequences
-    if tensor.expanded and phase == "prefill":
-        storage_bytes = _bytes([tokens], tensor.dtype)
-    return CacheTensor(
-        name=tensor.name,
-        shape=(sequences, *shape),
-        dtype=tensor.dtype.name,
-        num_bytes=_bytes(shape, tensor.dtype) * sequences,
-        component=tensor.component,
-        storage_bytes=storage_bytes,
-    )
-
-
-def _bytes(shape: list[int], dtype: Dtype) -> int:
-    elements = 1
-    for size in shape:
-        elements *= size
-    return row_bytes(dtype, elements)
-
-
-def _item(layer: LayerSpec, tensor: _Tensor, held: CacheTensor, sequences: int, status: Status) -> MemoryItem:
-    law = tensor.law(sequences)
-    shape = " × ".join(map(str, held.shape))
+def _item(layer: LayerSpec, tensor: CacheTensor, laws: tuple[GrowthLaw, GrowthLaw], status: Status) -> MemoryItem:
+    shape = " × ".join(map(str, tensor.shape))
     return MemoryItem(
         component=tensor.component,
         layer_index=layer.index,
-        needed=law,
-        allocated=law,
+        needed=laws[0],
+        allocated=laws[1],
         status=status,
-        because=f"{tensor.name}: {shape} elements of {held.dtype} = {held.num_bytes} B; {VERSION}",
+        because=f"{tensor.name}: {shape} elements of {tensor.dtype} = {tensor.num_bytes} B; {VERSION}",
     )
