@@ -238,6 +238,7 @@ def solar_open(config: ConfigReader) -> Architecture:
 
 def hunyuan_v1_moe(config: ConfigReader) -> Architecture:
     """One shared expert as wide as a routed one; every layer has the same number of them."""
+    config.refuse_keys("use_cla")  # layers that share keys in the remote code, which transformers does not have
     for key in ("num_experts", "moe_topk", "intermediate_size"):
         _refuse_unequal(config, key)
     decoder = read_moe_decoder(config)

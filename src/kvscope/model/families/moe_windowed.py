@@ -140,8 +140,8 @@ def mimo_v2_flash(config: ConfigReader) -> Architecture:
     every_sixth = [FULL if i == 0 or (i + 1) % 6 == 0 else SLIDING for i in decoder.layers]
     types = listed_types(config, decoder.num_layers, every_sixth)
     value_dim = config.number("v_head_dim", field="value_dim")
-    window = _mimo_window(config)
-    caches = _mimo_caches(decoder, types, value_dim, window)
+    _check_mimo_keys(decoder, types, sparse, value_dim)
+    caches = _mimo_caches(decoder, types, value_dim, _mimo_window(config))
     model = decoder.model(
         "mimo_v2_flash",
         decoder.outer(),
@@ -152,6 +152,22 @@ def mimo_v2_flash(config: ConfigReader) -> Architecture:
         caches=caches,
     )
     return with_experts(model, experts, sparse)
+
+
+def _check_mimo_keys(decoder: Decoder, types: Sequence[str], sparse: Sequence[int], value_dim: int) -> None:
+    """Refuse a published file whose own keys, which transformers does not read, say something else than it assumes."""
+    given, heads = decoder.config.config, decoder.heads
+    assumed = {
+        "hybrid_layer_pattern": [int(name == SLIDING) for name in types],
+        "moe_layer_freq": [int(index in sparse) for index in decoder.layers],
+        "swa_num_attention_heads": heads.q_heads,
+        "swa_num_key_value_heads": 2 * heads.kv_heads,
+        "swa_head_dim": heads.head_dim,
+        "swa_v_head_dim": value_dim,
+    }
+    for key, value in assumed.items():
+        if given.get(key) is not None and given[key] != value:
+            raise decoder.config.refuse(f"its {key} differs from what transformers makes of this file")
 
 
 def _mimo_window(config: ConfigReader) -> int:
