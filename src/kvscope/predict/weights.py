@@ -4,6 +4,7 @@ Placement rules: xllamacpp 2026.10.11549 (llama.cpp b11549), x86-64 with AVX2. M
 real and generated files (tests/golden/llamacpp): nothing is added to the tensors' bytes, but
 - with a memory-mapped file, the mapped span runs from the first to the last tensor that stays in the file;
   in each of a split model's files;
+- layers that only draft tokens (multi-token prediction) are not loaded by the server unless it drafts;
 - weight matrices of some types, those of experts too, are rewritten into a second buffer ("CPU_REPACK") for faster
   arithmetic; tables that are looked up row by row, and 3-D tensors that are no experts', are not;
 - an output matrix tied to token embeddings of such a type exists twice, once for each use.
@@ -121,6 +122,11 @@ def is_repacked(tensor: TensorInfo) -> bool:
     )
 
 
+def is_ignored(model: ModelSpec, tensor: TensorInfo) -> bool:
+    """Whether llama.cpp leaves this tensor in the file: those of layers that only draft tokens."""
+    return model.source_kind == "gguf" and tensor.layer_index is not None and tensor.layer_index >= len(model.layers)
+
+
 def untried_types(model: ModelSpec) -> tuple[str, ...]:
     """Types of matrices for which it is not known whether the CPU backend repacks them."""
     return tuple(sorted({t.dtype for t in model.tensors if len(t.shape) >= 2 and t.dtype not in TRIED_TYPES}))
@@ -129,9 +135,10 @@ def untried_types(model: ModelSpec) -> tuple[str, ...]:
 def cpu_weight_buffers(model: ModelSpec, *, is_mapped: bool, repack: bool) -> tuple[WeightBuffer, ...]:
     """The buffers llama.cpp makes on a CPU for these tensors. ``repack`` False: with no_extra_bufts. Of a split model
     each file is mapped, and has a buffer of its own."""
-    moved = [tensor for tensor in model.tensors if repack and is_repacked(tensor)]
+    loaded = [tensor for tensor in model.tensors if not is_ignored(model, tensor)]
+    moved = [tensor for tensor in loaded if repack and is_repacked(tensor)]
     moved_names = {tensor.name for tensor in moved}
-    kept = [tensor for tensor in model.tensors if tensor.name not in moved_names]
+    kept = [tensor for tensor in loaded if tensor.name not in moved_names]
     tied = _tied_output(model) if repack else None
     copies = [*moved, *([tied] if tied is not None else [])]
     buffers = []
