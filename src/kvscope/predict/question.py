@@ -1,11 +1,11 @@
 """A question to predict() that can be asked again with something changed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvscope.model.spec import ModelSpec
-from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
+from kvscope.predict.allocation import llama_cpp_settings, ollama, vllm_settings
 from kvscope.predict.growth import round_up
 from kvscope.predict.memory import predict
 from kvscope.predict.prediction import Prediction
@@ -13,16 +13,20 @@ from kvscope.scenario import Phase, SettingValue
 
 # What a change may name beside an engine's settings: the arguments of predict() that a person chooses.
 ARGUMENTS = frozenset({"engine", "tokens", "sequences", "dtype"})
-# The setting by which an engine is told how long a context to make room for.
-CONTEXT_SETTING: Mapping[str, str] = {"llama.cpp": "n_ctx", "ollama": "num_ctx", "vllm": "max_model_len"}
-# llama.cpp makes room in blocks of this many tokens for each sequence; other engines' blocks are in their pool.
+# llama.cpp makes room in blocks of this many tokens for each sequence; Ollama runs llama.cpp.
 LLAMA_CPP_BLOCK = 256
+LLAMA_CPP_ENGINES = frozenset({"llama.cpp", "ollama"})
+_CANONICAL: Mapping[str, Callable[[Mapping[str, SettingValue]], dict[str, SettingValue]]] = {
+    "llama.cpp": llama_cpp_settings.canonical_settings,
+    "ollama": ollama.canonical_settings,
+    "vllm": vllm_settings.canonical_settings,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The arguments of ``predict``. Settings of llama.cpp are kept by their own names, so that a change replaces what
-    was given in another spelling."""
+    """The arguments of ``predict``. Settings are kept by the engine's own names, so that a change replaces what was
+    given in another spelling."""
 
     model: ModelSpec
     engine: str
@@ -35,8 +39,8 @@ class Question:
     available_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.engine == "llama.cpp":
-            object.__setattr__(self, "settings", canonical_settings(self.settings))
+        if self.engine in _CANONICAL:
+            object.__setattr__(self, "settings", _CANONICAL[self.engine](self.settings))
 
     def ask(self) -> Prediction:
         """The answer. Raises as ``predict``."""
@@ -65,8 +69,12 @@ class Question:
     def holding(self, tokens: int, sequences: int) -> "Question":
         """The same question on an engine set up to hold ``tokens`` in each of ``sequences`` sequences, and no more than
         its blocks make of it."""
-        room: dict[str, SettingValue] = {}
-        if self.engine == "llama.cpp":
+        cells = round_up(max(tokens, 1), LLAMA_CPP_BLOCK)
+        rooms: Mapping[str, dict[str, SettingValue]] = {
             # Whether each slot has its own part of the context or all share it, this is what they need together.
-            room = {"n_ctx": round_up(max(tokens, 1), LLAMA_CPP_BLOCK) * sequences, "n_parallel": sequences}
+            "llama.cpp": {"n_ctx": cells * sequences, "n_parallel": sequences},
+            "ollama": {"num_ctx": cells, "num_parallel": sequences},
+            "vllm": {"max_model_len": max(tokens, 1)},
+        }
+        room = rooms.get(self.engine, {})
         return replace(self, tokens=tokens, sequences=sequences, settings={**self.settings, **room})

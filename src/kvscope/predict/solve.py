@@ -14,7 +14,7 @@ from kvscope.errors import UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.growth import round_up, sum_of_laws
 from kvscope.predict.prediction import CACHE_COMPONENTS, Prediction
-from kvscope.predict.question import LLAMA_CPP_BLOCK, Question
+from kvscope.predict.question import LLAMA_CPP_BLOCK, LLAMA_CPP_ENGINES, Question
 from kvscope.predict.what_if import Candidate, Change, candidates, try_change
 from kvscope.scenario import SettingValue
 from kvscope.units import format_count
@@ -28,7 +28,14 @@ MOST_SEQUENCES = 2**20
 # Changes of another question than whether these sequences fit.
 _NOT_COMPARED = frozenset({"engine", "slots"})
 # Settings that the search itself chooses.
-_CHOSEN: Mapping[str, str] = {"n_ctx": "the context is what is looked for", "n_parallel": "give sequences instead"}
+_CHOSEN: Mapping[str, str] = {
+    **dict.fromkeys(("n_ctx", "num_ctx", "max_model_len"), "the context is what is looked for"),
+    **dict.fromkeys(("n_parallel", "num_parallel"), "give sequences instead"),
+    **dict.fromkeys(
+        ("kv_cache_memory_bytes", "VLLM_CPU_KVCACHE_SPACE", "num_gpu_blocks_override", "gpu_memory_utilization"),
+        "the pool gets what the budget leaves beside the weights",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +170,14 @@ def _check(budget_bytes: int, reserve_bytes: int, sequences: int) -> None:
 
 
 def held_bytes(prediction: Prediction) -> int:
-    """Bytes of everything known. An engine with a pool takes what it is given, so what counts is the blocks that these
-    tokens need of it."""
-    if prediction.pool is None:
-        return prediction.total_bytes
+    """Bytes of everything known. An engine with a pool takes what it is given, so the blocks count that these
+    sequences may take, each as long as the context limit, and one that vLLM keeps for itself."""
     pool = prediction.pool
+    if pool is None:
+        return prediction.total_bytes
     cache = sum(prediction.component_bytes(component) or 0 for component in CACHE_COMPONENTS)
     blocks = sum(group.blocks_per_sequence for group in pool.groups) * prediction.scenario.workload.num_sequences
-    return prediction.total_bytes - cache + blocks * pool.bytes_per_block
+    return prediction.total_bytes - cache + (blocks + 1) * pool.bytes_per_block
 
 
 def peak_bytes(prediction: Prediction) -> int:
@@ -207,7 +214,7 @@ class Search:
         return peak_bytes(self.prediction(tokens, sequences))
 
     def block_tokens(self) -> int:
-        if self.question.engine == "llama.cpp":
+        if self.question.engine in LLAMA_CPP_ENGINES:
             return LLAMA_CPP_BLOCK
         pool = self.prediction(1, self.question.sequences).pool
         return 1 if pool is None else pool.block_tokens
@@ -268,7 +275,7 @@ class Search:
     def most_sequences(self, tokens: int) -> int | None:
         """Of ``tokens`` each; None where their number does not matter."""
         most = MOST_SEQUENCES
-        if self.question.engine == "llama.cpp":
+        if self.question.engine in LLAMA_CPP_ENGINES:
             most = min(LLAMA_CPP_MOST_SEQUENCES, (MOST_TOKENS // round_up(max(tokens, 1), LLAMA_CPP_BLOCK)))
         found = largest_that_fits(lambda count: self.peak_at(tokens, count), self.room, most)
         # The compute buffer's rounding to whole slots may make one more slot cheaper; nothing else may.
@@ -291,45 +298,48 @@ class Search:
             if candidate.axis in _NOT_COMPARED:
                 continue
             change = try_change(held, candidate, baseline)
-            if change and change.refused is None and (change.saved_bytes or 0) > 0:
+            answer = None if change is None else change.answer
+            # Where less is known, less is counted: that is no saving.
+            if change and answer and answer.missing <= baseline.missing and held_bytes(answer) < held_bytes(baseline):
                 saving.append(change)
         options = [
             Option(change={}, total_bytes=held_bytes(baseline), fits=peak_bytes(baseline) <= self.room, cost="", harm=0)
         ]
-        options += [self._option([change.candidate], change.answer) for change in saving if change.answer]
-        options += [self._option(several, held.changed(_merged(several)).ask()) for several in _together(saving)]
+        together = (try_change(held, candidate, baseline) for candidate in _together(saving))
+        options += [self._option(c.candidate, c.answer) for c in (*saving, *together) if c is not None and c.answer]
         yield from sorted(options, key=lambda o: (not o.fits, o.harm if o.fits else 0, len(o.change), o.total_bytes))
 
-    def _option(self, changes: list[Candidate], answer: Prediction) -> Option:
-        total = held_bytes(answer)
+    def _option(self, candidate: Candidate, answer: Prediction) -> Option:
         return Option(
-            change=_merged(changes),
-            total_bytes=total,
+            change=candidate.change,
+            total_bytes=held_bytes(answer),
             fits=peak_bytes(answer) <= self.room,
-            cost="; ".join(candidate.cost for candidate in changes),
-            harm=max(candidate.harm for candidate in changes),
+            cost=candidate.cost,
+            harm=candidate.harm,
         )
 
 
-def _merged(changes: list[Candidate]) -> dict[str, SettingValue]:
-    return {name: value for candidate in changes for name, value in candidate.change.items()}
-
-
-def _together(saving: list[Change]) -> Iterator[list[Candidate]]:
-    """All changes up to a harm together, of each axis the one that saves most."""
-    seen: list[list[Candidate]] = []
+def _together(saving: list[Change]) -> Iterator[Candidate]:
+    """All changes up to a harm at once, of each axis the one that saves most."""
+    seen: list[Mapping[str, SettingValue]] = []
     for harm in (1, 2):
         best: dict[str, Change] = {}
         for change in saving:
-            axis = change.candidate.axis
-            if change.candidate.harm <= harm and (change.saved_bytes or 0) > (
-                (best[axis].saved_bytes or 0) if axis in best else 0
-            ):
-                best[axis] = change
+            known = best.get(change.candidate.axis)
+            is_better = known is None or (change.saved_bytes or 0) > (known.saved_bytes or 0)
+            if change.candidate.harm <= harm and is_better:
+                best[change.candidate.axis] = change
         several = [change.candidate for change in best.values()]
-        if len(several) > 1 and several not in seen:
-            seen.append(several)
-            yield several
+        merged = {name: value for candidate in several for name, value in candidate.change.items()}
+        if len(several) > 1 and merged not in seen:
+            seen.append(merged)
+            yield Candidate(
+                axis="several",
+                change=merged,
+                cost="; ".join(dict.fromkeys(candidate.cost for candidate in several)),
+                source="; ".join(dict.fromkeys(candidate.source for candidate in several)),
+                harm=max(candidate.harm for candidate in several),
+            )
 
 
 def largest_that_fits(bytes_of: Callable[[int], int], room: int, most: int) -> int:
@@ -370,4 +380,6 @@ def _left_out(prediction: Prediction) -> tuple[str, ...]:
 
 
 def _notes(prediction: Prediction) -> tuple[str, ...]:
-    return () if prediction.pool is None else ("Bytes are of the blocks that these tokens need of the engine's pool.",)
+    if prediction.pool is None:
+        return ()
+    return ("Of the pool, the blocks are counted that these sequences may take at most.", *prediction.notes)

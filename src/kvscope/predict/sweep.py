@@ -15,7 +15,7 @@ from typing import Any
 from kvscope.errors import UsageError
 from kvscope.predict.growth import GrowthLaw, round_up, sum_of_laws
 from kvscope.predict.prediction import CACHE_COMPONENTS, Prediction
-from kvscope.predict.question import LLAMA_CPP_BLOCK, Question
+from kvscope.predict.question import LLAMA_CPP_BLOCK, LLAMA_CPP_ENGINES, Question
 from kvscope.scenario import SettingValue
 
 # The engines whose bytes are laws of the tokens, times the sequences.
@@ -64,6 +64,8 @@ def sweep(
 
     Raises as ``predict``, and UsageError for an empty axis or an engine whose memory is not the tokens' (a pool).
     """
+    if question.engine not in (_BY_LAW | LLAMA_CPP_ENGINES):
+        raise UsageError(f"A sweep does not know {question.engine}: its pool is no sum of what the tokens take.")
     for name, values in (("tokens", tokens), ("sequences", sequences), ("cache_dtypes", cache_dtypes)):
         if not values:
             raise UsageError(f"A sweep needs at least one value of {name}.")
@@ -86,10 +88,11 @@ def sweep(
 def _with_dtype(question: Question, dtype: str | None) -> Question:
     if dtype is None:
         return question
-    change: dict[str, SettingValue] = {"dtype": dtype}
-    if question.engine == "llama.cpp":
-        change = {"cache_type_k": dtype, "cache_type_v": dtype}
-    return question.changed(change)
+    changes: dict[str, dict[str, SettingValue]] = {
+        "llama.cpp": {"cache_type_k": dtype, "cache_type_v": dtype},
+        "ollama": {"kv_cache_type": dtype},
+    }
+    return question.changed(changes.get(question.engine, {"dtype": dtype}))
 
 
 _Columns = Iterator[tuple[list[int], list[int]]]
@@ -143,8 +146,7 @@ def _by_search(question: Question, tokens: Sequence[int], sequences: Sequence[in
             if block not in found:
                 prediction = question.holding(block, count).ask()
                 cache = prediction.cache_bytes
-                if cache is None or prediction.pool is not None:
-                    raise UsageError(f"A sweep knows no bytes of {question.engine}'s cache for each length.")
+                assert cache is not None  # these engines' caches are always known, or refused
                 found[block] = (prediction.total_bytes, cache)
             return found[block]
 

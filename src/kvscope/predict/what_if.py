@@ -91,6 +91,8 @@ def candidates(question: Question) -> Iterator[Candidate]:
     engine = question.engine
     if engine == "llama.cpp":
         found = _llama_cpp(question.model, question.settings, question.sequences)
+    elif engine == "ollama":
+        found = _ollama(question.settings)
     elif engine == "vllm":
         found = _vllm(question.settings)
     else:
@@ -204,6 +206,25 @@ def _llama_cpp_speed(settings: Mapping[str, SettingValue]) -> Iterator[Candidate
         else "slower matrix products on a CPU: no matrices rearranged for it",
         source=_RULE,
     )
+
+
+def _ollama(settings: Mapping[str, SettingValue]) -> Iterator[Candidate]:
+    """Ollama's names for what llama.cpp does."""
+    by_type = {
+        candidate.change["cache_type_k"]: candidate
+        for candidate in _cache_types({})
+        if candidate.change["cache_type_k"] == candidate.change["cache_type_v"]
+    }
+    for kind in ("q8_0", "q4_0"):
+        yield replace(by_type[kind], change={"kv_cache_type": kind})
+    for name, candidate in (("num_batch", 64), ("use_mmap", False)):
+        if settings.get(name) != candidate:
+            cost = (
+                "the prompt is read in smaller pieces, which is slower"
+                if name == "num_batch"
+                else "slower to load, and the weights are the process's own memory, which the system cannot drop"
+            )
+            yield Candidate(axis=name, change={name: candidate}, cost=cost, source=_RULE)
 
 
 def _vllm(settings: Mapping[str, SettingValue]) -> Iterator[Candidate]:
