@@ -154,7 +154,7 @@ def test_biases_are_counted() -> None:
         (LLAMA | {"layer_types": ["full_attention", "chunked_attention"]}, "chunked_attention"),
         (LLAMA | {"num_experts": 8}, "num_experts"),
         (LLAMA | {"per_layer_config": {"0": {"num_key_value_heads": 1}}}, "per_layer_config"),
-        (GEMMA3 | {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ({"model_type": "gemma2", "use_bidirectional_attention": True}, "use_bidirectional_attention"),
         (GEMMA3 | {"_sliding_window_pattern": 4}, "_sliding_window_pattern"),
         (GEMMA3 | {"layer_types": ["chunked_attention"] * 7}, "chunked_attention"),
     ],
@@ -162,6 +162,16 @@ def test_biases_are_counted() -> None:
 def test_what_would_change_the_cache_is_refused_by_name(config: dict[str, Any], named: str) -> None:
     with pytest.raises(UnsupportedArchitecture, match=named):
         load(config)
+
+
+def test_attention_to_both_sides_halves_gemma3s_window() -> None:
+    """Gemma3TextConfig, transformers 5.24.0: sliding_window // 2 + 1 with use_bidirectional_attention."""
+    windows = {
+        layer.cache.window_tokens
+        for layer in load(GEMMA3 | {"use_bidirectional_attention": True, "sliding_window": 64}).layers
+        if isinstance(layer.cache, SlidingWindow)
+    }
+    assert windows == {33}
 
 
 def test_absent_in_other_words_is_fine() -> None:

@@ -52,7 +52,7 @@ def phimoe(config: ConfigReader) -> Architecture:
         "phimoe",
         decoder.outer(norm_bias=True, head_bias=config.flag("lm_head_bias")),
         decoder.attention(qkv_bias=bias, out_bias=bias),
-        sparse_mlp(decoder, experts, decoder.layers, router="router"),
+        sparse_mlp(decoder, experts, decoder.layers, router="router", is_router_linear=True),
         decoder.norms(bias=True),
         caches=caches,
         library=library,
@@ -256,7 +256,7 @@ def hunyuan_v1_moe(config: ConfigReader) -> Architecture:
         decoder.outer(),
         decoder.attention(qkv_bias=bias, out_bias=bias),
         decoder.head_norms("self_attn.query_layernorm", "self_attn.key_layernorm"),
-        sparse_mlp(decoder, experts, decoder.layers, router="gate.wg"),
+        sparse_mlp(decoder, experts, decoder.layers, router="gate.wg", is_router_linear=True),
         decoder.norms(),
     )
     return with_experts(model, experts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from kvscope.model.config_reader import ConfigReader
 from kvscope.model.families.architecture import Architecture, read_heads
 from kvscope.model.families.dense_decoder import Decoder
-from kvscope.model.modules import fused_experts, gated_mlp, linear
+from kvscope.model.modules import fused_experts, gated_mlp, linear, parameter
 from kvscope.model.spec import DenseFfn, MoeFfn, WeightGroup
 
 Layers = tuple[int, ...]
@@ -144,18 +144,23 @@ def sparse_mlp(
     module: str = "mlp",
     router: str = "gate",
     router_bias: bool = False,
+    is_router_linear: bool = False,
     shared_bias: bool = False,
     transposed: bool = False,
     biased: bool = False,
 ) -> list[WeightGroup]:
-    """Router, routed experts and shared experts of these layers."""
+    """Router, routed experts and shared experts of these layers. ``is_router_linear``: the router is a linear layer,
+    which quantisers replace; most classes of transformers 5.24.0 hold its matrix themselves."""
     if not layers:
         return []
     hidden, prefix = decoder.heads.hidden, decoder.path(module)
-    found = [
-        *linear(f"{prefix}.{router}", hidden, experts.count, bias=router_bias, layers=layers),
-        *expert_tensors(f"{prefix}.experts", experts, hidden, layers, transposed=transposed, biased=biased),
-    ]
+    path = f"{prefix}.{router}"
+    if is_router_linear:
+        found = linear(path, hidden, experts.count, bias=router_bias, layers=layers)
+    else:
+        found = parameter(f"{path}.weight", (experts.count, hidden), layers=layers)
+        found += parameter(f"{path}.bias", (experts.count,), layers=layers) if router_bias else []
+    found += expert_tensors(f"{prefix}.experts", experts, hidden, layers, transposed=transposed, biased=biased)
     if experts.shared_width:
         found += gated_mlp(f"{prefix}.{experts.shared}", hidden, experts.shared_width, bias=shared_bias, layers=layers)
     return found

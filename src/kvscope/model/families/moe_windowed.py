@@ -123,7 +123,7 @@ def afmoe(config: ConfigReader) -> Architecture:
         decoder.head_norms(*QK_NORMS),
         gate,
         dense_mlp(decoder, sparse),
-        sparse_mlp(decoder, experts, sparse, router="router.gate"),
+        sparse_mlp(decoder, experts, sparse, router="router.gate", is_router_linear=True),
         expert_bias,
         decoder.norms((*LLAMA_NORMS, "pre_mlp_layernorm", "post_mlp_layernorm")),
         caches=listed_caches(decoder, last_full(decoder, period)),
@@ -274,7 +274,9 @@ def llama4_text(config: ConfigReader) -> Architecture:
         decoder.outer(),
         decoder.attention(qkv_bias=bias, out_bias=bias),
         dense_mlp(decoder, sparse, width=dense_width, module="feed_forward"),
-        sparse_mlp(decoder, experts, sparse, module="feed_forward", router="router", transposed=True),
+        sparse_mlp(
+            decoder, experts, sparse, module="feed_forward", router="router", is_router_linear=True, transposed=True
+        ),
         decoder.norms(),
         caches=typed_caches(config, types, decoder.heads.full, None, chunk),
     )
@@ -283,7 +285,10 @@ def llama4_text(config: ConfigReader) -> Architecture:
 
 def llama4(config: ConfigReader) -> Architecture:
     """The text model inside a multimodal Llama 4; its vision tower is not counted here."""
-    return replace(llama4_text(config.nested("text_config", "llama4_text")), weights=None)
+    text = config.nested("text_config", "llama4_text")
+    if text.model_type != "llama4_text":
+        raise config.refuse(f"its text_config is of type {text.model_type!r}")
+    return replace(llama4_text(text), weights=None)
 
 
 def _llama4_types(decoder: Decoder, chunk: int | None) -> Sequence[str]:

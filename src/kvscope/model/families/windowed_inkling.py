@@ -222,7 +222,7 @@ def _inkling_experts(model: _Inkling, experts: Experts, layers: Layers) -> list[
         "down_proj": (shared, hidden, experts.width),
     }
     return [
-        *linear(f"{mlp}.gate", hidden, experts.count + shared, layers=layers),
+        *parameter(f"{mlp}.gate.weight", (experts.count + shared, hidden), layers=layers),
         *parameter(f"{mlp}.gate.global_scale", (1,), layers=layers),
         *fused_experts(f"{mlp}.experts", experts.count, hidden, experts.width, layers=layers),
         *(
@@ -299,7 +299,7 @@ def _inkling2_weights(model: _Inkling, experts: Experts) -> list[WeightGroup]:
     return [
         *_embeddings(model),
         *_inkling2_attention(model),
-        *linear(f"{mlp}.gate", hidden, experts.count, layers=layers),
+        *parameter(f"{mlp}.gate.weight", (experts.count, hidden), layers=layers),
         *fused_experts(f"{mlp}.experts", experts.count, hidden, experts.width, layers=layers),
         *norm(f"{LAYER}.post_attention_layernorm", hidden, layers=layers),
         *_convolutions(model, ("post_attention_convolution", "post_mlp_convolution")),
