@@ -7,6 +7,7 @@ Values that a file leaves out come from the class defaults of transformers (clas
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
     """The model of a config's content. ``where`` names the file in messages and ``sources``."""
     if not isinstance(content, Mapping):
         raise MalformedFile(where, "top level", "a JSON object was expected")
-    content = _with_infinities(content)
+    content = _with_infinities(content, where)
     model_type = content.get("model_type")
     if not isinstance(model_type, str):
         raise MissingField("its model_type", [f"{where}: model_type"])
@@ -142,18 +143,24 @@ def _dtype(content: Mapping[str, Any], where: str, sources: dict[str, str]) -> s
     return None
 
 
-def _with_infinities(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """JSON has no infinity: transformers writes {"__float__": "Infinity"} for one."""
-    return {key: _infinity(value) for key, value in content.items()}
+# JSON has no infinity: transformers writes {"__float__": "Infinity"} for one.
+_FLOATS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
-def _infinity(value: Any) -> Any:
+def _with_infinities(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    return {key: _infinity(value, where, str(key)) for key, value in content.items()}
+
+
+def _infinity(value: Any, where: str, place: str) -> Any:
     if isinstance(value, Mapping):
         if set(value) == {"__float__"}:
-            return float(str(value["__float__"]).replace("Infinity", "inf"))
-        return {key: _infinity(entry) for key, entry in value.items()}
+            named = value["__float__"]
+            if not isinstance(named, str) or named not in _FLOATS:
+                raise MalformedFile(where, f"{place}.__float__", f"one of {', '.join(_FLOATS)} was expected")
+            return _FLOATS[named]
+        return {key: _infinity(entry, where, f"{place}.{key}") for key, entry in value.items()}
     if isinstance(value, list):
-        return [_infinity(entry) for entry in value]
+        return [_infinity(entry, where, f"{place}.{index}") for index, entry in enumerate(value)]
     return value
 
 

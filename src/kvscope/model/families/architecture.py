@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kvscope.model.config_reader import ConfigReader
+from kvscope.model.config_reader import MAX_HEADS, ConfigReader
 from kvscope.model.spec import (
     CacheKind,
     ChunkedAttention,
@@ -61,10 +61,12 @@ def read_heads(
     ``kv_heads_key`` False: the class ignores such a key. ``rounds_down``: it takes heads that do not divide
     hidden_size."""
     hidden = config.number(hidden_key)
-    q_heads = config.number(heads_key, field="num_q_heads")
+    q_heads = config.number(heads_key, field="num_q_heads", limit=MAX_HEADS)
     kv_heads = q_heads
     if kv_heads_key:
         kv_heads = config.number_or("num_key_value_heads", q_heads, heads_key, field="num_kv_heads")
+        if kv_heads > MAX_HEADS:
+            raise config.malformed("num_key_value_heads", f"a number up to {MAX_HEADS} was expected")
     else:
         config.sources["num_kv_heads"] = f"derived: {heads_key}"
     if head_dim_key and config.lookup("head_dim")[0] is not None:

@@ -124,8 +124,9 @@ def _bart_like_layer(
 def xglm(config: ConfigReader) -> Architecture:
     """Its positions are computed, not kept."""
     config.refuse_keys("add_cross_attention")
-    keys = {"hidden_key": "d_model", "heads_key": "attention_heads"}
-    heads = read_heads(config, **keys, head_dim_key=False, kv_heads_key=False)
+    heads = read_heads(
+        config, hidden_key="d_model", heads_key="attention_heads", head_dim_key=False, kv_heads_key=False
+    )
     num_layers = config.num_layers("num_layers")
     layers, layer = tuple(range(num_layers)), "model.layers.{}"
     width = config.number("ffn_dim", field="ffn.width")

@@ -1,0 +1,132 @@
+"""Whatever a config.json holds, reading it ends in a model or in a ModelError with a message, within a second."""
+
+import copy
+import functools
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from kvscope.errors import MalformedFile, ModelError
+from kvscope.model.families import known_types
+from kvscope.model.hf_config import model_from_config
+from kvscope.model.spec import ModelSpec
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+FORMS = ("config_saved_by_save_pretrained", "config_kwargs_given")
+LONGEST_S = 1.0
+
+# What a file may hold where a number, a text, a list or an object belongs.
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.sampled_from([0, -1, 1, 2, 3, 2**31 - 1, 2**31, 10**9, 10**30, -(2**63)]),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from(["", "64", "auto", "full_attention", "\ud83d", "x" * 1000]),
+    st.lists(st.one_of(st.none(), st.integers(-3, 300), st.text(max_size=4), st.booleans()), max_size=6),
+    st.lists(st.lists(st.one_of(st.integers(-3, 300), st.text(max_size=4)), max_size=3), max_size=3),
+    st.dictionaries(st.sampled_from(["0", "1", "model_type", "x", "hidden_size"]), st.integers(-3, 300), max_size=3),
+)
+
+
+@functools.cache
+def real_configs() -> tuple[tuple[str, dict[str, Any]], ...]:
+    """One or two configs of every type that is read: as saved, and as a person wrote it."""
+    found, known = [], set(known_types())
+    for path in sorted((GOLDEN / "transformers").glob("*.json")):
+        case = json.loads(path.read_text())
+        if case["model_type"] in known:
+            found += [(f"{path.stem}:{form}", {"model_type": case["model_type"], **case[form]}) for form in FORMS]
+    for path in sorted((GOLDEN / "models").glob("*/config.json")):
+        config = json.loads(path.read_text())
+        if config.get("model_type") in known:
+            found.append((path.parent.name, config))
+    return tuple(found)
+
+
+def places(config: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all values of a config, nested ones too; of long lists the first entries."""
+    found = []
+    entries = config.items() if isinstance(config, dict) else enumerate(config[:4]) if isinstance(config, list) else ()
+    for key, value in entries:
+        found += [(*path, key), *places(value, (*path, key))]
+    return found
+
+
+def outcome(config: Any) -> ModelSpec | ModelError:
+    """What comes out of reading. Any other error, or a long time, fails the test."""
+    started = time.perf_counter()
+    try:
+        result: ModelSpec | ModelError = model_from_config(config, source="test", where="config.json", name="test")
+    except ModelError as error:
+        result = error
+    assert time.perf_counter() - started < LONGEST_S
+    if isinstance(result, ModelError):
+        assert result.message
+        assert result.hint
+    return result
+
+
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_mutated_real_config_is_a_model_or_a_model_error(data: st.DataObject) -> None:
+    name, real = real_configs()[data.draw(st.integers(0, len(real_configs()) - 1))]
+    note(name)
+    config = copy.deepcopy(real)
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(places(config)))
+        holder = config
+        for step in path[:-1]:
+            holder = holder[step]
+        if data.draw(st.booleans()) and isinstance(holder, dict):
+            del holder[path[-1]]
+        else:
+            holder[path[-1]] = data.draw(VALUES)
+        if not places(config):
+            break
+    outcome(config)
+
+
+NUMBERS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size", "n_embd",
+           "n_layer", "n_head", "d_model", "n_layers", "n_heads", "num_layers", "num_heads")  # fmt: skip
+# Keys that a config of this type may hold and that its class does not read (transformers 5.24.0).
+UNREAD = {
+    ("jetmoe", "num_attention_heads"),
+    ("kolibri1", "intermediate_size"),
+    ("qwen3_next", "intermediate_size"),
+    ("solar_open", "intermediate_size"),
+}
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**31, 10**30, 1.5, math.nan, math.inf, "64", True, [64], {"a": 64}])
+def test_a_number_that_cannot_be_is_refused_with_file_key_and_expectation(value: Any) -> None:
+    checked = 0
+    for name, config in real_configs():
+        for key in NUMBERS:
+            if not isinstance(config.get(key), int) or (config["model_type"], key) in UNREAD:
+                continue
+            result = outcome(config | {key: value})
+            assert isinstance(result, ModelError), (name, key)
+            assert "config.json" in result.message, (name, key, result.message)
+            if isinstance(result, MalformedFile):
+                assert "expected" in result.message, (name, key, result.message)
+            checked += 1
+    assert checked > 500
+
+
+def test_null_is_never_zero() -> None:
+    """A null where a number must be is the class default, a formula of other fields, or an error: never 0."""
+    for name, config in real_configs():
+        for key in NUMBERS:
+            if key not in config:
+                continue
+            result = outcome(config | {key: None})
+            if isinstance(result, ModelSpec):
+                assert min(result.hidden_size, result.vocab_size, len(result.layers)) > 0, (name, key)
+                assert result.num_parameters is None or result.num_parameters > 0, (name, key)
