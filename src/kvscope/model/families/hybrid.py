@@ -5,7 +5,7 @@ Facts of transformers 5.24.0's classes. Their ``head_dim`` is no declared field 
 
 from collections.abc import Sequence
 
-from kvscope.model.config_reader import ConfigReader
+from kvscope.model.config_reader import MAX_LAYERS, ConfigReader
 from kvscope.model.families.architecture import Architecture, read_heads
 from kvscope.model.families.hybrid_layers import (
     FULL,
@@ -176,8 +176,9 @@ def granitemoehybrid(config: ConfigReader) -> Architecture:
     ]
     ffn: Ffn = DenseFfn(width=shared)
     config.sources["ffn.width"] = config.sources["shared_intermediate_size"]
+    width = config.number("intermediate_size")
     if num_experts:
-        width = config.number("intermediate_size", field="ffn.width")
+        config.sources["ffn.width"] = config.sources["intermediate_size"]
         per_token = config.number("num_experts_per_tok")
         ffn = MoeFfn(num_experts=num_experts, experts_per_token=per_token, width=width, shared_width=shared)
         block = f"{layer}.block_sparse_moe"
@@ -258,6 +259,7 @@ def nemotron_h(config: ConfigReader) -> Architecture:
 
 def _nemotron_types(config: ConfigReader) -> tuple[str, ...]:
     """layers_block_type, else hybrid_override_pattern, else the class's four layers; num_hidden_layers is ignored."""
+    config.optional("num_hidden_layers", smallest=1)
     for key in ("layers_block_type", "layer_types"):
         stated = config.words(key)
         if stated is not None:
@@ -266,7 +268,7 @@ def _nemotron_types(config: ConfigReader) -> tuple[str, ...]:
     if pattern is None:
         config.sources["layer_types"] = "derived: NemotronHConfig's four layers where no pattern is given"
         return (LINEAR, "moe", FULL, "mlp")
-    if not pattern or not set(pattern) <= set(PATTERN):
+    if not 0 < len(pattern) <= MAX_LAYERS or not set(pattern) <= set(PATTERN):
         raise config.malformed("hybrid_override_pattern", f"a text of {' '.join(PATTERN)} was expected")
     config.sources["layer_types"] = config.sources["hybrid_override_pattern"]
     return tuple(PATTERN[letter] for letter in pattern)

@@ -234,6 +234,8 @@ def _olmo_net(config: ConfigReader, heads: Heads) -> DeltaNet:
     key_dim = config.number_or(
         "linear_key_head_dim", int(0.75 * heads.hidden / key_heads), "0.75 × hidden_size / linear_num_key_heads"
     )
+    if key_dim < 1:
+        raise config.malformed("linear_num_key_heads", f"{key_heads} heads in a width of {heads.hidden}")
     return DeltaNet(
         hidden=heads.hidden,
         key_heads=key_heads,

@@ -39,7 +39,7 @@ def kimi_linear(config: ConfigReader) -> Architecture:
     first_dense = config.number("first_k_dense_replace", smallest=0) if config.given("first_k_dense_replace") else 1
     prefix, delta = "model.layers.{}.self_attn", which(types, LINEAR)
     weights = [
-        *_delta(prefix, kda, delta),
+        *_delta(prefix, kda, delta, decay_shape=(1, 1, kda.heads, 1)),
         *(linear(f"{prefix}.forget_gate.f_a_proj", kda.hidden, kda.dim, layers=delta) if delta else ()),
         *(linear(f"{prefix}.forget_gate.f_b_proj", kda.dim, kda.width, layers=delta) if delta else ()),
         *(linear(f"{prefix}.g_a_proj", kda.hidden, kda.dim, layers=delta) if delta else ()),
@@ -81,7 +81,7 @@ def bailing_hybrid(config: ConfigReader) -> Architecture:
         types = tuple(every(config.number("layer_group_size"), num_layers, inside=LINEAR, last=FULL))
         config.sources["layer_types"] = "derived: layer_group_size"
     prefix, delta, latent = "model.layers.{}.self_attn", which(types, LINEAR), which(types, FULL)
-    weights = _delta(prefix, kda, delta)
+    weights = _delta(prefix, kda, delta, decay_shape=(kda.heads,))
     if delta:
         weights += linear(f"{prefix}.forget_gate.f_proj", kda.hidden, kda.width, layers=delta)
         weights += linear(f"{prefix}.g_proj", kda.hidden, kda.width, layers=delta)
@@ -91,8 +91,8 @@ def bailing_hybrid(config: ConfigReader) -> Architecture:
     return _model(config, "bailing_hybrid", types, mla, kda, weights, first_dense)
 
 
-def _delta(prefix: str, kda: Kda, layers: Layers) -> list[WeightGroup]:
-    """What both families' delta layers hold; their gates differ."""
+def _delta(prefix: str, kda: Kda, layers: Layers, *, decay_shape: tuple[int, ...]) -> list[WeightGroup]:
+    """What both families' delta layers hold; their gates differ, and how A_log is shaped."""
     if not layers:
         return []
     return [
@@ -102,7 +102,7 @@ def _delta(prefix: str, kda: Kda, layers: Layers) -> list[WeightGroup]:
             for group in linear(f"{prefix}.{name}", kda.hidden, kda.width, layers=layers)
         ),
         *conv1d(f"{prefix}.conv1d", 3 * kda.width, kda.kernel, layers=layers),
-        *parameter(f"{prefix}.forget_gate.A_log", (kda.heads,), layers=layers),
+        *parameter(f"{prefix}.forget_gate.A_log", decay_shape, layers=layers),
         *parameter(f"{prefix}.forget_gate.dt_bias", (kda.width,), layers=layers),
         *linear(f"{prefix}.b_proj", kda.hidden, kda.heads, layers=layers),
         *norm(f"{prefix}.o_norm", kda.dim, layers=layers),

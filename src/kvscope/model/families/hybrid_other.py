@@ -4,7 +4,7 @@ again). Facts of transformers 5.24.0's classes."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kvscope.model.config_reader import ConfigReader
+from kvscope.model.config_reader import MAX_LAYERS, ConfigReader
 from kvscope.model.families.architecture import Architecture, Heads, read_heads
 from kvscope.model.families.hybrid_conv import windowed
 from kvscope.model.families.hybrid_delta import gated_attention, interval_types, qwen_ffn
@@ -152,9 +152,10 @@ def qwen4_exp_text(config: ConfigReader) -> Architecture:
         INDEXED: IndexedAttention(main=heads.full, index_dim=index_dim),
     }
     layers = build_layers(config, types, caches, heads.q_heads, ffns)
+    indexed = [layer for layer in layers if isinstance(layer.cache, IndexedAttention)]
     return Architecture(
         family="qwen4_exp",
-        layers=layers if ple is None else tuple(_with_ngrams(layer, ple) for layer in layers),
+        layers=tuple(_as_kept(layer, ple, layer in indexed[:1]) for layer in layers),
         weights=tuple(weights),
         vocab_size=vocab,
         hidden_size=heads.hidden,
@@ -209,6 +210,9 @@ class Ngrams:
         return (self.kernel - 1) * (self.context + 1)
 
 
+MAX_NGRAM_HEADS = 4096  # each has a prime of its own to be found
+
+
 def _read_ple(config: ConfigReader, hidden: int, types: Sequence[str]) -> Ngrams | None:
     numbers = sorted(set(config.numbers("ple_layer_ids", smallest=1) or ()))
     if not numbers:
@@ -216,8 +220,10 @@ def _read_ple(config: ConfigReader, hidden: int, types: Sequence[str]) -> Ngrams
     layers = tuple(number - 1 for number in numbers)
     if not set(layers) <= set(which(types, LINEAR)):
         raise config.malformed("ple_layer_ids", "numbers of linear_attention layers, counted from 1, were expected")
-    size = config.number("ngram_size", smallest=2)
-    heads = (size - 1) * config.number("heads_per_ngram")
+    size = config.number("ngram_size", smallest=2, limit=MAX_NGRAM_HEADS)
+    heads = (size - 1) * config.number("heads_per_ngram", limit=MAX_NGRAM_HEADS)
+    if heads * len(layers) > MAX_NGRAM_HEADS:
+        raise config.malformed("heads_per_ngram", f"up to {MAX_NGRAM_HEADS} n-gram heads were expected")
     width = config.number_or("ple_embed_dim", hidden, "hidden_size")
     if width % heads:
         raise config.malformed("ple_embed_dim", f"{heads} n-gram heads do not divide {width}")
@@ -288,9 +294,15 @@ def _ple_weights(ple: Ngrams) -> list[WeightGroup]:
     ]
 
 
-def _with_ngrams(layer: LayerSpec, ple: Ngrams) -> LayerSpec:
-    """The delta layer's state, with the columns of the n-grams' own convolution and their last token ids."""
-    if layer.index not in ple.layers:
+POSITION_ROWS = 3  # of time, height and width
+
+
+def _as_kept(layer: LayerSpec, ple: Ngrams | None, is_first_indexed: bool) -> LayerSpec:
+    """The layer with what the library keeps in it for others: the first indexed one holds every token's position, a
+    delta layer with n-grams the columns of their own convolution and their last token ids."""
+    if isinstance(layer.cache, IndexedAttention) and is_first_indexed:
+        return replace(layer, transformers_cache=replace(layer.cache, position_rows=POSITION_ROWS))
+    if ple is None or layer.index not in ple.layers:
         return layer
     assert isinstance(layer.cache, RecurrentState)
     more = (
@@ -314,7 +326,9 @@ def dory(config: ConfigReader) -> Architecture:
     caches: dict[str, CacheKind] = {FULL: heads.full}
     if SLIDING in types:
         caches[SLIDING] = windowed(config, heads)
-    loops = config.number("n_recurrent_loops")
+    loops = config.number("n_recurrent_loops", limit=MAX_LAYERS)
+    if loops * len(types) > MAX_LAYERS:
+        raise config.malformed("n_recurrent_loops", f"more than {MAX_LAYERS} layers in all runs")
     mode = config.word("recurrent_kv_cache_mode")
     if mode not in ("per_loop", "last_loop"):
         raise config.malformed("recurrent_kv_cache_mode", '"per_loop" or "last_loop" was expected')

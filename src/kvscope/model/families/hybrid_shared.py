@@ -24,6 +24,7 @@ from kvscope.model.spec import CacheKind, DenseFfn, HybridCache, RecurrentState,
 # Zamba2Config's own 54 layers, where a config names none.
 ZAMBA2_HYBRID = (6, 12, 18, 24, 30, 36, 42, 47, 51)
 ZAMBA2_LAYERS = 54
+MAX_HYBRID = 300  # no model has more than a few dozen; their adapters may number its square
 ZAMBA2_LONG_CONTEXT = 16384  # Zamba2Config, with use_long_context
 
 
@@ -69,6 +70,8 @@ def _heads(config: ConfigReader) -> Heads:
     """Attention over the hidden state and the embedding side by side: twice as wide as the model."""
     hidden = config.number("hidden_size")
     q_heads = config.number("num_attention_heads", field="num_q_heads")
+    if q_heads > 2 * hidden:
+        raise config.malformed("num_attention_heads", f"more heads than the {2 * hidden} elements they share")
     return Heads(
         hidden=config.number_or("attention_hidden_size", 2 * hidden, "2 × hidden_size"),
         q_heads=q_heads,
@@ -191,6 +194,8 @@ def _adapters(
     config: ConfigReader, prefix: str, heads: Heads, hidden: int, width: int, block: int, hybrid: Layers
 ) -> list[WeightGroup]:
     """A pair of narrow matrices for each hybrid layer whose turn it is: of the MLP, and of attention where asked."""
+    if len(hybrid) > MAX_HYBRID:
+        raise config.malformed("layers_block_type", f"up to {MAX_HYBRID} hybrid layers were expected")
     rank = config.number("adapter_rank")
     pairs = [("feed_forward.gate_up_proj_adapter_list", hidden, 2 * width)]
     if config.flag("use_shared_attention_adapter"):
