@@ -8,6 +8,7 @@ from kvscope.model.spec import ModelSpec
 from kvscope.predict.allocation.llama_cpp import predict_llama_cpp
 from kvscope.predict.allocation.logical import predict_logical
 from kvscope.predict.allocation.ollama import predict_ollama
+from kvscope.predict.allocation.sglang import predict_sglang
 from kvscope.predict.allocation.transformers import predict_transformers
 from kvscope.predict.allocation.vllm import predict_vllm
 from kvscope.predict.prediction import Asked, Prediction, Unknown
@@ -16,8 +17,7 @@ from kvscope.scenario import Phase, SettingValue
 __all__ = ["Prediction", "predict"]
 
 # Engines whose rules are known. 'logical' is no engine: what the tokens need on any.
-READY_ENGINES = ("llama.cpp", "logical", "ollama", "transformers", "vllm")
-PLANNED_ENGINES = ("sglang",)
+READY_ENGINES = ("llama.cpp", "logical", "ollama", "sglang", "transformers", "vllm")
 # Engines that reserve a pool of cache pages out of what memory they may use.
 _POOL_ENGINES = ("vllm", "sglang")
 # Engines that run a file as it is stored.
@@ -77,6 +77,8 @@ def _predict(
         return predict_transformers(model, asked, settings, dtype)
     if engine == "ollama":
         return predict_ollama(model, asked, settings)
+    if engine == "sglang":
+        return predict_sglang(model, asked, settings, dtype)
     if engine == "vllm":
         return predict_vllm(model, asked, settings, dtype)
     return predict_llama_cpp(model, asked, settings)
@@ -95,13 +97,8 @@ def _with_doubts(prediction: Prediction) -> Prediction:
 
 
 def _check_engine(engine: str) -> None:
-    if engine in PLANNED_ENGINES:
-        raise UsageError(
-            f"kvscope does not know the memory rules of {engine} yet.",
-            hint=f"Ready now: {', '.join(READY_ENGINES)}. 'logical' is what the tokens need on any engine.",
-        )
     if engine not in READY_ENGINES:
-        raise UnknownName("engine", engine, (*READY_ENGINES, *PLANNED_ENGINES))
+        raise UnknownName("engine", engine, READY_ENGINES)
 
 
 def _check_count(name: str, value: int | None, *, smallest: int) -> None:

@@ -22,9 +22,10 @@ from kvscope.model.spec import (
     ModelSpec,
     RecurrentState,
 )
+from kvscope.predict.allocation.vllm_groups import FULL_KINDS
 from kvscope.predict.allocation.vllm_pool import PoolPlan, plan_pool, stage_pages
 from kvscope.predict.allocation.vllm_settings import RELEASE, VERSION, VllmSettings, canonical_settings, read_settings
-from kvscope.predict.allocation.vllm_specs import Page, state_tensors
+from kvscope.predict.allocation.vllm_specs import Page, engine_caches, state_tensors
 from kvscope.predict.growth import GrowthLaw, constant
 from kvscope.predict.kv_cache import kind_name
 from kvscope.predict.parallel import rank_cache, rank_weights
@@ -67,7 +68,8 @@ def predict_vllm(
     tokens = asked.tokens if asked.tokens is not None else pool.max_model_len
     stage = pool.fullest_stage
     weights, weights_unknown = _weights(model, parsed, pool, stage)
-    layers = model.layers[pool.stages[stage].start : pool.stages[stage].stop]
+    layers = zip(model.layers, engine_caches(model), strict=True)
+    on_stage = [(layer, cache) for layer, cache in layers if layer.index in pool.stages[stage]]
     needed = [_needed_item(page, pool, asked, parsed) for page in stage_pages(pool, stage)]
     unknown = (*_unknown(model, asked, parsed, pool), *weights_unknown)
     missing: set[Component] = {*_LEFT_OUT, *(("weights",) if weights is None else ())}
@@ -79,7 +81,7 @@ def predict_vllm(
         scenario=asked.scenario(ENGINE, asked.engine_version or VERSION, tokens, parsed.as_asked),
         effective=_effective(model, parsed, pool),
         items=tuple(items),
-        layers=tuple(_layer_cache(model, layer, parsed, pool, tokens, asked.num_sequences) for layer in layers),
+        layers=tuple(_layer_cache(model, *held, parsed, pool, tokens, asked.num_sequences) for held in on_stage),
         buffers=_buffers(pool, parsed),
         status=_status(unknown, missing),
         unknown=(*unknown, _runtime_unknown()),
@@ -182,7 +184,9 @@ def _group_law(page: Page, pool: PoolPlan, tokens: int) -> GrowthLaw:
     one, size = pool.bytes_per_block, page.block_tokens
     if page.kind in ("mamba", "cross_attention") or one % size or pool.demand.context_parallel > 1:
         return constant(one * pool.demand.blocks(page, tokens))
-    cap = None if page.window_tokens is None else pool.demand.window_cap(page)
+    # Without the hybrid manager a layer with a window is kept like one of full attention.
+    is_capped = page.window_tokens is not None and page.kind not in FULL_KINDS
+    cap = pool.demand.window_cap(page) if is_capped else None
     extra = one if page.kind in ("sliding_window", "sliding_window_mla") else 0
     return GrowthLaw(fixed_bytes=extra, bytes_per_token=one // size, cap_tokens=cap, step_tokens=size)
 
@@ -196,11 +200,17 @@ def _host_cache(settings: VllmSettings) -> list[MemoryItem]:
 
 
 def _layer_cache(
-    model: ModelSpec, layer: LayerSpec, settings: VllmSettings, pool: PoolPlan, tokens: int, sequences: int
+    model: ModelSpec,
+    layer: LayerSpec,
+    own: CacheKind,
+    settings: VllmSettings,
+    pool: PoolPlan,
+    tokens: int,
+    sequences: int,
 ) -> LayerCache:
     """What one layer needs, as tensors; keys and values lie in one page."""
     tensors: list[CacheTensor] = []
-    cache = rank_cache(layer.cache, settings.tensor_parallel)
+    cache = rank_cache(own, settings.tensor_parallel)
     for page in pool.plan.pages:
         if page.layer != layer.index:
             continue
@@ -221,7 +231,7 @@ def _layer_cache(
                 component="index_cache" if component == "index_cache" else "kv_cache",
             )
         )
-    return LayerCache(index=layer.index, kind=kind_name(layer.cache), tensors=tuple(tensors))
+    return LayerCache(index=layer.index, kind=kind_name(own), tensors=tuple(tensors))
 
 
 def _shape(page: Page) -> tuple[int, int]:

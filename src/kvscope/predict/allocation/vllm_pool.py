@@ -116,6 +116,7 @@ def plan_pool(model: ModelSpec, settings: VllmSettings) -> PoolPlan:
             raise UsageError("vLLM refuses this: not enough memory available to serve even a single token.")
     blocks = demand.sequence_blocks(groups, length)
     short = _first_short(stage_bytes, usable, blocks)
+    judged = stage_bytes.index(max(stage_bytes)) if short is None else short
     return PoolPlan(
         plan=plan,
         groups=groups,
@@ -127,8 +128,8 @@ def plan_pool(model: ModelSpec, settings: VllmSettings) -> PoolPlan:
         stage_block_bytes=stage_bytes,
         num_blocks=_num_blocks(settings, memory, stage_bytes),
         sequence_blocks=blocks,
-        needed_bytes=stage_bytes[short or 0] * blocks,
-        usable_bytes=None if usable is None else usable[short or 0],
+        needed_bytes=stage_bytes[judged] * blocks,
+        usable_bytes=None if usable is None else usable[judged],
         estimated_length=None
         if short is None or usable is None
         else _estimate(groups, demand, stage_bytes[short], usable[short], length),

@@ -99,8 +99,8 @@ def plan_pages(model: ModelSpec, settings: VllmSettings, max_model_len: int) -> 
 
     Raises UnsupportedArchitecture for layers vLLM does not run, UsageError for what it would refuse.
     """
-    caches = [(layer.index, rank_cache(layer.cache, settings.tensor_parallel)) for layer in model.layers]
-    parts = [(index, part) for index, cache in caches for part in _parts(model, cache)]
+    caches = [rank_cache(cache, settings.tensor_parallel) for cache in engine_caches(model)]
+    parts = [(index, part) for index, cache in enumerate(caches) for part in _parts(model, cache)]
     states = [part for _, part in parts if isinstance(part, RecurrentState)]
     attention = [part for _, part in parts if not isinstance(part, RecurrentState)]
     is_mla = any(isinstance(_main(part), LatentAttention) for part in attention)
@@ -126,6 +126,19 @@ def plan_pages(model: ModelSpec, settings: VllmSettings, max_model_len: int) -> 
         is_mla=is_mla,
         is_hybrid=is_hybrid,
     )
+
+
+def engine_caches(model: ModelSpec) -> tuple[CacheKind, ...]:
+    """Each layer's cache as vLLM sees it: a sliding_window in the config counts for every layer, even of a model whose
+    own code ignores it, unless the config tells layers apart (then transformers' cache is not all windows)."""
+    layers = [layer for layer in model.layers if not isinstance(layer.cache, NoCache)]
+    ignored = [layer.transformers_cache for layer in layers if isinstance(layer.cache, FullAttention)]
+    if layers and len(ignored) == len(layers) and all(isinstance(cache, SlidingWindow) for cache in ignored):
+        return tuple(
+            layer.transformers_cache if isinstance(layer.transformers_cache, SlidingWindow) else layer.cache
+            for layer in model.layers
+        )
+    return tuple(layer.cache for layer in model.layers)
 
 
 def _main(cache: CacheKind) -> CacheKind:
