@@ -110,7 +110,9 @@ def refuse_single_rotary_by_type(decoder: Decoder, defaults: Mapping[str, float]
         else:
             rope = stated.get(name) if isinstance(stated, Mapping) else None
             factor = rope.get("partial_rotary_factor", 1.0) if isinstance(rope, Mapping) else 1.0
-        if not isinstance(factor, int | float) or int(decoder.heads.head_dim * factor) == 1:
+        if not isinstance(factor, int | float) or not 0 <= factor <= 1:
+            raise decoder.config.malformed("rope_parameters", "a partial_rotary_factor from 0 to 1 was expected")
+        if int(decoder.heads.head_dim * factor) == 1:
             raise decoder.config.refuse("its rotary embedding covers one element of a head")
 
 
