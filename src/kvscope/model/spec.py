@@ -59,13 +59,15 @@ class IndexedAttention:
     ``main`` SharedCache: keys and values are another layer's, the index keys its own. ``index_dim``: elements of one
     index key, shared by all heads. ``index_row_bytes``: bytes of one stored index key in the model's own format
     (DeepSeek: float8 with one float32 scale); None: the cache's own element format. ``index_dtype``: the element format
-    a library keeps index keys in, whatever the cache's is; None: the cache's.
+    a library keeps index keys in, whatever the cache's is; None: the cache's. ``position_rows``: int64 positions of
+    every token that a library keeps in this layer for the index.
     """
 
     main: "FullAttention | SlidingWindow | LatentAttention | SharedCache"
     index_dim: int
     index_row_bytes: int | None = None
     index_dtype: str | None = None
+    position_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
