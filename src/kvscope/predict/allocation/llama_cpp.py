@@ -15,8 +15,8 @@ from kvscope.predict.allocation.llama_cpp_cache import (
     cells_of_used_caches,
     check_head_dims,
     check_layers,
-    layer_cache,
-    layer_item,
+    layer_caches,
+    layer_items,
     plan_cells,
     slot_limit,
 )
@@ -31,9 +31,7 @@ from kvscope.scenario import SettingValue
 
 ENGINE = "llama.cpp"
 # Families whose compute buffer is known.
-_KNOWN_GRAPHS = frozenset(
-    {"llama", "deci", "qwen2", "qwen3", "granite", "command-r", "ernie4_5", "phi3", "gemma3"}
-)
+_KNOWN_GRAPHS = frozenset({"llama", "deci", "qwen2", "qwen3", "granite", "command-r", "ernie4_5", "phi3", "gemma3"})
 BUILD = "11549"
 
 
@@ -46,7 +44,8 @@ def predict_llama_cpp(model: ModelSpec, asked: Asked, settings: Mapping[str, Set
     cells = plan_cells(model, parsed)
     limit = slot_limit(model, cells)
     tokens = asked.tokens if asked.tokens is not None else limit
-    caches = [layer_item(model, layer, parsed, cells, tokens, asked.num_sequences) for layer in model.layers]
+    layers = layer_caches(model, parsed, cells)
+    caches = layer_items(model, layers, parsed, cells, tokens, asked.num_sequences)
     weights, weight_buffers, weights_unknown = _weights(model, parsed)
     outputs, output_unknown = _output(model, parsed)
     compute, compute_unknown = _compute(model, parsed, cells)
@@ -63,10 +62,10 @@ def predict_llama_cpp(model: ModelSpec, asked: Asked, settings: Mapping[str, Set
         scenario=asked.scenario(ENGINE, asked.engine_version or VERSION, tokens, parsed.as_asked),
         effective=_effective(parsed, cells, limit),
         items=tuple(items),
-        layers=tuple(layer_cache(model, layer, parsed, cells) for layer in model.layers),
+        layers=layers,
         buffers=(
             *weight_buffers,
-            *cache_buffers(model, parsed, cells),
+            *cache_buffers(model, layers, cells),
             *state_buffers(model, parsed),
             *_small_buffers(outputs, compute),
         ),

@@ -1,6 +1,7 @@
 """llama.cpp's key-value cache on a CPU: cells, streams, and what each layer takes of them. Rules of xllamacpp
 2026.10.11549 (llama.cpp b11549), measured byte for byte (tests/golden/llamacpp/README.md)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvscope.dtypes import Dtype, row_bytes
@@ -145,11 +146,11 @@ def _window_tokens(cache: CacheKind) -> int | None:
 def check_head_dims(model: ModelSpec, settings: LlamaCppSettings) -> None:
     """Raises UsageError, with the engine's reason, when a quantised format does not divide a head."""
     for side, dtype in (("K", settings.cache_type_k), ("V", settings.cache_type_v)):
-        for layer in model.layers:
-            held = held_by(model, layer.cache)
+        for cache in dict.fromkeys(layer.cache for layer in model.layers):
+            held = held_by(model, cache)
             if held is None:
                 continue
-            width = held.key_dim if side == "K" else held.value_dim or _latent_width(layer.cache)
+            width = held.key_dim if side == "K" else held.value_dim or _latent_width(cache)
             if width % dtype.block_elements:
                 raise UsageError(
                     f"llama.cpp refuses this: {side} cache type {dtype.name} with block size {dtype.block_elements} "
@@ -179,7 +180,8 @@ def check_layers(model: ModelSpec) -> None:
                 f"Layer {layer.index} is {kind_name(cache)}; what llama.cpp reserves for it is not known here.",
                 hint="Full, sliding-window, chunked and latent attention and recurrent states are known.",
             )
-    shapes = {_row_shape(model, layer.cache) for layer in model.layers if not _is_other(layer.cache, model)}
+    caches = dict.fromkeys(layer.cache for layer in model.layers)
+    shapes = {_row_shape(model, cache) for cache in caches if not _is_other(cache, model)}
     if len(shapes) > 1 and family.name not in MIXED_LAYERS and model.source_kind != "stated":
         raise UnsupportedArchitecture(
             f"The layers of {model.name} differ in key-value heads or head size; llama.cpp refuses such a "
@@ -188,7 +190,8 @@ def check_layers(model: ModelSpec) -> None:
         )
     if needs_equal_widths(family) and any(key_dim != value_dim for _, key_dim, value_dim in shapes):
         raise UnsupportedArchitecture(
-            f"The keys and values of {model.name} differ in width; llama.cpp's graph of {family.name} does not run that.",
+            f"The keys and values of {model.name} differ in width; llama.cpp's graph of {family.name} does not run "
+            "that.",
             hint="Check attention.key_length and attention.value_length.",
         )
     if _has_states(model) and any(_window_tokens(layer.cache) is not None for layer in model.layers):
@@ -208,7 +211,20 @@ def _is_other(cache: CacheKind, model: ModelSpec) -> bool:
     return isinstance(cache, RecurrentState | SharedCache)
 
 
-def layer_cache(model: ModelSpec, layer: LayerSpec, settings: LlamaCppSettings, cells: Cells) -> LayerCache:
+def layer_caches(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tuple[LayerCache, ...]:
+    """Every layer's tensors; equal layers are worked out once."""
+    known: dict[CacheKind, LayerCache] = {}
+    for layer in model.layers:
+        if layer.cache not in known:
+            known[layer.cache] = _layer_cache(model, layer, settings, cells)
+    return tuple(
+        LayerCache(index=layer.index, kind=same.kind, tensors=same.tensors)
+        for layer in model.layers
+        for same in (known[layer.cache],)
+    )
+
+
+def _layer_cache(model: ModelSpec, layer: LayerSpec, settings: LlamaCppSettings, cells: Cells) -> LayerCache:
     """The tensors that hold one layer's keys and values, and its recurrent state."""
     tensors: tuple[CacheTensor, ...] = ()
     if not _is_other(layer.cache, model):
@@ -234,11 +250,44 @@ def held_latent(model: ModelSpec, cache: CacheKind) -> bool:
     return held is not None and held.value_dim == 0
 
 
-def layer_item(
-    model: ModelSpec, layer: LayerSpec, settings: LlamaCppSettings, cells: Cells, tokens: int, sequences: int
+def layer_items(
+    model: ModelSpec,
+    layers: Sequence[LayerCache],
+    settings: LlamaCppSettings,
+    cells: Cells,
+    tokens: int,
+    sequences: int,
+) -> list[MemoryItem]:
+    """Needed and allocated bytes of every layer's keys and values; equal layers are worked out once."""
+    known: dict[CacheKind, MemoryItem] = {}
+    items = []
+    for layer, held in zip(model.layers, layers, strict=True):
+        if layer.cache not in known:
+            known[layer.cache] = _layer_item(model, layer, held, settings, cells, tokens, sequences)
+        same = known[layer.cache]
+        items.append(
+            MemoryItem(
+                component="kv_cache",
+                layer_index=layer.index,
+                needed=same.needed,
+                allocated=same.allocated,
+                because=same.because,
+            )
+        )
+    return items
+
+
+def _layer_item(
+    model: ModelSpec,
+    layer: LayerSpec,
+    held: LayerCache,
+    settings: LlamaCppSettings,
+    cells: Cells,
+    tokens: int,
+    sequences: int,
 ) -> MemoryItem:
     """Needed and allocated bytes of one layer's keys and values, with the sum written out."""
-    cached = [t for t in layer_cache(model, layer, settings, cells).tensors if t.component == "kv_cache"]
+    cached = [tensor for tensor in held.tensors if tensor.component == "kv_cache"]
     total = sum(tensor.num_bytes for tensor in cached)
     needed = constant(0)
     because = _WHY_NOTHING.get(kind_name(layer.cache), "no key-value heads in this layer: nothing is cached")
@@ -312,27 +361,30 @@ def _cell_rows(model: ModelSpec, cache: CacheKind, settings: LlamaCppSettings, c
     return keys, values, cells.per_stream
 
 
-def cache_buffers(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> list[Buffer]:
+def cache_buffers(model: ModelSpec, layers: Sequence[LayerCache], cells: Cells) -> list[Buffer]:
     """The caches as the engine's log names them: one "full", or "non-SWA" and "SWA"; none where every layer is
     recurrent."""
     groups: dict[str, list[LayerCache]] = {"full": []} if cells.window is None else {"non-SWA": [], "SWA": []}
-    for layer in model.layers:
-        if _is_other(layer.cache, model):
-            continue
-        held = held_by(model, layer.cache)
+    kinds: dict[CacheKind, str | None] = {}
+    for cache in dict.fromkeys(layer.cache for layer in model.layers):
+        held = held_by(model, cache)
         kind = "SWA" if held is not None and held.is_windowed else "non-SWA"
-        groups["full" if cells.window is None else kind].append(layer_cache(model, layer, settings, cells))
+        kinds[cache] = None if _is_other(cache, model) else "full" if cells.window is None else kind
+    for layer, found in zip(model.layers, layers, strict=True):
+        name = kinds[layer.cache]
+        if name is not None:
+            groups[name].append(found)
     if _has_states(model) and not groups.get("full"):
         return []
     buffers = []
-    for kind, layers in groups.items():
-        sizes = [(t.name, t.num_bytes) for layer in layers for t in layer.tensors if t.component == "kv_cache"]
+    for kind, members in groups.items():
+        sizes = [(t.name, t.num_bytes) for member in members for t in member.tensors if t.component == "kv_cache"]
         k_bytes = sum(num_bytes for name, num_bytes in sizes if name != "values")
         v_bytes = sum(num_bytes for name, num_bytes in sizes if name == "values")
         details = {
             "cells": cells.window if kind == "SWA" and cells.window is not None else cells.per_stream,
             "streams": cells.streams,
-            "layers": len(layers),
+            "layers": len(members),
             "k_bytes": k_bytes,
             "v_bytes": v_bytes,
         }
