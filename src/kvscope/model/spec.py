@@ -162,8 +162,8 @@ class HiddenStateMemory:
     ``memory_tokens``: only the last so many; None: all. ``padding``: (tokens, multiple): a prefill of more than so many
     tokens is computed at a multiple, and its storage kept (Reformer: smallest chunk length, least common multiple of
     the chunk lengths). ``extra_row_bytes``: what else is kept per token (Reformer's LSH layers: heads × hashes bucket
-    numbers of int64, 8 bytes each): after a prefill of ``extra_from_tokens`` or more, and in any case once
-    ``extra_always_tokens`` are reached.
+    numbers of int64, 8 bytes each): after a prefill of ``extra_from_tokens`` or more, and after a shorter
+    one once single tokens have reached ``extra_always_tokens`` (transformers then keeps them as float32).
     """
 
     width: int

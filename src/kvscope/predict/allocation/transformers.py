@@ -27,7 +27,7 @@ from kvscope.predict.allocation.transformers_quantised import (
     static_tensor,
 )
 from kvscope.predict.allocation.transformers_settings import TransformersSettings, read_settings
-from kvscope.predict.allocation.transformers_tensors import held_tensor, kept_tensors
+from kvscope.predict.allocation.transformers_tensors import held_tensor, kept_tensors, late_buckets
 from kvscope.predict.allocation.transformers_versions import Release, caches_of, read_release
 from kvscope.predict.growth import GrowthLaw, constant
 from kvscope.predict.kv_cache import kind_name
@@ -112,6 +112,8 @@ def _layer_tensors(
             # DynamicCache() without a config never slides.
             cache = FullAttention(num_kv_heads=cache.num_kv_heads, key_dim=cache.key_dim, value_dim=cache.value_dim)
         for kept in kept_tensors(cache, dtype):
+            if isinstance(cache, HiddenStateMemory) and asked.phase == "decode":
+                kept = late_buckets(kept, cache, tokens)
             needed = kept.law(sequences)
             if settings.is_static:
                 assert settings.max_cache_len is not None
@@ -143,13 +145,14 @@ def _notes(settings: TransformersSettings, tokens: int) -> tuple[str, ...]:
 
 
 def _doubtful_buckets(model: ModelSpec, tokens: int, phase: Phase) -> tuple[Unknown, ...]:
-    """Reformer's bucket numbers at lengths where it depends on the prompt's length whether there are any."""
+    """Reformer's bucket numbers at lengths where their format, or whether there are any, depends on the prompt's."""
     memories = [layer.cache for layer in model.layers if isinstance(layer.cache, HiddenStateMemory)]
-    unsure = [m for m in memories if m.extra_row_bytes and m.extra_from_tokens <= tokens < m.extra_always_tokens]
+    unsure = [memory for memory in memories if memory.extra_row_bytes and tokens > memory.extra_from_tokens]
     if not unsure or phase == "prefill":
         return ()
     why = (
-        f"a prompt of {unsure[0].extra_from_tokens} tokens or more is assumed; a shorter one has no bucket numbers yet"
+        f"a prompt of {unsure[0].extra_from_tokens} tokens or more is assumed; after a shorter one bucket numbers come "
+        "later, and as float32"
     )
     return (Unknown(what="kv_cache", why=why),)
 

@@ -157,6 +157,15 @@ def _hidden_states(cache: HiddenStateMemory, dtype: Dtype) -> tuple[KeptTensor, 
     return tuple(tensors)
 
 
+def late_buckets(tensor: KeptTensor, cache: HiddenStateMemory, tokens: int) -> KeptTensor:
+    """Reformer's bucket numbers after single tokens that follow a prompt too short to be hashed: every token is hashed
+    once ``extra_always_tokens`` are reached, and the numbers are float32. Up to ``extra_from_tokens`` the prompt was
+    surely that short."""
+    if tensor.name != "buckets" or tokens > cache.extra_from_tokens:
+        return tensor
+    return replace(tensor, dtype=dtype_named("float32"), from_tokens=cache.extra_always_tokens)
+
+
 def _index(cache: IndexedAttention, dtype: Dtype) -> tuple[KeptTensor, ...]:
     index_dtype = dtype_named(cache.index_dtype) if cache.index_dtype else dtype
     keys = _rows("indexer_keys", cache.index_dim, index_dtype, "index_cache")
