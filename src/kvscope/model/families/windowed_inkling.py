@@ -287,10 +287,6 @@ def _loop(config: ConfigReader) -> tuple[int, int, int, int]:
 
 
 def _read_inkling2(config: ConfigReader) -> tuple[_Inkling, Experts]:
-    """intermediate_size is another name of moe_intermediate_size there."""
-    stated = [config.config[key] for key in ("intermediate_size", "moe_intermediate_size") if config.given(key)]
-    if any(width != stated[0] for width in stated):
-        raise config.refuse("its intermediate_size and moe_intermediate_size differ")
     return _read(config), read_experts(config, "n_routed_experts")
 
 
