@@ -6,7 +6,7 @@ Facts of transformers 5.24.0's MistralLarge4TextConfig and MistralLarge4ForCondi
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kvscope.model.config_reader import ConfigReader
+from kvscope.model.config_reader import MAX_LAYERS, ConfigReader
 from kvscope.model.families.architecture import Architecture
 from kvscope.model.families.latent import assemble, layer_norms, leading_dense
 from kvscope.model.families.latent_indexed import check_indexed, index_cache, indexer, scheduled_indexers
@@ -128,7 +128,7 @@ def _pixtral(config: ConfigReader) -> list[WeightGroup] | None:
     if config.model_type != "pixtral" or not all(config.given(key) for key in keys):
         return None
     hidden, width, patch = (config.number(key, field=f"vision.{key}") for key in (keys[0], keys[1], keys[4]))
-    layers = tuple(range(config.number("num_hidden_layers", field="vision.num_layers")))
+    layers = tuple(range(config.number("num_hidden_layers", field="vision.num_layers", limit=MAX_LAYERS)))
     channels = config.number("num_channels", field="vision.num_channels")
     prefix, part = "model.vision_tower", "vision"
     layer = f"{prefix}.transformer.layers.{{}}"

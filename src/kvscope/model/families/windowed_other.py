@@ -1,7 +1,7 @@
 """Two decoders of their own build: ModernBERT's, and the Hierarchical Reasoning Model, which runs its layers several
 times. Facts of the classes in transformers 5.24.0."""
 
-from kvscope.model.config_reader import ConfigReader
+from kvscope.model.config_reader import MAX_LAYERS, ConfigReader
 from kvscope.model.families.architecture import (
     Architecture,
     Heads,
@@ -84,6 +84,8 @@ def hrm_text(config: ConfigReader) -> Architecture:
     elif stated != stack * runs_per_layer:
         raise config.refuse(f"its {stated} layers are not {stack} × H_cycles × (L_cycles + 1)")
     num_layers = stack * runs_per_layer
+    if num_layers > MAX_LAYERS:
+        raise config.malformed("L_cycles", f"{num_layers} layers in all cycles; at most {MAX_LAYERS} were expected")
     heads = read_heads(config, kv_heads_key=False)
     width = config.number("intermediate_size", field="ffn.width")
     vocab = config.number("vocab_size")
