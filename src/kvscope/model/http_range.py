@@ -116,22 +116,29 @@ class RemoteFile:
             try:
                 answer = _OPENER.open(self._request(wanted), timeout=TIMEOUT_S)
             except urllib.error.HTTPError as error:
-                if error.code not in _REDIRECTS:
-                    return self._status(error, wanted)
-                self.url = self._redirected(error.headers.get("Location"))
-                error.close()
+                with error:
+                    if error.code not in _REDIRECTS:
+                        return self._status(error, wanted)
+                    self.url = self._redirected(error.headers.get("Location"))
                 continue
-            if answer.headers.get("Content-Encoding", "identity") not in ("", "identity"):
-                raise self._malformed("Content-Encoding", "the server packs the file; plain bytes were asked for")
-            if answer.status == 206 and wanted is not None:
-                return answer
-            if wanted is not None and wanted[0] > 0:
-                raise self._malformed("the status", f"the server gave ranges before, and now answers {answer.status}")
-            length = answer.headers.get("Content-Length", "")
-            self._remember(answer.headers, int(length) if length.isdecimal() else None)
-            self._stream = answer
-            return None
+            try:
+                return self._accepted(answer, wanted)
+            except BaseException:
+                answer.close()
+                raise
         raise ModelError(f"{self.shown} leads from one address to the next without end.", hint="Check the address.")
+
+    def _accepted(self, answer: Any, wanted: tuple[int, int] | None) -> Any:
+        if answer.headers.get("Content-Encoding", "identity") not in ("", "identity"):
+            raise self._malformed("Content-Encoding", "the server packs the file; plain bytes were asked for")
+        if answer.status == 206 and wanted is not None:
+            return answer
+        if wanted is not None and wanted[0] > 0:
+            raise self._malformed("the status", f"the server gave ranges before, and now answers {answer.status}")
+        length = answer.headers.get("Content-Length", "")
+        self._remember(answer.headers, int(length) if length.isdecimal() else None)
+        self._stream = answer
+        return None
 
     def _request(self, wanted: tuple[int, int] | None) -> urllib.request.Request:
         request = urllib.request.Request(self.url, headers={"User-Agent": "kvscope", "Accept-Encoding": "identity"})
@@ -151,14 +158,12 @@ class RemoteFile:
             raise ModelError(f"{self.shown} leads to {without_query(target)}, which is no web address.", hint=None)
         return target
 
-    def _status(self, error: urllib.error.HTTPError, wanted: tuple[int, int] | None) -> Any:
-        with error:
-            if error.code == 304:
-                self.not_modified = True
-                return None
-            if error.code == 416 and wanted is not None and wanted[0] == 0:
-                self.size = 0
-                return None
+    def _status(self, error: urllib.error.HTTPError, wanted: tuple[int, int] | None) -> None:
+        if error.code == 304:
+            self.not_modified = True
+        elif error.code == 416 and wanted is not None and wanted[0] == 0:
+            self.size = 0
+        else:
             raise _refusal(self.shown, error.code, bool(self._token))
 
     def _remember(self, headers: Message, size: int | None) -> None:
