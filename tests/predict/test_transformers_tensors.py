@@ -39,3 +39,12 @@ def test_bucket_numbers_of_reformer(tokens: int, phase: str, bucket_bytes: int, 
     found = predict(load_model(REFORMER), engine="transformers", tokens=tokens, phase=phase, dtype="float32")  # type: ignore[arg-type]
     assert (found.cache_bytes, found.status) == (2 * tokens * 32 * 4 + bucket_bytes, status)
     assert any("bucket numbers" in unknown.why for unknown in found.unknown) == (status == "estimated")
+
+
+@pytest.mark.parametrize(("window", "kept"), [(1, 100), (2, 1), (16, 15), (101, 100), (200, 100)])
+def test_a_window_of_one_token_keeps_every_token(window: int, kept: int) -> None:
+    """DynamicSlidingWindowLayer slices from -window + 1 on, and -0 is the start (run: 7 of 7 kept)."""
+    fields = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 8}
+    model = load_model({"model_type": "llama", "vocab_size": 8, "sliding_window": window, **fields})
+    found = predict(model, engine="transformers", tokens=100, dtype="float32")
+    assert found.cache_bytes == 2 * 2 * 4 * 16 * kept * 4

@@ -3,6 +3,7 @@
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import assert_never
 
 from kvscope.dtypes import Dtype, dtype_named, row_bytes
@@ -34,10 +35,11 @@ NEEDED_COLUMN_FORMS = frozenset({"rg_lru", "rwkv", "cca"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTensor:
     """``shape``: of one sequence; its ``token_axis`` (None: there is none) counts tokens. ``window``: the last
-    window - 1 of them are kept. ``block``: it counts finished blocks of so many tokens instead, or (``unfinished``) the
-    tokens since the last. ``from_tokens``: absent below this length. ``padding``: (tokens, multiple): a longer prefill
-    leaves a storage of a multiple. ``stepped``: the storage's shape after a step of a single token, if another.
-    ``expanded``: after a prefill, one number per token stands for all of them and for all sequences."""
+    window - 1 of them are kept (all where it is 1, whose slice starts at -0). ``block``: it counts finished blocks of
+    so many tokens instead, or (``unfinished``) the tokens since the last. ``from_tokens``: absent below this length.
+    ``padding``: (tokens, multiple): a longer prefill leaves a storage of a multiple. ``stepped``: the storage's shape
+    after a step of a single token, if another. ``expanded``: after a prefill, one number per token stands for all of
+    them and for all sequences."""
 
     name: str
     component: Component
@@ -54,22 +56,11 @@ class KeptTensor:
 
     def law(self, sequences: int) -> GrowthLaw:
         """Bytes by shape at every length."""
-        row = [size for axis, size in enumerate(self.shape) if axis != self.token_axis]
-        num_bytes = shape_bytes(row, self.dtype) * sequences
-        if self.token_axis is None:
-            return GrowthLaw(fixed_bytes=num_bytes, from_tokens=self.from_tokens)
-        return GrowthLaw(
-            bytes_per_token=num_bytes,
-            cap_tokens=None if self.window is None else self.window - 1,
-            step_tokens=self.block or 1,
-            per_step=self.block is not None and not self.unfinished,
-            unfinished=self.unfinished,
-            from_tokens=self.from_tokens,
-        )
+        return _law(self, sequences)
 
     def storage_tokens(self, held: int, tokens: int, phase: Phase) -> int:
         """Places along the token axis that the storage behind ``held`` ones keeps alive."""
-        if self.window is not None:
+        if self.window is not None and self.window > 1:
             return tokens if phase == "prefill" else min(tokens, self.window)
         if self.block is not None and self.unfinished:
             return tokens if phase == "prefill" else held or min(tokens, self.block)
@@ -78,6 +69,23 @@ class KeptTensor:
         return held
 
 
+@lru_cache(maxsize=4096)
+def _law(tensor: KeptTensor, sequences: int) -> GrowthLaw:
+    row = [size for axis, size in enumerate(tensor.shape) if axis != tensor.token_axis]
+    num_bytes = shape_bytes(row, tensor.dtype) * sequences
+    if tensor.token_axis is None:
+        return GrowthLaw(fixed_bytes=num_bytes, from_tokens=tensor.from_tokens)
+    return GrowthLaw(
+        bytes_per_token=num_bytes,
+        cap_tokens=tensor.window - 1 if tensor.window is not None and tensor.window > 1 else None,
+        step_tokens=tensor.block or 1,
+        per_step=tensor.block is not None and not tensor.unfinished,
+        unfinished=tensor.unfinished,
+        from_tokens=tensor.from_tokens,
+    )
+
+
+@lru_cache(maxsize=1024)  # a model has few different layers, and is asked about many times
 def kept_tensors(cache: CacheKind, dtype: Dtype) -> tuple[KeptTensor, ...]:
     """The tensors of one layer's cache, for one sequence."""
     match cache:
@@ -192,6 +200,7 @@ def _recurrent(cache: RecurrentState, dtype: Dtype) -> tuple[KeptTensor, ...]:
     return tuple(tensors)
 
 
+@lru_cache(maxsize=4096)
 def held_tensor(tensor: KeptTensor, tokens: int, sequences: int, phase: Phase) -> CacheTensor:
     """The tensor by shape, and what its storage keeps alive."""
     shape, storage = list(tensor.shape), list(tensor.shape)
