@@ -1,20 +1,25 @@
-"""GGUF header → ModelSpec. Which architectures are known, and which layer holds what: layer_kinds.py, gguf_layers.py."""
+"""GGUF header → ModelSpec. Which architectures are known: layer_kinds.py; which layer holds what: gguf_layers.py."""
 
 from pathlib import Path
 
 from kvscope.errors import MissingField, UnsupportedArchitecture
+from kvscope.model.context_plausibility import context_warnings
 from kvscope.model.gguf_header import GgufHeader, SkippedArray, read_header
 from kvscope.model.gguf_keys import MAX_LAYERS, Keys
 from kvscope.model.gguf_layers import read_layers
 from kvscope.model.gguf_split import read_shards
 from kvscope.model.gguf_tensors import LayerTensors, check
 from kvscope.model.layer_kinds import Family, gguf_family
-from kvscope.model.spec import ChunkedAttention, LayerSpec, ModelSpec, NoCache, RecurrentState, SharedCache
+from kvscope.model.spec import LayerSpec, ModelSpec, NoCache, SharedCache
 
 __all__ = ["load_gguf", "read_header"]
 
-# Beyond this almost no model was trained, but some files claim it (a 128k model that declares 1,024,000).
-PLAUSIBLE_CONTEXT_TOKENS = 512 * 1024
+# A config's names for what a GGUF says of its rotary positions.
+_SCALING_KEYS = {
+    "original_max_position_embeddings": "original_context_length",
+    "factor": "factor",
+    "rope_type": "type",
+}
 # Keys that give some layers another cache, or the model another graph. A file of an architecture that is not read with
 # them (Family.handled) is a variant nobody has checked.
 _GUARDED_KEYS = (
@@ -63,7 +68,7 @@ def model_from_header(header: GgufHeader, source: str) -> ModelSpec:
         layers=layers,
         tensors=header.tensors,
         is_tied=all(t.name != "output.weight" for t in header.tensors) if header.tensors else None,
-        warnings=(*_context_warnings(keys, context, layers), *_cache_warnings(layers)),
+        warnings=(*_context_warnings(keys, family, context), *_cache_warnings(layers)),
         fingerprint=header.sha256,
         sources=keys.sources,
     )
@@ -130,17 +135,17 @@ def _vocab_size(keys: Keys) -> int:
     raise MissingField("its vocabulary size", [f"GGUF key {place} of {keys.path}" for place in places])
 
 
-def _context_warnings(keys: Keys, context: int, layers: tuple[LayerSpec, ...]) -> tuple[str, ...]:
-    """A recurrent or chunked model may well have been trained that far: there it costs little."""
-    if context <= PLAUSIBLE_CONTEXT_TOKENS or any(
-        isinstance(layer.cache, RecurrentState | ChunkedAttention) for layer in layers
-    ):
-        return ()
-    return (
-        f"The file declares a trained context of {context:,} tokens ({keys.name('context_length')}), which few models "
-        "have; many that declare it were trained for 131,072 or less. Engines take it as the default context and "
-        "reserve memory for all of it: set the context you need.",
-    )
+def _context_warnings(keys: Keys, family: Family, context: int) -> tuple[str, ...]:
+    """Whether the declared context is believable, by the same rules as for a config. A recurrent or chunked model may
+    well reach further than its rotary positions do."""
+    scaling = {name: keys.get(f"rope.scaling.{key}") for name, key in _SCALING_KEYS.items()}
+    content: dict[str, object] = {
+        "max_position_embeddings": context,
+        "rope_theta": keys.get("rope.freq_base"),
+        "rope_scaling": {name: value for name, value in scaling.items() if value is not None},
+    }
+    has_rope = family.recurrent == "none" and family.windows != "chunked"
+    return context_warnings(content, context, has_rope=has_rope)
 
 
 def _cache_warnings(layers: tuple[LayerSpec, ...]) -> tuple[str, ...]:

@@ -114,7 +114,9 @@ def _recurrent_layers(
             if widths is None:
                 widths = keys.per_layer("feed_forward_length", "which layers are recurrent", num_layers)
             if any(kv and width for kv, width in zip(heads.kv, widths, strict=True)):
-                raise keys.malformed(KV_HEADS, "a layer has key-value heads and a feed-forward; one of them was expected")
+                raise keys.malformed(
+                    KV_HEADS, "a layer has key-value heads and a feed-forward; one of them was expected"
+                )
             return tuple(kv == 0 and width == 0 for kv, width in zip(heads.kv, widths, strict=True))
         case "interval":
             interval = keys.optional(INTERVAL)
@@ -132,8 +134,10 @@ def _attention_caches(
     if family.is_latent:
         return _latent_caches(keys, heads)
     windows = _read_windows(keys, family, num_layers)
-    dims = _head_dims(keys, hidden_size, heads, "")
-    swa = _head_dims(keys, hidden_size, heads, "_swa") if keys.has(f"{KEY_DIM}_swa") else dims
+    dims = _head_dims(keys, hidden_size, heads)
+    swa = dims
+    if f"{KEY_DIM}_swa" in family.handled:
+        swa = keys.number(f"{KEY_DIM}_swa", "heads.key_dim_swa"), keys.number(f"{VALUE_DIM}_swa", "heads.value_dim_swa")
     caches: list[CacheKind] = []
     for index, kv_heads in enumerate(heads.kv):
         slides = windows.slides[index]
@@ -145,7 +149,7 @@ def _attention_caches(
         if slides and windows.width_source:
             name = "chunk_tokens" if family.windows == "chunked" else "window_tokens"
             keys.sources[f"layers[{index}].{name}"] = windows.width_source
-    return _share(keys, caches, windows.slides)
+    return _share(keys, family, caches, windows.slides)
 
 
 def _cache(family: Family, kv_heads: int, key_dim: int, value_dim: int, width: int | None) -> CacheKind:
@@ -158,32 +162,34 @@ def _cache(family: Family, kv_heads: int, key_dim: int, value_dim: int, width: i
     return SlidingWindow(num_kv_heads=kv_heads, key_dim=key_dim, value_dim=value_dim, window_tokens=width)
 
 
-def _share(keys: Keys, caches: list[CacheKind], slides: tuple[bool, ...]) -> tuple[CacheKind, ...]:
+def _share(keys: Keys, family: Family, caches: list[CacheKind], slides: tuple[bool, ...]) -> tuple[CacheKind, ...]:
     """The last ``shared_kv_layers`` layers read an earlier layer's cache: sliding ones that of the last but one of the
     layers before them, full ones that of the last."""
     shared = keys.optional(SHARED) or 0
+    if family.own_layers is not None:
+        shared = max(0, len(caches) - family.own_layers)
     if not shared:
         return tuple(caches)
     own = len(caches) - shared
     if own < 2 or not slides[own - 2] or slides[own - 1]:
         raise keys.malformed(
-            SHARED, f"{shared} of {len(caches)} layers would share, but the two before them are not one sliding, one full"
+            SHARED,
+            f"{shared} of {len(caches)} layers would share, but the two before them are not one sliding, one full",
         )
     return (*caches[:own], *(SharedCache(layer_index=own - (2 if slides[i] else 1)) for i in range(own, len(caches))))
 
 
-def _head_dims(keys: Keys, hidden_size: int, heads: _Heads, suffix: str) -> tuple[int, int]:
+def _head_dims(keys: Keys, hidden_size: int, heads: _Heads) -> tuple[int, int]:
     found = []
-    for name, key in (("key_dim", KEY_DIM + suffix), ("value_dim", VALUE_DIM + suffix)):
+    for name, key in (("key_dim", KEY_DIM), ("value_dim", VALUE_DIM)):
         if keys.has(key):
-            found.append(keys.number(key, f"heads.{name}{suffix}"))
+            found.append(keys.number(key, f"heads.{name}"))
             continue
         first = heads.query[0]
         if first == 0 or hidden_size % first:
             raise keys.malformed(HEADS, f"{first} heads do not divide {hidden_size}, and {keys.name(key)} is absent")
         found.append(hidden_size // first)
-        source = f"derived: embedding_length {hidden_size} / head_count {first}"
-        keys.sources[f"heads.{name}{suffix}"] = source
+        keys.sources[f"heads.{name}"] = f"derived: embedding_length {hidden_size} / head_count {first}"
     return found[0], found[1]
 
 

@@ -25,14 +25,13 @@ def read_state(keys: Keys, family: Family, hidden_size: int, q_heads: tuple[int,
 
 
 def _state_space(keys: Keys, form: StateForm) -> RecurrentState:
-    """Mamba 1 and 2 and the gated delta net: a convolution over the inner channels and, in each group, two vectors as
-    long as the state (B and C; keys and queries); one state vector per inner channel."""
+    """Mamba 1 and 2 and the gated delta net: a convolution over the inner channels and, but for Mamba 1, in each group
+    two vectors as long as the state (B and C; keys and queries); one state vector per inner channel."""
     inner = keys.number("ssm.inner_size", "inner_size")
     state = keys.number("ssm.state_size", "state_size")
-    groups = keys.optional("ssm.group_count") or 0
     taps = keys.number("ssm.conv_kernel", "conv_kernel")
-    if form != "mamba" and groups == 0:
-        groups = keys.number("ssm.group_count", "group_count")
+    # Mamba 1 convolves the inner channels alone, and llama.cpp does not read the key for it.
+    groups = 0 if form == "mamba" else keys.number("ssm.group_count", "group_count")
     return RecurrentState(
         form=form,
         conv_channels=inner + 2 * groups * state,

@@ -25,7 +25,8 @@ class Family:
     """``period``: every n-th layer is full. ``handled``: keys that change the cache, read for this architecture; any
     other key of that sort makes the file a variant that is refused. ``window_is_optional``: without the window's width
     (or with 0) every layer is full. ``windowed_depth``: only models of so many layers have windows in llama.cpp.
-    ``default_window``: its width where the file does not say, as llama.cpp has it."""
+    ``default_window``: its width where the file does not say, as llama.cpp has it. ``own_layers``: llama.cpp lets all
+    layers after the first so many share, whatever attention.shared_kv_layers says."""
 
     name: str
     windows: Windows = "none"
@@ -33,6 +34,7 @@ class Family:
     window_is_optional: bool = False
     windowed_depth: int | None = None
     default_window: int | None = None
+    own_layers: int | None = None
     recurrent: Recurrent = "none"
     state: StateRule | None = None
     is_latent: bool = False
@@ -59,13 +61,14 @@ _DENSE = (
 # The same with experts, in some or all layers; the first three without them too.
 _MIXTURES = (
     "llama", "mistral3", "granite", "granitemoe", "qwen2moe", "qwen3moe", "qwen3vlmoe", "olmoe", "dbrx", "deepseek",
-    "ernie4_5-moe", "bailingmoe", "bailingmoe2", "glm4moe", "dots1", "hunyuan-moe", "arctic", "minimax-m2", "phimoe", "grok",
+    "ernie4_5-moe", "bailingmoe", "bailingmoe2", "glm4moe", "dots1", "hunyuan-moe", "arctic", "minimax-m2", "phimoe",
+    "grok",
 )  # fmt: skip
 _OTHERS = (
     # Sliding windows. gemma3 and olmo2 (OLMo 3) without a window: every layer full.
     Family(name="gemma2", windows="period", period=2, default_window=4096, handled=_WINDOW),
     Family(name="gemma3", windows="period", period=6, window_is_optional=True, handled=_WINDOW),
-    Family(name="gemma3n", windows="period", period=5, handled=_WINDOW | _SHARED),
+    Family(name="gemma3n", windows="period", period=5, own_layers=20, handled=_WINDOW | _SHARED),
     Family(name="gemma4", windows="stated", handled=_WINDOW | _SHARED | _EXPERTS | _SWA_DIMS),
     Family(name="mimo2", windows="stated", handled=_WINDOW | _EXPERTS),
     Family(name="olmo2", windows="period", period=4, window_is_optional=True, handled=_WINDOW),

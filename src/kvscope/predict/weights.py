@@ -31,9 +31,7 @@ REPACK_ROWS = 8
 TOKEN_EMBEDDINGS = "token_embd.weight"
 OUTPUT = "output.weight"
 # Read row by row instead of multiplied: never rewritten.
-LOOKED_UP = frozenset(
-    {TOKEN_EMBEDDINGS, "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight"}
-)
+LOOKED_UP = frozenset({TOKEN_EMBEDDINGS, "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight"})
 EXPERTS = "_exps.weight"
 
 
@@ -141,7 +139,7 @@ def cpu_weight_buffers(model: ModelSpec, *, is_mapped: bool, repack: bool) -> tu
     kept = [tensor for tensor in loaded if tensor.name not in moved_names]
     tied = _tied_output(model) if repack else None
     copies = [*moved, *([tied] if tied is not None else [])]
-    buffers = []
+    buffers: list[WeightBuffer] = []
     if kept and is_mapped:
         parts = sorted({tensor.part for tensor in kept})
         buffers.extend(_mapped_buffer([tensor for tensor in kept if tensor.part == part]) for part in parts)

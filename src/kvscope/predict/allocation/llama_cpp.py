@@ -9,18 +9,16 @@ from typing import Any
 
 from kvscope.model.spec import DenseFfn, FullAttention, ModelSpec, NoCache, SlidingWindow
 from kvscope.predict.allocation.llama_cpp_cache import (
-    Cached,
     Cells,
     cache_buffers,
     cells_of_used_caches,
-    check_head_dims,
-    check_layers,
     layer_caches,
     layer_items,
     plan_cells,
     slot_limit,
 )
 from kvscope.predict.allocation.llama_cpp_families import graph_family
+from kvscope.predict.allocation.llama_cpp_layers import Cached, check_head_dims, check_layers
 from kvscope.predict.allocation.llama_cpp_recurrent import state_buffers, state_item
 from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings, read_settings
 from kvscope.predict.buffers import ComputeBuffer, Graph, compute_buffer, output_buffer, rotation_sizes

@@ -5,22 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvscope.dtypes import Dtype, row_bytes
-from kvscope.errors import UnsupportedArchitecture, UsageError
-from kvscope.model.spec import (
-    CacheKind,
-    ChunkedAttention,
-    FullAttention,
-    HybridCache,
-    LatentAttention,
-    LayerSpec,
-    ModelSpec,
-    NoCache,
-    RecurrentState,
-    SharedCache,
-    SlidingWindow,
+from kvscope.errors import UsageError
+from kvscope.model.spec import CacheKind, LayerSpec, ModelSpec
+from kvscope.predict.allocation.llama_cpp_layers import (
+    has_states,
+    held_by,
+    held_latent,
+    is_other,
+    kept_attention,
+    row_shape,
+    window_of,
 )
-from kvscope.predict.allocation.llama_cpp_families import MIXED_LAYERS, graph_family, has_windows, needs_equal_widths
-from kvscope.predict.allocation.llama_cpp_recurrent import state_of, state_tensors
+from kvscope.predict.allocation.llama_cpp_recurrent import state_tensors
 from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings
 from kvscope.predict.growth import constant, round_up
 from kvscope.predict.kv_cache import kind_name, needed_by_layer
@@ -28,53 +24,6 @@ from kvscope.predict.prediction import Buffer, CacheTensor, LayerCache, MemoryIt
 
 # llama.cpp rounds its context up to this many cells (one cell holds one token), for every stream (rule 1).
 CELL_MULTIPLE = 256
-# Chunked attention is kept as a window of this many tokens, whatever the file says of its chunks.
-CHUNK_WINDOW_TOKENS = 8192
-# Attention that llama.cpp keeps keys and values of, one layer's cells in one cache.
-Cached = FullAttention | SlidingWindow
-_KNOWN = (
-    FullAttention
-    | SlidingWindow
-    | ChunkedAttention
-    | LatentAttention
-    | HybridCache
-    | RecurrentState
-    | SharedCache
-    | NoCache
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What llama.cpp keeps of one token in one layer: ``heads`` keys of ``key_dim`` elements and values of
-    ``value_dim`` (0: none, with a latent). ``is_windowed``: in the smaller cache of windowed layers."""
-
-    heads: int
-    key_dim: int
-    value_dim: int
-    is_windowed: bool = False
-
-
-def held_by(model: ModelSpec, cache: CacheKind) -> Held | None:
-    """None for a layer without cells: a recurrent one, one that shares another's, one without attention."""
-    match cache:
-        case HybridCache():
-            return held_by(model, cache.attention)
-        case LatentAttention():
-            if cache.expanded is not None and model.source_kind == "gguf":
-                return held_by(model, cache.expanded)
-            return Held(heads=1, key_dim=cache.latent_dim + cache.rope_dim, value_dim=0)
-        case FullAttention():
-            return Held(heads=cache.num_kv_heads, key_dim=cache.key_dim, value_dim=cache.value_dim)
-        case SlidingWindow() | ChunkedAttention():
-            return Held(
-                heads=cache.num_kv_heads,
-                key_dim=cache.key_dim,
-                value_dim=cache.value_dim,
-                is_windowed=has_windows(model),
-            )
-        case _:
-            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +56,7 @@ def plan_cells(model: ModelSpec, settings: LlamaCppSettings) -> Cells:
     if settings.embedding:
         # An embedding needs all its tokens in one microbatch, so llama.cpp makes the two equal.
         batch = microbatch
-    window = _window(model)
+    window = window_of(model)
     window_cells = None
     if window is not None:
         shared = window * (slots if settings.kv_unified else 1)
@@ -124,91 +73,10 @@ def plan_cells(model: ModelSpec, settings: LlamaCppSettings) -> Cells:
     )
 
 
-def _window(model: ModelSpec) -> int | None:
-    """The one window width of the model, or None where llama.cpp makes no sliding-window cache."""
-    if not has_windows(model):
-        return None
-    widths = {width for layer in model.layers if (width := _window_tokens(layer.cache)) is not None}
-    if len(widths) > 1:
-        raise UnsupportedArchitecture(
-            f"The layers of {model.name} have windows of different widths: {sorted(widths)}.",
-            hint="llama.cpp keeps one sliding-window cache; its rule for several widths is not known.",
-        )
-    return widths.pop() if widths else None
-
-
-def _window_tokens(cache: CacheKind) -> int | None:
-    if isinstance(cache, ChunkedAttention):
-        return CHUNK_WINDOW_TOKENS
-    return cache.window_tokens if isinstance(cache, SlidingWindow) else None
-
-
-def check_head_dims(model: ModelSpec, settings: LlamaCppSettings) -> None:
-    """Raises UsageError, with the engine's reason, when a quantised format does not divide a head."""
-    for side, dtype in (("K", settings.cache_type_k), ("V", settings.cache_type_v)):
-        for cache in dict.fromkeys(layer.cache for layer in model.layers):
-            held = held_by(model, cache)
-            if held is None:
-                continue
-            width = held.key_dim if side == "K" else held.value_dim or _latent_width(cache)
-            if width % dtype.block_elements:
-                raise UsageError(
-                    f"llama.cpp refuses this: {side} cache type {dtype.name} with block size {dtype.block_elements} "
-                    f"does not divide n_embd_head_{side.lower()}={width}.",
-                    hint=f"Set cache_type_{side.lower()} to f16 or bf16.",
-                )
-
-
-def _latent_width(cache: CacheKind) -> int:
-    """The values' width by the file's keys: llama.cpp holds it against the format though it keeps no values."""
-    return cache.latent_dim if isinstance(cache, LatentAttention) else 0
-
-
 def slot_limit(model: ModelSpec, cells: Cells) -> int:
     """Tokens one sequence may hold: the server caps a slot at the trained context."""
     trained = model.trained_context_tokens
     return cells.per_stream if trained is None else min(cells.per_stream, trained)
-
-
-def check_layers(model: ModelSpec) -> None:
-    """Raises UnsupportedArchitecture for layers that llama.cpp would not load, or would cache in a way not known."""
-    family = graph_family(model)
-    for layer in model.layers:
-        cache = layer.cache
-        if not isinstance(cache, _KNOWN) or (isinstance(cache, LatentAttention) and cache.window_tokens is not None):
-            raise UnsupportedArchitecture(
-                f"Layer {layer.index} is {kind_name(cache)}; what llama.cpp reserves for it is not known here.",
-                hint="Full, sliding-window, chunked and latent attention and recurrent states are known.",
-            )
-    caches = dict.fromkeys(layer.cache for layer in model.layers)
-    shapes = {_row_shape(model, cache) for cache in caches if not _is_other(cache, model)}
-    if len(shapes) > 1 and family.name not in MIXED_LAYERS and model.source_kind != "stated":
-        raise UnsupportedArchitecture(
-            f"The layers of {model.name} differ in key-value heads or head size; llama.cpp refuses such a "
-            f"{model.architecture} file (check_tensor_dims).",
-            hint=f"Layers of different shape are known for: {', '.join(sorted(MIXED_LAYERS))}.",
-        )
-    if needs_equal_widths(family) and any(key_dim != value_dim for _, key_dim, value_dim in shapes):
-        raise UnsupportedArchitecture(
-            f"The keys and values of {model.name} differ in width; llama.cpp's graph of {family.name} does not run "
-            "that.",
-            hint="Check attention.key_length and attention.value_length.",
-        )
-    if _has_states(model) and any(_window_tokens(layer.cache) is not None for layer in model.layers):
-        raise UnsupportedArchitecture(
-            f"{model.name} has both windowed and recurrent layers; what llama.cpp reserves for that is not known here."
-        )
-
-
-def _has_states(model: ModelSpec) -> bool:
-    return any(state_of(layer.cache) is not None for layer in model.layers)
-
-
-def _is_other(cache: CacheKind, model: ModelSpec) -> bool:
-    """A layer that takes no part in the key-value cache: recurrent, sharing, or feed-forward alone in a hybrid."""
-    if isinstance(cache, NoCache):
-        return _has_states(model)
-    return isinstance(cache, RecurrentState | SharedCache)
 
 
 def layer_caches(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tuple[LayerCache, ...]:
@@ -227,7 +95,7 @@ def layer_caches(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> 
 def _layer_cache(model: ModelSpec, layer: LayerSpec, settings: LlamaCppSettings, cells: Cells) -> LayerCache:
     """The tensors that hold one layer's keys and values, and its recurrent state."""
     tensors: tuple[CacheTensor, ...] = ()
-    if not _is_other(layer.cache, model):
+    if not is_other(layer.cache, model):
         keys, values, num_cells = _cell_rows(model, layer.cache, settings, cells)
         names = ("latent", "values") if held_latent(model, layer.cache) else ("keys", "values")
         tensors = tuple(
@@ -242,12 +110,6 @@ def _layer_cache(model: ModelSpec, layer: LayerSpec, settings: LlamaCppSettings,
         )
     states = state_tensors(layer.cache, settings.n_parallel)
     return LayerCache(index=layer.index, kind=kind_name(layer.cache), tensors=(*tensors, *states))
-
-
-def held_latent(model: ModelSpec, cache: CacheKind) -> bool:
-    """Whether the layer keeps one latent a token, and no values."""
-    held = held_by(model, cache)
-    return held is not None and held.value_dim == 0
 
 
 def layer_items(
@@ -292,7 +154,7 @@ def _layer_item(
     needed = constant(0)
     because = _WHY_NOTHING.get(kind_name(layer.cache), "no key-value heads in this layer: nothing is cached")
     if total:
-        attention = _kept_attention(model, layer.cache)
+        attention = kept_attention(model, layer.cache)
         needed = needed_by_layer(attention, settings.cache_type_k, settings.cache_type_v).times(sequences)
         keys, values, num_cells = _cell_rows(model, layer.cache, settings, cells)
         streams = f" × {cells.streams} streams" if cells.streams > 1 else ""
@@ -313,15 +175,6 @@ def _layer_item(
 _WHY_NOTHING = {"shared_cache": "reads an earlier layer's cache: nothing of its own is cached"}
 
 
-def _kept_attention(model: ModelSpec, cache: CacheKind) -> CacheKind:
-    """The attention whose tokens are kept: a layer's own, or what its latent is expanded to."""
-    if isinstance(cache, HybridCache):
-        return cache.attention
-    if isinstance(cache, LatentAttention) and cache.expanded is not None and model.source_kind == "gguf":
-        return cache.expanded
-    return NoCache() if isinstance(cache, RecurrentState) else cache
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """One token's keys or values in one layer."""
@@ -339,20 +192,14 @@ class _Row:
         return f"{self.heads} × {self.width} {self.dtype.name} = {self.num_bytes} B"
 
 
-def _row_shape(model: ModelSpec, cache: CacheKind) -> tuple[int, int, int]:
-    """KV heads, key dim, value dim; zeros for a layer without."""
-    held = held_by(model, cache)
-    return (0, 0, 0) if held is None else (held.heads, held.key_dim, held.value_dim)
-
-
 def _cell_rows(model: ModelSpec, cache: CacheKind, settings: LlamaCppSettings, cells: Cells) -> tuple[_Row, _Row, int]:
     """One cell's keys and values, and the number of cells per stream."""
-    heads, key_dim, value_dim = _row_shape(model, cache)
+    heads, key_dim, value_dim = row_shape(model, cache)
     keys = _Row(heads=heads, width=key_dim, dtype=settings.cache_type_k)
     values = _Row(heads=heads, width=value_dim, dtype=settings.cache_type_v)
     if settings.flash_attn == "off" and not held_latent(model, cache):
         # Values are stored transposed then, every layer as wide as the widest of the model, even one without heads.
-        widest = max(width * count for count, _, width in (_row_shape(model, layer.cache) for layer in model.layers))
+        widest = max(width * count for count, _, width in (row_shape(model, layer.cache) for layer in model.layers))
         if widest != heads * value_dim:
             values = _Row(heads=1, width=widest, dtype=settings.cache_type_v)
     held = held_by(model, cache)
@@ -369,12 +216,12 @@ def cache_buffers(model: ModelSpec, layers: Sequence[LayerCache], cells: Cells) 
     for cache in dict.fromkeys(layer.cache for layer in model.layers):
         held = held_by(model, cache)
         kind = "SWA" if held is not None and held.is_windowed else "non-SWA"
-        kinds[cache] = None if _is_other(cache, model) else "full" if cells.window is None else kind
+        kinds[cache] = None if is_other(cache, model) else "full" if cells.window is None else kind
     for layer, found in zip(model.layers, layers, strict=True):
         name = kinds[layer.cache]
         if name is not None:
             groups[name].append(found)
-    if _has_states(model) and not groups.get("full"):
+    if has_states(model) and not groups.get("full"):
         return []
     buffers = []
     for kind, members in groups.items():
