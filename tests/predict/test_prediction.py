@@ -169,7 +169,7 @@ def test_another_engine_version_is_an_estimate(smollm2: ModelSpec) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"engine": "vllm"}, UsageError, "vllm yet"),
+        ({"engine": "vllm"}, UsageError, "no GGUF"),
         ({"engine": "transformers"}, UsageError, "transformers yet"),
         ({"engine": "llamacpp"}, UnknownName, "llamacpp"),
         ({"phase": "warmup"}, UnknownName, "warmup"),

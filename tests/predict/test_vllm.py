@@ -237,6 +237,11 @@ def test_layers_vllm_does_not_run_are_refused() -> None:
         ask(load_model({"model_type": "rwkv"}))
 
 
+def test_a_gguf_file_is_refused(smollm2: ModelSpec) -> None:
+    with pytest.raises(UsageError, match="GGUF"):
+        ask(smollm2)
+
+
 def test_settings_are_spelled_one_way() -> None:
     assert canonical_settings({"--max-model-len": "8k", "cache-dtype": "FP8", "--no-enable-prefix-caching": True}) == {
         "max_model_len": 8192, "kv_cache_dtype": "fp8", "enable_prefix_caching": False,

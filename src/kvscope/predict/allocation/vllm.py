@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvscope.dtypes import row_bytes
+from kvscope.errors import UsageError
 from kvscope.model.spec import (
     CacheKind,
     CrossAttention,
@@ -63,6 +64,10 @@ def predict_vllm(
     """``asked.available_bytes``: what one rank may use for its pool. A max_model_len that does not fit there is a note
     with vLLM's own numbers, and ``effective["fits"]`` is False. Raises UsageError with vLLM's reason for what it
     refuses whatever the memory; UnsupportedArchitecture for layers it does not run."""
+    if model.source_kind == "gguf":
+        raise UsageError(
+            f"{VERSION} loads no GGUF files.", hint="Give the model's config.json, or its folder of safetensors."
+        )
     parsed = read_settings(settings, model.dtype, dtype, asked.available_bytes)
     pool = plan_pool(model, parsed)
     tokens = asked.tokens if asked.tokens is not None else pool.max_model_len
