@@ -180,16 +180,12 @@ class Prediction:
 
     @property
     def kv_cache_storage_bytes(self) -> int | None:
-        """What the memory behind the key-value cache keeps alive: its bytes, and more where a tensor is a view."""
-        kv_cache = self.component_bytes("kv_cache")
-        if kv_cache is None:
+        """What the memory behind the tensors of ``cache_bytes`` keeps alive: more where one is a view of a bigger."""
+        cache = self.cache_bytes
+        if cache is None:
             return None
-        return kv_cache + sum(
-            tensor.storage_bytes - tensor.num_bytes
-            for layer in self.layers
-            for tensor in layer.tensors
-            if tensor.storage_bytes is not None and tensor.component == "kv_cache"
-        )
+        tensors = [tensor for layer in self.layers for tensor in layer.tensors]
+        return cache + sum(t.storage_bytes - t.num_bytes for t in tensors if t.storage_bytes is not None)
 
     @property
     def total_bytes(self) -> int:
