@@ -278,6 +278,35 @@ def test_plain_addresses_get_no_token(server: Standin, monkeypatch: pytest.Monke
     assert "signature" not in repr(model)
 
 
+def test_a_token_that_is_none_is_not_shown(hub: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", f"{TOKEN}\nX-Header: 1")
+    with pytest.raises(ModelNotFound, match="characters that no token has") as caught:
+        load_model("owner/name")
+    assert TOKEN not in f"{caught.value}{caught.value.hint}"
+    assert hub.asked == []
+
+
+def test_names_of_models_that_do_not_name_themselves(hub: Standin) -> None:
+    hub.hub("owner/tiny", {"config.json": config_bytes()})
+    hub.files["/models/Small%20One/config.json"] = hub.files["/config.json"] = config_bytes()
+    for reference, name in (
+        ("owner/tiny", "tiny"),
+        ("owner/tiny:config.json", "tiny"),
+        (f"{hub.url}/models/Small%20One/config.json", "Small One"),
+        (f"{hub.url}/config.json", "127.0.0.1"),
+    ):
+        assert load_model(reference).name == name
+
+
+def test_a_page_instead_of_a_config(server: Standin) -> None:
+    server.files["/m/config.json"] = b"<!DOCTYPE html><html>Please sign in</html>"
+    with pytest.raises(MalformedFile, match="web page"):
+        load_model(f"{server.url}/m/config.json")
+    with pytest.raises(ModelNotFound, match="no web address") as caught:
+        load_model(f"{server.url}/m/config.json?signature=a b")
+    assert "signature" not in str(caught.value)
+
+
 def test_an_address_with_a_password_is_not_read(server: Standin) -> None:
     with pytest.raises(ModelNotFound, match="password") as caught:
         load_model(server.url.replace("http://", "http://user:secret@") + "/m/config.json")

@@ -221,6 +221,26 @@ def test_fingerprints_differ_where_the_headers_do(tmp_path: Path) -> None:
     assert load_model(tmp_path).fingerprint != first
 
 
+def quantised_folder(path: Path, case: dict[str, Any], config: dict[str, Any]) -> Path:
+    formats = {"int32": "I32", "bfloat16": "BF16", "uint8": "U8", "int64": "I64", "float8_e4m3fn": "F8_E4M3"}
+    tensors = {name: (formats[dtype], tuple(shape)) for name, (dtype, shape) in case["tensors"].items()}
+    write_safetensors(path / "model.safetensors", tensors)
+    (path / "config.json").write_text(json.dumps({**config, "quantization_config": case["quantization_config"]}))
+    return path
+
+
+@pytest.mark.parametrize("scheme", ["ct-W4A16", "ct-W4A16_ASYM", "ct-FP8_DYNAMIC", "ct-MXFP4"])
+def test_quantised_weights_are_compared_with_what_their_config_implies(tmp_path: Path, scheme: str) -> None:
+    """Tensors as compressed-tensors packs them; parameters are those of the model, not of the packed tensors: 983,040
+    in 14 matrices of 2 layers, twice 320 × 256, and 5 norms of 256."""
+    packed = json.loads((GOLDEN.parent / "quantised" / "tiny-llama.json").read_text())
+    model = load_model(quantised_folder(tmp_path, packed["cases"][scheme], packed["config"]))
+    assert (model.warnings, model.dtype, model.num_parameters) == ((), "bfloat16", 983_040 + 2 * 320 * 256 + 5 * 256)
+    other = {**packed["cases"][scheme], "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+    warnings = load_model(quantised_folder(tmp_path, other, packed["config"])).warnings
+    assert [w for w in warnings if "its quantization_config implies" in w]
+
+
 def gguf_config(model: ModelSpec) -> dict[str, Any]:
     """A config that says the same as the GGUF, from what its reader found."""
     cache: Any = model.layers[0].cache

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kvscope.errors import MalformedFile
+from kvscope.model.quantisation import quantised_weights
 from kvscope.model.spec import ModelSpec, TensorInfo
 from kvscope.model.tensor_names import tied_copies
 
@@ -40,7 +41,9 @@ def with_tensors(
         dtype = stored
         sources["dtype"] = f"most elements stored in {where}"
     num_parameters = spec.num_parameters
-    if spec.quantisation is None:
+    if spec.quantisation is not None:
+        warnings += _quantised_difference(spec, tensors, where)
+    else:
         elements = _unique_elements(spec, tensors)
         if num_parameters is None:
             num_parameters = elements
@@ -138,6 +141,22 @@ def _main_dtype(tensors: Sequence[TensorInfo]) -> str | None:
 def _unique_elements(spec: ModelSpec, tensors: Sequence[TensorInfo]) -> int:
     copies = {tensor.name for tensor in tied_copies(tensors)} if spec.is_tied else set()
     return sum(math.prod(tensor.shape) for tensor in tensors if tensor.name not in copies)
+
+
+def _quantised_difference(spec: ModelSpec, tensors: Sequence[TensorInfo], where: str) -> list[str]:
+    """Packed weights against what the quantization_config implies; layers beyond the config's are not compared."""
+    implied = quantised_weights(spec)
+    if isinstance(implied, str):
+        return []
+    copies = {tensor.name for tensor in tied_copies(tensors)} if spec.is_tied else set()
+    stored = [t for t in tensors if t.name not in copies and (t.layer_index or 0) < len(spec.layers)]
+    total, expected = sum(tensor.num_bytes for tensor in stored), sum(group.num_bytes for group in implied)
+    if total == expected:
+        return []
+    return [
+        f"{where} stores {total} B in the config's layers, but its quantization_config implies {expected} B: a "
+        f"difference of {total - expected} B."
+    ]
 
 
 def _parameter_difference(spec: ModelSpec, tensors: Sequence[TensorInfo], elements: int, where: str) -> str:

@@ -55,7 +55,10 @@ def fetch_whole(url: str, folder: Path, name: str, source: Source) -> Path:
 
     def read(remote: RemoteFile) -> tuple[bytes, int] | None:
         data = remote.read_all(MAX_WHOLE_BYTES)
-        return None if remote.not_modified else (data, len(data))
+        if remote.not_modified:
+            return None
+        _refuse_page(remote, data)
+        return data, len(data)
 
     return _fetch(url, folder, name, source, read)
 

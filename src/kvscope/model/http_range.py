@@ -192,6 +192,8 @@ class RemoteFile:
             return action()
         except urllib.error.URLError as error:
             self._unreachable(error.reason)
+        except http.client.InvalidURL:  # its text repeats the whole address
+            self._unreachable("it is no web address")
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._unreachable(error)
 

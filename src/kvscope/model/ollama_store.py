@@ -56,7 +56,10 @@ def load_ollama(text: str) -> ModelSpec:
     _check_blob(stored, "model")
     model = load_gguf(models[0], source=text)
     parameters = _parameters(stored)
-    warnings = [f"{text} also has a {kind} ({size} B), which is not counted." for kind, size in _others(stored)]
+    warnings = [
+        f"Beside the model, {text} has a layer {kind!r} of {size} B, which is not counted."
+        for kind, size in _others(stored)
+    ]
     sources = {
         **model.sources,
         **{f"ollama.{name}": f"{value} (parameters in Ollama's manifest)" for name, value in parameters.items()},

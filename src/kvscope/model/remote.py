@@ -35,11 +35,13 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where files of one model lie: ``address`` of a file by name, and the local folder that mirrors their headers."""
+    """Where files of one model lie: ``address`` of a file by name, and the local folder that mirrors their headers.
+    ``name``: of the model, where its files do not say one."""
 
     base: str
     folder: Path
     source: Source
+    name: str
     query: str = ""
 
     def address(self, name: str) -> str:
@@ -78,6 +80,7 @@ def load_url(text: str) -> ModelSpec:
         base=base,
         folder=headers_folder() / _key(base),
         source=Source(),
+        name=path.parent.name or str(parts.hostname),
         query=f"?{parts.query}" if parts.query else "",
     )
     return _load_file(place, path.name, without_query(text))
@@ -90,19 +93,27 @@ def load_hub(text: str) -> ModelSpec:
         raise ModelNotFound(f"{text[:200]!r} is no hub id.", hint="Write it like owner/name or owner/name:file.gguf.")
     repository, revision, file = match["id"], match["revision"] or "main", match["file"]
     endpoint = _endpoint()
-    source = Source(token=os.environ.get("HF_TOKEN") or None, token_origin=origin(endpoint))
+    source = Source(token=_token(), token_origin=origin(endpoint))
     commit, names = _listing(endpoint, repository, revision, source)
     source.is_immutable = commit is not None
     base = f"{endpoint}/{repository}/resolve/{urllib.parse.quote(commit or revision, safe='')}"
-    place = _Place(base=base, folder=headers_folder() / _key(base), source=source)
+    name = repository.rpartition("/")[2]
+    place = _Place(base=base, folder=headers_folder() / _key(base), source=source, name=name)
     if file is not None:
         return _load_file(place.into("named"), _named(repository, file, names), text, names)
-    model = _load_repository(place.into("model"), repository, names, text)
-    return replace(model, name=repository.rpartition("/")[2]) if model.name == "model" else model
+    return _load_repository(place.into("model"), repository, names, text)
 
 
 def _endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+
+
+def _token() -> str | None:
+    """HF_TOKEN. One that no header can hold is refused here: elsewhere it would end up in a message."""
+    token = os.environ.get("HF_TOKEN", "").strip()
+    if token and not re.fullmatch(r"[!-~]+", token):
+        raise ModelNotFound("HF_TOKEN holds characters that no token has.", hint="Set it again, or unset it.")
+    return token or None
 
 
 def _key(base: str) -> str:
@@ -265,7 +276,13 @@ def _fetch_if_there(place: _Place, name: str, there: set[str] | None) -> Path | 
 
 def _finished(model: ModelSpec, place: _Place, text: str) -> ModelSpec:
     """Without the path of the hollow file, which no engine can load; with what was noticed on the way."""
-    return replace(model, source=text, file_path=None, warnings=(*model.warnings, *place.source.warnings))
+    return replace(
+        model,
+        name=place.name if model.name == place.folder.name else model.name,
+        source=text,
+        file_path=None,
+        warnings=(*model.warnings, *place.source.warnings),
+    )
 
 
 @contextmanager
