@@ -59,6 +59,16 @@ def test_llama_cpp(gemma3: ModelSpec, settings: dict[str, Any]) -> None:
         assert (total, cache) == (asked.total_bytes, asked.cache_bytes), (dtype, sequences, count)
 
 
+def test_an_engine_with_a_pool_is_asked_every_time() -> None:
+    model = kvscope.load_model(MISTRAL)
+    found = sweep(Question(model=model, engine="vllm"), tokens=[100, 5000], sequences=[1, 3])
+    for _, sequences, count, total, cache in found.rows():
+        asked = kvscope.predict(
+            model, engine="vllm", tokens=count, sequences=sequences, settings={"max_model_len": count}
+        )
+        assert (total, cache) == (asked.total_bytes, asked.cache_bytes)
+
+
 def test_order_and_dictionary() -> None:
     found = sweep(Question(model=kvscope.load_model(LLAMA), engine="logical"), tokens=[10, 5], sequences=[2, 1])
     assert [row[1:3] for row in found.rows()] == [(2, 10), (2, 5), (1, 10), (1, 5)]

@@ -79,7 +79,7 @@ def test_a_slope_is_what_the_next_token_needs(models: dict[str, ModelSpec], case
     assert found.bytes_per_token == found.needed_at(tokens + 1) - found.needed_at(tokens)
 
 
-@pytest.mark.parametrize("window", [1, 2, 100, 4096, 5000])
+@pytest.mark.parametrize("window", [2, 100, 4096, 5000])
 @pytest.mark.parametrize("engine", ["logical", "transformers"])
 def test_a_knee_is_where_the_window_says(window: int, engine: str) -> None:
     """Before it every layer grows, from it on none: transformers keeps one token less than the window."""
@@ -88,9 +88,6 @@ def test_a_knee_is_where_the_window_says(window: int, engine: str) -> None:
     model = kvscope.load_model({"model_type": "mistral", "sliding_window": window, "torch_dtype": "bfloat16"})
     found = predict(model, engine=engine, tokens=100)
     place = window if engine == "logical" else window - 1
-    if not place:
-        assert found.cache_bytes == 0
-        return
     (knee,) = found.knees
     assert (knee.tokens, knee.why) == (place, "sliding window full")
     assert found.slope_at(place - 1) == 32 * 2 * 8 * 128 * 2

@@ -5,12 +5,6 @@ from dataclasses import replace
 
 from kvscope.errors import UnknownName, UsageError
 from kvscope.model.spec import ModelSpec
-from kvscope.predict.allocation.llama_cpp import predict_llama_cpp
-from kvscope.predict.allocation.logical import predict_logical
-from kvscope.predict.allocation.ollama import predict_ollama
-from kvscope.predict.allocation.sglang import predict_sglang
-from kvscope.predict.allocation.transformers import predict_transformers
-from kvscope.predict.allocation.vllm import predict_vllm
 from kvscope.predict.prediction import Asked, Prediction, Unknown
 from kvscope.scenario import Phase, SettingValue
 
@@ -71,17 +65,32 @@ def predict(
 def _predict(
     engine: str, model: ModelSpec, asked: Asked, settings: Mapping[str, SettingValue], dtype: str | None
 ) -> Prediction:
-    if engine == "logical":
-        return predict_logical(model, asked, settings, dtype)
-    if engine == "transformers":
-        return predict_transformers(model, asked, settings, dtype)
-    if engine == "ollama":
-        return predict_ollama(model, asked, settings)
-    if engine == "sglang":
-        return predict_sglang(model, asked, settings, dtype)
-    if engine == "vllm":
-        return predict_vllm(model, asked, settings, dtype)
-    return predict_llama_cpp(model, asked, settings)
+    # Imported when asked for: a command waits for one engine's rules, not for those of all.
+    match engine:
+        case "logical":
+            from kvscope.predict.allocation.logical import predict_logical
+
+            return predict_logical(model, asked, settings, dtype)
+        case "transformers":
+            from kvscope.predict.allocation.transformers import predict_transformers
+
+            return predict_transformers(model, asked, settings, dtype)
+        case "ollama":
+            from kvscope.predict.allocation.ollama import predict_ollama
+
+            return predict_ollama(model, asked, settings)
+        case "sglang":
+            from kvscope.predict.allocation.sglang import predict_sglang
+
+            return predict_sglang(model, asked, settings, dtype)
+        case "vllm":
+            from kvscope.predict.allocation.vllm import predict_vllm
+
+            return predict_vllm(model, asked, settings, dtype)
+        case _:
+            from kvscope.predict.allocation.llama_cpp import predict_llama_cpp
+
+            return predict_llama_cpp(model, asked, settings)
 
 
 def _with_doubts(prediction: Prediction) -> Prediction:

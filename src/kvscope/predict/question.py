@@ -1,11 +1,11 @@
 """A question to predict() that can be asked again with something changed."""
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvscope.model.spec import ModelSpec
-from kvscope.predict.allocation import llama_cpp_settings, ollama, vllm_settings
 from kvscope.predict.growth import round_up
 from kvscope.predict.memory import predict
 from kvscope.predict.prediction import Prediction
@@ -16,10 +16,13 @@ ARGUMENTS = frozenset({"engine", "tokens", "sequences", "dtype"})
 # llama.cpp makes room in blocks of this many tokens for each sequence; Ollama runs llama.cpp.
 LLAMA_CPP_BLOCK = 256
 LLAMA_CPP_ENGINES = frozenset({"llama.cpp", "ollama"})
-_CANONICAL: Mapping[str, Callable[[Mapping[str, SettingValue]], dict[str, SettingValue]]] = {
-    "llama.cpp": llama_cpp_settings.canonical_settings,
-    "ollama": ollama.canonical_settings,
-    "vllm": vllm_settings.canonical_settings,
+# Engines whose settings have several spellings → the module that knows them; imported when asked for.
+_CANONICAL: Mapping[str, str] = {
+    "llama.cpp": "kvscope.predict.allocation.llama_cpp_settings",
+    "ollama": "kvscope.predict.allocation.ollama",
+    "sglang": "kvscope.predict.allocation.sglang_settings",
+    "transformers": "kvscope.predict.allocation.transformers_settings",
+    "vllm": "kvscope.predict.allocation.vllm_settings",
 }
 
 
@@ -40,7 +43,8 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.engine in _CANONICAL:
-            object.__setattr__(self, "settings", _CANONICAL[self.engine](self.settings))
+            rules = importlib.import_module(_CANONICAL[self.engine])
+            object.__setattr__(self, "settings", rules.canonical_settings(self.settings))
 
     def ask(self) -> Prediction:
         """The answer. Raises as ``predict``."""
@@ -74,7 +78,10 @@ class Question:
             # Whether each slot has its own part of the context or all share it, this is what they need together.
             "llama.cpp": {"n_ctx": cells * sequences, "n_parallel": sequences},
             "ollama": {"num_ctx": cells, "num_parallel": sequences},
+            "sglang": {"context_length": max(tokens, 1)},
             "vllm": {"max_model_len": max(tokens, 1)},
         }
         room = rooms.get(self.engine, {})
+        if str(self.settings.get("cache_implementation", "")).endswith("static"):
+            room = {"max_cache_len": max(tokens, 1)}
         return replace(self, tokens=tokens, sequences=sequences, settings={**self.settings, **room})

@@ -29,10 +29,19 @@ MOST_SEQUENCES = 2**20
 _NOT_COMPARED = frozenset({"engine", "slots"})
 # Settings that the search itself chooses.
 _CHOSEN: Mapping[str, str] = {
-    **dict.fromkeys(("n_ctx", "num_ctx", "max_model_len"), "the context is what is looked for"),
+    **dict.fromkeys(
+        ("n_ctx", "num_ctx", "max_model_len", "context_length", "max_cache_len"), "the context is what is looked for"
+    ),
     **dict.fromkeys(("n_parallel", "num_parallel"), "give sequences instead"),
     **dict.fromkeys(
-        ("kv_cache_memory_bytes", "VLLM_CPU_KVCACHE_SPACE", "num_gpu_blocks_override", "gpu_memory_utilization"),
+        (
+            "kv_cache_memory_bytes",
+            "VLLM_CPU_KVCACHE_SPACE",
+            "num_gpu_blocks_override",
+            "gpu_memory_utilization",
+            "max_total_tokens",
+            "mem_fraction_static",
+        ),
         "the pool gets what the budget leaves beside the weights",
     ),
 }
@@ -171,7 +180,7 @@ def _check(budget_bytes: int, reserve_bytes: int, sequences: int) -> None:
 
 def held_bytes(prediction: Prediction) -> int:
     """Bytes of everything known. An engine with a pool takes what it is given, so the blocks count that these
-    sequences may take, each as long as the context limit, and one that vLLM keeps for itself."""
+    sequences may take, each as long as the context limit, and one that vLLM and SGLang keep for themselves."""
     pool = prediction.pool
     if pool is None:
         return prediction.total_bytes

@@ -62,17 +62,20 @@ def sweep(
     """Every combination. ``cache_dtypes``: of keys and values on llama.cpp (room is made for exactly these tokens);
     elsewhere the format the model is loaded in; None: as ``question`` has it. Equal to ``predict`` with ``==``.
 
-    Raises as ``predict``, and UsageError for an empty axis or an engine whose memory is not the tokens' (a pool).
+    Raises as ``predict``, and UsageError for an empty axis. Engines with a pool, and transformers' other kinds of
+    cache, are asked for every scenario, which is slow.
     """
-    if question.engine not in (_BY_LAW | LLAMA_CPP_ENGINES):
-        raise UsageError(f"A sweep does not know {question.engine}: its pool is no sum of what the tokens take.")
     for name, values in (("tokens", tokens), ("sequences", sequences), ("cache_dtypes", cache_dtypes)):
         if not values:
             raise UsageError(f"A sweep needs at least one value of {name}.")
     totals, caches = array("q"), array("q")
     for dtype in cache_dtypes:
         chosen = _with_dtype(question, dtype)
-        filler = _by_law if chosen.engine in _BY_LAW else _by_search
+        filler = _by_asking
+        if chosen.engine in _BY_LAW and not chosen.settings:
+            filler = _by_law
+        elif chosen.engine in LLAMA_CPP_ENGINES:
+            filler = _by_search
         for total, cache in filler(chosen, tokens, sequences):
             totals.extend(total)
             caches.extend(cache)
@@ -137,6 +140,19 @@ def _values(laws: Sequence[GrowthLaw], tokens: Sequence[int]) -> list[int]:
     return totals
 
 
+def _by_asking(question: Question, tokens: Sequence[int], sequences: Sequence[int]) -> _Columns:
+    """Any other engine: every scenario asked for."""
+    for count in sequences:
+        found = [question.holding(length, count).ask() for length in tokens]
+        yield [each.total_bytes for each in found], [_known(each.cache_bytes) for each in found]
+
+
+def _known(num_bytes: int | None) -> int:
+    if num_bytes is None:
+        raise UsageError("A sweep needs a cache whose bytes are known.")
+    return num_bytes
+
+
 def _by_search(question: Question, tokens: Sequence[int], sequences: Sequence[int]) -> _Columns:
     for count in sequences:
         blocks = sorted({round_up(max(length, 1), LLAMA_CPP_BLOCK) for length in tokens})
@@ -145,9 +161,7 @@ def _by_search(question: Question, tokens: Sequence[int], sequences: Sequence[in
         def ask(block: int, count: int = count, found: dict[int, tuple[int, int]] = found) -> tuple[int, int]:
             if block not in found:
                 prediction = question.holding(block, count).ask()
-                cache = prediction.cache_bytes
-                assert cache is not None  # these engines' caches are always known, or refused
-                found[block] = (prediction.total_bytes, cache)
+                found[block] = (prediction.total_bytes, _known(prediction.cache_bytes))
             return found[block]
 
         _fill(blocks, ask, found)

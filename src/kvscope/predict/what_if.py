@@ -252,7 +252,21 @@ def _vllm(settings: Mapping[str, SettingValue]) -> Iterator[Candidate]:
 
 
 def _formats(question: Question) -> Iterator[Candidate]:
-    """transformers and no engine: the format of weights and cache."""
+    """transformers and no engine: the format of weights and cache; transformers' other kinds of cache."""
+    if question.engine == "transformers":
+        yield Candidate(
+            axis="cache type",
+            change={"cache_implementation": "quantized"},
+            cost="answers change, and packing takes time; the last tokens stay as they are",
+            source="transformers documentation, Cache strategies",
+            harm=2,
+        )
+        yield Candidate(
+            axis="cache type",
+            change={"cache_implementation": "offloaded"},
+            cost="slower: every layer's cache but one waits in host memory",
+            source="transformers documentation, Cache strategies",
+        )
     if question.model.source_kind == "gguf" or question.model.tensors:
         return
     for dtype, cost, harm in (
