@@ -123,7 +123,8 @@ def _parse_list(
             position += 1
             continue
         if what == "field":
-            _state_fact(*value, facts)
+            name, text = value
+            _state_fact(name, text, facts)
             position += 1
             continue
         times = 1
