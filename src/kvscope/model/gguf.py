@@ -45,7 +45,7 @@ def load_gguf(path: str | Path, source: str | None = None) -> ModelSpec:
 def model_from_header(header: GgufHeader, source: str) -> ModelSpec:
     """Raises MalformedFile, MissingField, UnsupportedArchitecture."""
     keys = Keys(header)
-    family = gguf_family(keys.architecture)
+    family = gguf_family(keys.architecture, keys.path)
     _refuse_variants(keys, family)
     num_listed = keys.number("block_count", "num_layers", limit=MAX_LAYERS)
     num_layers = num_listed - _num_draft_layers(keys, num_listed)

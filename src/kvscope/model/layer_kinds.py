@@ -121,15 +121,20 @@ GGUF_FAMILIES: Mapping[str, Family] = {
 }
 
 
-def gguf_family(architecture: str) -> Family:
-    """Raises UnsupportedArchitecture naming the architecture."""
+def gguf_family(architecture: str, path: str) -> Family:
+    """Raises UnsupportedArchitecture naming the architecture and the file."""
     family = GGUF_FAMILIES.get(architecture)
     if family is None:
         raise UnsupportedArchitecture(
-            f"kvscope does not know which layers of the GGUF architecture {architecture!r} hold what cache.",
+            f"{path}: kvscope does not know which layers of the GGUF architecture {_shortened(architecture)} hold what "
+            "cache.",
             hint=f"Known: {', '.join(sorted(GGUF_FAMILIES))}.",
         )
     return family
+
+
+def _shortened(text: str) -> str:
+    return repr(text) if len(text) <= 80 else f"{text[:80]!r}..."
 
 
 def sliding_layers(full_every: int, num_layers: int) -> tuple[bool, ...]:
