@@ -140,3 +140,46 @@ def test_what_fits_fits_and_one_block_more_does_not(models: dict[str, ModelSpec]
             assert found == trained
     assert {0, trained} <= seen
     assert len(seen) >= min(budgets, trained // block) // 2
+
+
+def test_knees_name_what_stops_growing() -> None:
+    """Six kinds in one model, float16, three sequences. Bytes for each token of one sequence: full attention 2 × 4 × 64
+    × 2 = 1,024; window, chunk and the attention beside a state the same; hidden states 2 × 100; entries of 512
+    elements, one for every 4 tokens, 256 each, beside a window of single ones, 1,024. States do not grow."""
+    import dataclasses
+
+    import kvscope
+    from kvscope.model import spec
+
+    heads = {"num_kv_heads": 4, "key_dim": 64, "value_dim": 64}
+    state = spec.RecurrentState(form="mamba2", states=(spec.StateTensor(name="ssm", shape=(8, 16), dtype="float32"),))
+    caches = [
+        FullAttention(**heads),
+        SlidingWindow(**heads, window_tokens=100),
+        spec.ChunkedAttention(**heads, chunk_tokens=300),
+        spec.HybridCache(attention=SlidingWindow(**heads, window_tokens=300), recurrent=state),
+        spec.HiddenStateMemory(width=100, memory_tokens=500),
+        spec.CompressedAttention(entry_dim=512, window_tokens=100, rate_tokens=4),
+        spec.RecurrentState(form="mamba2", states=(spec.StateTensor(name="ssm", shape=(8, 16), dtype="float32"),)),
+        spec.NoCache(),
+    ]
+    model = dataclasses.replace(
+        kvscope.load_model({"model_type": "llama", "torch_dtype": "float16"}),
+        layers=tuple(
+            spec.LayerSpec(index=index, cache=cache, num_q_heads=4, ffn=None) for index, cache in enumerate(caches)
+        ),
+    )
+    found = predict(model, engine="logical", tokens=1000, sequences=3)
+    assert [(knee.tokens, knee.why) for knee in found.knees] == [
+        (100, "sliding window full"),
+        (300, "attention chunk full and sliding window full"),
+        (500, "memory of past hidden states full"),
+    ]
+    # Windows of 100: one layer and the compressing layer's; 300: chunk and window; 500: hidden states.
+    slopes = [4 * 1024 + 200 + 256 + 1024, 3 * 1024 + 200 + 256, 1024 + 200 + 256, 1024 + 256]
+    assert [found.slope_at(n) for n in (0, 99, 100, 299, 300, 499, 500, 10**6)] == [
+        slope for slope in slopes for _ in range(2)
+    ]
+    assert found.bytes_per_token == slopes[-1]
+    block_inputs = 2 * 4 * 512 * 2  # of the block being filled: values and gates of 4 tokens
+    assert found.bytes_per_sequence == 2 * 8 * 16 * 4 + block_inputs

@@ -26,7 +26,7 @@ Examples:
 
 @click.command(epilog=EXAMPLE)
 @click.argument("model")
-@click.option("--engine", required=True, help="llama.cpp, transformers, or logical: what the tokens need anywhere.")
+@click.option("--engine", required=True, help="llama.cpp, ollama, vllm, sglang, transformers; logical: any needs that.")
 @click.option("--engine-version", help="Default: the version whose rules this release knows.")
 @click.option("--tokens", help="Tokens held per sequence, such as 8k, or several: 512,2k,8k. Default: all that fit.")
 @click.option("--sequences", type=int, default=1, show_default=True, help="Sequences held at once.")

@@ -77,7 +77,7 @@ def _length_rows(predictions: Sequence[Mapping[str, Any]]) -> list[list[str]]:
             "since above, B/token",
             "cache held",
             "weights",
-            "other",
+            "other known",
             "total known",
             "per token",
         ]
