@@ -237,6 +237,24 @@ def test_layers_vllm_does_not_run_are_refused() -> None:
         ask(load_model({"model_type": "rwkv"}))
 
 
+@pytest.mark.parametrize("family", ["bamba", "minicpm3", "youtu", "lfm3", "recurrent_gemma", "deepseek_v4"])
+def test_families_it_runs_in_no_known_way_are_refused(family: str) -> None:
+    with pytest.raises(UnsupportedArchitecture, match=family):
+        ask(load_model({"model_type": family, "torch_dtype": "bfloat16"}))
+
+
+def test_a_family_that_was_not_checked_is_not_called_exact() -> None:
+    predicted = ask(load_model({"model_type": "gemma3n_text", "torch_dtype": "bfloat16"}))
+    assert predicted.status == "estimated"
+    assert any(entry.what == "architecture" for entry in predicted.unknown)
+
+
+def test_without_the_manager_a_window_takes_blocks_like_full_attention() -> None:
+    # 24 layers, 4,096 tokens, blocks of 128: 32 blocks of 24 pages of 128 × 8 × 128 × 2 B.
+    predicted = ask(gpt_oss(), tokens=4096, max_num_batched_tokens=512, disable_hybrid_kv_cache_manager=True)
+    assert predicted.cache_bytes == 32 * 24 * 128 * 8 * 128 * 2
+
+
 def test_a_gguf_file_is_refused(smollm2: ModelSpec) -> None:
     with pytest.raises(UsageError, match="GGUF"):
         ask(smollm2)

@@ -28,6 +28,7 @@ from kvscope.model.spec import (
     SlidingWindow,
     StateTensor,
 )
+from kvscope.predict.allocation.vllm_families import check_family
 from kvscope.predict.allocation.vllm_settings import CACHE_DTYPES, VERSION, VllmSettings
 from kvscope.predict.growth import round_up
 from kvscope.predict.parallel import rank_cache
@@ -43,9 +44,6 @@ _PER_TOKEN_HEAD = frozenset({"int8_per_token_head", "fp8_per_token_head", "int4_
 _SCALES_BYTES = 8
 CPU_MLA_BLOCK = 16
 MLA_HYBRID_BLOCK = 128
-# Recurrent layers that vLLM 0.32.0 runs itself, by form; others run on no backend of it.
-_STATE_FORMS = frozenset({"mamba", "mamba2", "gated_delta_net", "kda", "lightning", "short_conv"})
-_REMOVED = {"bamba": "0.23", "minimax": "0.23", "plamo2": "0.26"}
 # Families whose own rule for a state format left "auto" on a GPU is the config's, not the model's format.
 _OWN_STATE_DTYPE = ("nemotron_h", "qwen3_5")
 
@@ -147,16 +145,14 @@ def _main(cache: CacheKind) -> CacheKind:
 
 def _parts(model: ModelSpec, cache: CacheKind) -> tuple[CacheKind, ...]:
     """The caches of one layer that have pages of their own: a hybrid layer has two, attention first."""
+    check_family(model, cache)
     match cache:
         case FullAttention() | SlidingWindow() | ChunkedAttention() | LatentAttention() | IndexedAttention():
             return (cache,)
-        case CrossAttention():
-            return (cache,)
-        case RecurrentState():
-            _check_state(model, cache)
+        case CrossAttention() | RecurrentState():
             return (cache,)
         case HybridCache():
-            _check_state(model, cache.recurrent)
+            check_family(model, cache.recurrent)
             return (cache.attention, cache.recurrent)
         case SharedCache() | NoCache():
             return ()
@@ -167,17 +163,6 @@ def _parts(model: ModelSpec, cache: CacheKind) -> tuple[CacheKind, ...]:
             )
         case _:
             assert_never(cache)
-
-
-def _check_state(model: ModelSpec, cache: RecurrentState) -> None:
-    if model.architecture in _REMOVED:
-        last = _REMOVED[model.architecture]
-        raise UnsupportedArchitecture(f"vLLM ran {model.architecture} until {last}; {VERSION} does not.")
-    if cache.form not in _STATE_FORMS:
-        raise UnsupportedArchitecture(
-            f"{model.architecture}: {VERSION} has no backend for recurrent layers of the form {cache.form}.",
-            hint="Engine 'transformers' or 'logical' can be predicted.",
-        )
 
 
 def _prefix_caching(settings: VllmSettings, *, is_mla: bool, is_attention_free: bool) -> bool:
