@@ -9,7 +9,7 @@ from typing import Any
 from kvscope.errors import MalformedFile, MissingField, UnsupportedArchitecture
 from kvscope.model.class_defaults import ClassDefaults, class_defaults
 
-MAX_LAYERS = 10_000
+MAX_LAYERS = 1_000  # no published model has more than 200
 MAX_HEADS = 65_536
 MAX_WIDTH = 2**31 - 1
 _NO_CLASS = ClassDefaults(class_name="", library="", values={})

@@ -4,7 +4,7 @@ layer. Facts of the classes in transformers 5.24.0."""
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kvscope.model.config_reader import ConfigReader
+from kvscope.model.config_reader import MAX_LAYERS, ConfigReader
 from kvscope.model.families.architecture import Architecture, attention_layers, read_context, read_heads, typed_caches
 from kvscope.model.families.dense_decoder import LLAMA_NORMS, Decoder, read_decoder
 from kvscope.model.families.windowed_decoder import (
@@ -203,7 +203,8 @@ def gemma3n_text(config: ConfigReader) -> Architecture:
 
 def _streams(config: ConfigReader, hidden: int, layers: tuple[int, ...]) -> list[WeightGroup]:
     """AltUp and Laurel."""
-    streams, rank, layer = config.number("altup_num_inputs"), config.number("laurel_rank"), "model.layers.{}"
+    streams = config.number("altup_num_inputs", limit=MAX_LAYERS)
+    rank, layer = config.number("laurel_rank"), "model.layers.{}"
     others = tuple(range(streams - 1))
     outer = [
         group

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kvscope.model.config_reader import ConfigReader
+from kvscope.model.config_reader import MAX_LAYERS, ConfigReader
 from kvscope.model.families.architecture import Architecture, attention_layers
 from kvscope.model.families.mla import (
     Mla,
@@ -85,7 +85,7 @@ def _longcat_blocks(config: ConfigReader) -> int:
     """num_layers; a num_hidden_layers in the file is the number of attentions, and wins in the library."""
     if not config.given("num_hidden_layers"):
         return config.num_layers("num_layers")
-    attentions = config.number("num_hidden_layers", field="num_layers", smallest=2)
+    attentions = config.number("num_hidden_layers", field="num_layers", smallest=2, limit=MAX_LAYERS)
     if attentions % 2 or (config.given("num_layers") and config.number("num_layers") != attentions // 2):
         raise config.refuse("num_hidden_layers is not twice num_layers")
     return attentions // 2

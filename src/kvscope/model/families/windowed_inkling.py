@@ -8,7 +8,7 @@ cache of its own.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kvscope.model.config_reader import ConfigReader
+from kvscope.model.config_reader import MAX_LAYERS, ConfigReader
 from kvscope.model.families.architecture import Architecture, read_context
 from kvscope.model.families.moe_decoder import Experts, read_experts
 from kvscope.model.families.windowed_decoder import listed_types
@@ -264,6 +264,8 @@ def inkling2_loop_text(config: ConfigReader) -> Architecture:
     first, last, passes, rank = _loop(config)
     if not 0 < first <= last <= len(model.layers):
         raise config.refuse(f"it loops over layers {first} to {last} of {len(model.layers)}")
+    if len(model.layers) + passes * (last - first) > MAX_LAYERS:
+        raise config.malformed("loop_num_passes", f"at most {MAX_LAYERS} layers in all passes were expected")
     order = [*range(first), *list(range(first, last)) * passes, *range(last, len(model.layers))]
     config.sources["num_layers"] = "derived: num_hidden_layers, the looped ones once for each of loop_num_passes"
     weights = [*_inkling2_weights(model, experts), *_message_weights(model, tuple(range(first, last)), rank)]
