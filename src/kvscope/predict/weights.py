@@ -75,6 +75,9 @@ def needed_weights(model: ModelSpec, dtype: str | None) -> tuple[tuple[MemoryIte
     if model.num_parameters is None or dtype is None:
         missing = "the number of parameters" if model.num_parameters is None else "the weights' format"
         return (), (Unknown(what="weights", why=f"the source does not state {missing}; total_bytes leaves them out"),)
+    if dtype_named(dtype).is_quantised:
+        why = f"which tensors a file in {dtype} keeps in another format is the converter's choice: give that file"
+        return (), (Unknown(what="weights", why=f"{why}; total_bytes leaves them out"),)
     return (_parameters_item(model, model.num_parameters, dtype),), ()
 
 
