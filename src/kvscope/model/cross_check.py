@@ -146,7 +146,7 @@ def _unique_elements(spec: ModelSpec, tensors: Sequence[TensorInfo]) -> int:
 def _quantised_difference(spec: ModelSpec, tensors: Sequence[TensorInfo], where: str) -> list[str]:
     """Packed weights against what the quantization_config implies; layers beyond the config's are not compared."""
     implied = quantised_weights(spec)
-    if isinstance(implied, str):
+    if isinstance(implied, str) or "bitsandbytes" in str(spec.quantisation):  # whose files differ from its memory
         return []
     copies = {tensor.name for tensor in tied_copies(tensors)} if spec.is_tied else set()
     stored = [t for t in tensors if t.name not in copies and (t.layer_index or 0) < len(spec.layers)]
@@ -161,16 +161,18 @@ def _quantised_difference(spec: ModelSpec, tensors: Sequence[TensorInfo], where:
 
 def _parameter_difference(spec: ModelSpec, tensors: Sequence[TensorInfo], elements: int, where: str) -> str:
     assert spec.num_parameters is not None
-    implied = {name for name, _ in _implied(spec)}
-    stored = {tensor.name for tensor in tensors}
+    implied = {name: math.prod(shape) for name, shape in _implied(spec)}
+    stored = {tensor.name: math.prod(tensor.shape) for tensor in tensors}
     text = (
         f"{where} stores {elements} elements, but the config implies {spec.num_parameters} parameters: a difference of "
         f"{elements - spec.num_parameters}."
     )
-    if implied & stored:  # the names are comparable
+    if implied.keys() & stored.keys():  # the names are comparable
         copies = {tensor.name for tensor in tied_copies(tensors)} if spec.is_tied else set()
-        for what, names in (("Not in the config's model", stored - implied - copies), ("Not stored", implied - stored)):
+        for what, ours, theirs in (("Not in the config's model", stored, implied), ("Not stored", implied, stored)):
+            # The smallest first: experts have other names in files, while what is missing or added is small.
+            names = sorted(ours.keys() - theirs.keys() - copies, key=lambda name: (ours[name], name))
             if names:
                 more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-                text += f" {what}: {', '.join(sorted(names)[:_SHOWN])}{more}."
+                text += f" {what}: {', '.join(names[:_SHOWN])}{more}."
     return text
