@@ -15,11 +15,11 @@ import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 
 from kvscope.dtypes import dtype_of_ggml_id
 from kvscope.errors import MalformedFile, ModelNotFound
+from kvscope.model.gguf_cursor import SCALARS, SIZES, Cursor, skip_strings
 from kvscope.model.spec import TensorInfo
 
 MAGIC = b"GGUF"
@@ -29,17 +29,11 @@ MAX_KEYS = 100_000
 MAX_TENSORS = 1_000_000
 MAX_STRINGS_IN_ARRAY = 5_000_000
 MAX_STRING_BYTES = 16 * 1024**2
-# The largest vocabularies take 20 MiB.
-MAX_HEADER_BYTES = 128 * 1024**2
-MAX_NAME_BYTES = 65_535
 MAX_DIMS = 4
 MAX_ELEMENTS = 2**63 - 1
 
 _STRING, _ARRAY = 8, 9
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_SIZES = {kind: struct.calcsize(f"<{code}") for kind, code in _SCALARS.items()}
 _DEFAULT_ALIGNMENT = 32
-_FIRST_READ_BYTES = 2 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,78 +63,6 @@ class GgufHeader:
     sha256: str
 
 
-class _Cursor:
-    """A position in the file. ``take`` refuses to move past the end. ``data`` is what was read so far, from the
-    file's first byte; ``size`` is the whole file's."""
-
-    def __init__(self, path: Path, file: BufferedReader, size: int) -> None:
-        self.path = path
-        self.file = file
-        self.size = size
-        self.data = bytearray()
-        self.at = 0
-        self.set_byte_order("little")
-
-    def set_byte_order(self, byte_order: str) -> None:
-        mark = "<" if byte_order == "little" else ">"
-        self.unpackers = {kind: struct.Struct(mark + code) for kind, code in _SCALARS.items()}
-        self.mark = mark
-        self.u32 = self.unpackers[4]
-        self.u64 = self.unpackers[10]
-
-    def fail(self, problem: str, at: int | None = None) -> MalformedFile:
-        return MalformedFile(self.path, f"byte {self.at if at is None else at}", problem)
-
-    def take(self, num_bytes: int, what: str) -> int:
-        """Start of the next ``num_bytes`` bytes, after stepping over them."""
-        start = self.at
-        if num_bytes > self.size - start:
-            raise self.fail(f"{what} needs {num_bytes} bytes, but the file ends {self.size - start} bytes later")
-        self.at = start + num_bytes
-        if self.at > len(self.data):
-            self.read_up_to(self.at)
-        return start
-
-    def read_up_to(self, end: int) -> None:
-        """Have the bytes before ``end``, and more: each reading gets several times what there is, so that they are few.
-        ``data`` is another object afterwards."""
-        if end > MAX_HEADER_BYTES:
-            raise self.fail(f"the header is longer than {MAX_HEADER_BYTES} bytes, which no model needs")
-        have = len(self.data)
-        data = bytearray(min(max(end, 4 * have, _FIRST_READ_BYTES), self.size, MAX_HEADER_BYTES))
-        data[:have] = self.data
-        with memoryview(data)[have:] as room:
-            have += self.file.readinto(room)
-        del data[have:]
-        self.data = data
-        if have < end:
-            raise self.fail(f"the file ended at byte {len(self.data)} while it was read; another program shortened it")
-
-    def scalar(self, kind: int, what: str) -> int | float | bool:
-        value: int | float | bool = self.unpackers[kind].unpack_from(self.data, self.take(_SIZES[kind], what))[0]
-        return value
-
-    def count(self, what: str) -> int:
-        return int(self.scalar(10, what))
-
-    def string(self, what: str, limit: int) -> bytes:
-        start = self.at
-        length = self.count(f"the length of {what}")
-        if length > self.size - self.at:
-            raise self.fail(f"{what} claims {length} bytes, but the file ends {self.size - self.at} bytes later", start)
-        if length > limit:
-            raise self.fail(f"{what} claims {length} bytes; at most {limit} were expected", start)
-        begin = self.take(length, what)
-        return bytes(memoryview(self.data)[begin : begin + length])
-
-    def name(self, what: str) -> str:
-        start = self.at
-        try:
-            return self.string(what, MAX_NAME_BYTES).decode()
-        except UnicodeDecodeError:
-            raise self.fail(f"{what} is not UTF-8 text", start) from None
-
-
 def read_header(path: str | Path, with_arrays: bool = False) -> GgufHeader:
     """The header of a GGUF file. ``with_arrays`` also builds long arrays and arrays of strings, as tuples.
 
@@ -151,7 +73,7 @@ def read_header(path: str | Path, with_arrays: bool = False) -> GgufHeader:
     try:
         _check_regular(path)
         with path.open("rb") as file:
-            return _read(_Cursor(path, file, os.fstat(file.fileno()).st_size), with_arrays)
+            return _read(Cursor(path, file, os.fstat(file.fileno()).st_size), with_arrays)
     except FileNotFoundError:
         raise ModelNotFound(f"There is no file {path}.", hint="Check the path.") from None
     except IsADirectoryError:
@@ -168,7 +90,7 @@ def _check_regular(path: Path) -> None:
         raise ModelNotFound(f"{path} is not a regular file.", hint="Name a GGUF file on disk.")
 
 
-def _read(cursor: _Cursor, with_arrays: bool) -> GgufHeader:
+def _read(cursor: Cursor, with_arrays: bool) -> GgufHeader:
     path = cursor.path
     version, byte_order = _version(cursor)
     cursor.set_byte_order(byte_order)
@@ -194,7 +116,7 @@ def _read(cursor: _Cursor, with_arrays: bool) -> GgufHeader:
     )
 
 
-def _version(cursor: _Cursor) -> tuple[int, str]:
+def _version(cursor: Cursor) -> tuple[int, str]:
     """Version and byte order; steps over magic and version."""
     path, size = cursor.path, cursor.size
     if size == 0:
@@ -222,7 +144,7 @@ def _version(cursor: _Cursor) -> tuple[int, str]:
     return version, byte_order
 
 
-def _check_count(cursor: _Cursor, count: int, min_bytes: int, limit: int, what: str, at: int) -> None:
+def _check_count(cursor: Cursor, count: int, min_bytes: int, limit: int, what: str, at: int) -> None:
     room = cursor.size - cursor.at
     if count * min_bytes > room:
         raise cursor.fail(f"the header claims {count} {what}, but only {room} bytes follow", at)
@@ -230,7 +152,7 @@ def _check_count(cursor: _Cursor, count: int, min_bytes: int, limit: int, what: 
         raise cursor.fail(f"the header claims {count} {what}; at most {limit} were expected", at)
 
 
-def _read_metadata(cursor: _Cursor, num_keys: int, with_arrays: bool) -> dict[str, MetaValue]:
+def _read_metadata(cursor: Cursor, num_keys: int, with_arrays: bool) -> dict[str, MetaValue]:
     metadata: dict[str, MetaValue] = {}
     for index in range(num_keys):
         start = cursor.at
@@ -239,7 +161,7 @@ def _read_metadata(cursor: _Cursor, num_keys: int, with_arrays: bool) -> dict[st
             raise cursor.fail(f"the metadata key {key!r} occurs twice", start)
         kind_at = cursor.at
         kind = int(cursor.scalar(4, f"the type of {key!r}"))
-        if kind in _SCALARS:
+        if kind in SCALARS:
             metadata[key] = cursor.scalar(kind, f"the value of {key!r}")
         elif kind == _STRING:
             metadata[key] = cursor.string(f"the value of {key!r}", MAX_STRING_BYTES).decode(errors="replace")
@@ -250,12 +172,12 @@ def _read_metadata(cursor: _Cursor, num_keys: int, with_arrays: bool) -> dict[st
     return metadata
 
 
-def _read_array(cursor: _Cursor, key: str, with_arrays: bool) -> MetaValue:
+def _read_array(cursor: Cursor, key: str, with_arrays: bool) -> MetaValue:
     start = cursor.at
     kind = int(cursor.scalar(4, f"the element type of {key!r}"))
     length = cursor.count(f"the length of {key!r}")
     room = cursor.size - cursor.at
-    smallest = 8 if kind == _STRING else _SIZES.get(kind)
+    smallest = 8 if kind == _STRING else SIZES.get(kind)
     if smallest is None:
         what = "an array of arrays" if kind == _ARRAY else f"an array of the unknown type {kind}"
         raise cursor.fail(f"{key!r} is {what}, which is not read", start)
@@ -267,32 +189,12 @@ def _read_array(cursor: _Cursor, key: str, with_arrays: bool) -> MetaValue:
         if with_arrays:
             what = f"an element of {key!r}"
             return tuple(cursor.string(what, MAX_STRING_BYTES).decode(errors="replace") for _ in range(length))
-        _skip_strings(cursor, key, length)
+        skip_strings(cursor, key, length)
         return SkippedArray(element_type=kind, length=length)
     begin = cursor.take(length * smallest, f"the array {key!r}")
     if length <= SHORT_ARRAY or with_arrays:
-        return struct.unpack_from(f"{cursor.mark}{length}{_SCALARS[kind]}", cursor.data, begin)
+        return struct.unpack_from(f"{cursor.mark}{length}{SCALARS[kind]}", cursor.data, begin)
     return SkippedArray(element_type=kind, length=length)
-
-
-def _skip_strings(cursor: _Cursor, key: str, length: int) -> None:
-    # The one hot loop: a vocabulary has up to 262,144 strings. Reading a length past what was read so far raises
-    # struct.error (OverflowError where the position itself is absurd), so nothing else needs a check of its own.
-    data, at, unpack = cursor.data, cursor.at, cursor.u64.unpack_from
-    element = 0
-    while element < length:
-        try:
-            for element in range(element, length):  # noqa: B007, B020 (used in the message; goes on there)
-                at += 8 + unpack(data, at)[0]
-            element = length
-        except (struct.error, OverflowError):
-            if at + 8 > cursor.size:
-                break
-            cursor.read_up_to(at + 8)
-            data = cursor.data
-    if element < length or at > cursor.size:
-        raise cursor.fail(f"a string near element {element} of {key!r} reaches past the end of the file")
-    cursor.take(at - cursor.at, f"the array {key!r}")
 
 
 def _alignment(path: Path, metadata: Mapping[str, MetaValue]) -> int:
@@ -305,7 +207,7 @@ def _alignment(path: Path, metadata: Mapping[str, MetaValue]) -> int:
 _RawTensor = tuple[str, tuple[int, ...], int, int]  # name, shape, type id, offset in the data region
 
 
-def _read_tensor_table(cursor: _Cursor, num_tensors: int) -> list[_RawTensor]:
+def _read_tensor_table(cursor: Cursor, num_tensors: int) -> list[_RawTensor]:
     table: list[_RawTensor] = []
     seen: set[str] = set()
     for index in range(num_tensors):
