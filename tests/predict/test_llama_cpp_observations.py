@@ -104,6 +104,6 @@ def test_there_are_observations_of_every_kind() -> None:
     counts = {name: len(golden(name)["observations"]) for name in ALL_MODELS}
     assert counts["smollm2-135m-instruct-q4_1"] == 104
     assert counts["gemma3-270m-q4_k_m"] == 78
-    assert len(OBSERVATIONS) == 293
+    assert len(OBSERVATIONS) == 501
     refused = [entry for name in ALL_MODELS for entry in golden(name)["observations"] if "refused" in entry]
-    assert len(refused) == 11
+    assert len(refused) == 21

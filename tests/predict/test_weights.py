@@ -2,9 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from gguf_writer import GgufWriter, Tensor
+from golden_gguf import ggml_id, writer
 
+from kvscope.dtypes import row_bytes
+from kvscope.model.gguf import load_gguf
 from kvscope.model.spec import ModelSpec, TensorInfo
 from kvscope.predict.memory import predict
 from kvscope.predict.weights import cpu_weight_buffers, is_repacked, untried_types
@@ -50,7 +55,11 @@ def test_which_matrices_are_repacked() -> None:
     assert not is_repacked(tensor("output.weight", "q4_0", (256, 290)))  # rows no multiple of 8
     assert not is_repacked(tensor("token_embd.weight", "q4_0", (256, 512)))  # read row by row, not multiplied
     assert not is_repacked(tensor("blk.0.ffn_up.weight", "q8_0", (256, 512)))
-    assert not is_repacked(tensor("blk.0.ffn_up_exps.weight", "q4_0", (256, 512, 8)))
+    assert is_repacked(tensor("blk.0.ffn_up_exps.weight", "q4_0", (256, 512, 8)))  # experts, in three dimensions
+    assert is_repacked(tensor("blk.0.ffn_down_exps.weight", "mxfp4", (32, 64, 4)))
+    assert not is_repacked(tensor("blk.0.ffn_up_exps.weight", "q4_0", (256, 290, 8)))
+    assert not is_repacked(tensor("blk.0.attn_k_b.weight", "q4_0", (128, 512, 2)))
+    assert not is_repacked(tensor("position_embd.weight", "q4_0", (64, 4096)))
     assert not is_repacked(tensor("blk.0.attn_norm.weight", "q4_0", (256,)))
 
 
@@ -76,3 +85,34 @@ def test_file_backed_memory_is_told_from_anonymous(gemma3: ModelSpec, load_mode:
         else {"CPU": "anonymous", "CPU_REPACK": "anonymous"}
     )
     assert {i.backing for i in found.items if i.component != "weights"} == {"anonymous"}
+
+
+# Matrices changed to a repacked type in copies of the recorded models, and the buffers the engine then logged (MiB,
+# started on those files: xllamacpp 2026.10.11549).
+RETYPED = [
+    ("tiny-qwen3moe", "q4_0", "_exps.weight", "0.21", "0.04"),
+    ("tiny-gpt-oss", "q4_0", "_exps.weight", "0.33", "0.05"),
+    ("tiny-gpt-oss", "mxfp4", "_exps.weight", "0.32", "0.05"),
+    ("tiny-gpt2", "q4_0", "position_embd.weight", "0.35", None),
+    ("tiny-deepseek2-mla-256", "q4_0", ("attn_k_b.weight", "attn_v_b.weight"), "0.70", None),
+    ("tiny-rwkv6", "q4_0", ("time_mix_key.weight", "channel_mix_key.weight"), "0.42", "0.02"),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "suffix", "mapped", "repacked"), RETYPED)
+def test_buffers_of_models_with_quantised_experts_and_tables(
+    name: str, dtype: str, suffix: str | tuple[str, ...], mapped: str, repacked: str | None, tmp_path: Path
+) -> None:
+    source = writer(name)
+    tensors = []
+    for tensor in source.tensors:
+        if tensor.name.endswith(suffix):
+            size = row_bytes(dtype, tensor.shape[0])
+            for count in tensor.shape[1:]:
+                size *= count
+            tensors.append(Tensor(tensor.name, tensor.shape, ggml_id(dtype), size))
+        else:
+            tensors.append(tensor)
+    model = load_gguf(GgufWriter(source.metadata, tensors).write(tmp_path / "retyped.gguf"))
+    found = {b.name: f"{b.num_bytes / 2**20:.2f}" for b in cpu_weight_buffers(model, is_mapped=True, repack=True)}
+    assert found == {"CPU_Mapped": mapped} | ({"CPU_REPACK": repacked} if repacked else {})
