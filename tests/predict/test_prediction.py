@@ -170,7 +170,6 @@ def test_another_engine_version_is_an_estimate(smollm2: ModelSpec) -> None:
     ("arguments", "error", "message"),
     [
         ({"engine": "vllm"}, UsageError, "no GGUF"),
-        ({"engine": "transformers"}, UsageError, "transformers yet"),
         ({"engine": "llamacpp"}, UnknownName, "llamacpp"),
         ({"phase": "warmup"}, UnknownName, "warmup"),
         ({"tokens": -1}, UsageError, "tokens"),

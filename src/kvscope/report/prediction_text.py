@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.units import format_bytes, format_count, format_mib, format_number
+from kvscope.units import format_count, format_mib, format_number
 
 UNKNOWN = "not known"
 WIDTH = 110
@@ -62,7 +62,7 @@ def render_predictions(predictions: Sequence[Mapping[str, Any]], curve: Mapping[
     ]
     if curve is not None:
         lines += ["", *_curve_lines(curve, predictions)]
-    elif first["scenario"]["engine"] == "llama.cpp":
+    elif "slots" in first["effective"]:
         lines += ["", "llama.cpp reserves the whole cache at load: it does not grow with the conversation."]
     notes = dict.fromkeys(note for prediction in predictions for note in prediction.get("notes") or ())
     lines += [_wrapped_note(note) for note in notes]
@@ -165,47 +165,6 @@ def _wrapped_note(text: str) -> str:
     return textwrap.fill(f"Note: {text}", WIDTH, subsequent_indent="      ", break_long_words=False)
 
 
-def render_model(model: Mapping[str, Any]) -> str:
-    """What a model is, from the dictionary that ``kvscope show --json`` prints."""
-    lines = [
-        f"{model['name']}  ({model['architecture']}, from {model['source']})",
-        "",
-        *aligned(
-            [
-                ["parameters", _count(model["parameters"])],
-                ["layers", format_count(model["num_layers"])],
-                ["hidden size", format_count(model["hidden_size"])],
-                ["vocabulary", format_count(model["vocab_size"])],
-                ["trained context", f"{_count(model['trained_context_tokens'])} tokens"],
-                ["weights", _size(model["weights_bytes"])],
-                ["fingerprint", model["fingerprint"][:16]],
-            ],
-            left=2,
-        ),
-        "",
-        "Layers, by what they keep for each token:",
-        *aligned(
-            [
-                ["layers", "kind", "KV heads", "K + V dims", "window", "bytes per token"],
-                *map(_group_row, model["groups"]),
-            ]
-        ),
-        f"One token costs {format_count(model['bytes_per_token'])} B in {model['cache_dtype']}"
-        + (
-            f", and {format_count(model['bytes_per_token_beyond_windows'])} B once every window is full."
-            if model["bytes_per_token_beyond_windows"] != model["bytes_per_token"]
-            else "."
-        ),
-    ]
-    if model["tensors_by_type"]:
-        rows = [["type", "tensors", "size"]]
-        rows += [[t["dtype"], format_count(t["count"]), _size(t["bytes"])] for t in model["tensors_by_type"]]
-        lines += ["", "Tensors, by type:", *aligned(rows)]
-    lines += ["", "Where this comes from:"]
-    lines += aligned([[field, where] for field, where in _shown_sources(model["sources"])], left=2)
-    return "\n".join(lines) + "\n"
-
-
 def _tokens(scenario: Mapping[str, Any]) -> str:
     sequences = scenario["sequences"]
     each = "one sequence" if sequences == 1 else f"each of {sequences} sequences"
@@ -214,8 +173,9 @@ def _tokens(scenario: Mapping[str, Any]) -> str:
 
 def _effective_line(prediction: Mapping[str, Any]) -> list[str]:
     effective = prediction["effective"]
-    if prediction["scenario"]["engine"] != "llama.cpp":
-        return [f"Cache elements: {effective['cache_dtype']}."]
+    if "slots" not in effective:
+        cache = [f"Cache elements: {effective['cache_dtype']}."] if effective.get("cache_dtype") else []
+        return [*cache, *_pool_lines(prediction["pool"])]
     cut = ""
     if effective["slots"] > 1:
         each = format_count(effective["context_per_sequence_tokens"])
@@ -225,6 +185,18 @@ def _effective_line(prediction: Mapping[str, Any]) -> list[str]:
         f"Context: {format_count(effective['context_tokens'])} cells{cut}, {slots}, "
         f"batch {effective['batch_tokens']}, microbatch {effective['microbatch_tokens']},",
         f"cache {effective['cache_type_k']}/{effective['cache_type_v']}, flash attention {effective['flash_attn']}.",
+    ]
+
+
+def _pool_lines(pool: Mapping[str, Any] | None) -> list[str]:
+    if pool is None:
+        return []
+    size = f"blocks of {format_count(pool['block_tokens'])} tokens, {format_count(pool['bytes_per_block'])} B each"
+    if pool["num_blocks"] is None:
+        return [f"Pool: {size}; how many there are depends on the memory it gets (--available-bytes)."]
+    return [
+        f"Pool: {format_count(pool['num_blocks'])} {size}: {format_count(pool['capacity_tokens'])} tokens, "
+        f"{format_number(pool['max_concurrency'], 2)} sequences of the context limit."
     ]
 
 
@@ -260,7 +232,7 @@ def _growth_lines(prediction: Mapping[str, Any]) -> list[str]:
         f"({format_mib(per_token * 1000)} per 1,000 tokens)."
     ]
     lines += [f"The slope changes at {format_count(k['tokens'])} tokens: {k['why']}." for k in growth["knees"]]
-    if prediction["scenario"]["engine"] == "llama.cpp":
+    if "slots" in prediction["effective"]:
         lines.append("llama.cpp reserves the whole cache at load: its memory does not grow with the conversation.")
     return lines
 
@@ -296,33 +268,6 @@ def layer_ranges(indices: Sequence[int]) -> str:
     return f"{'layer' if len(indices) == 1 else 'layers'} {text}"
 
 
-def _group_row(group: Mapping[str, Any]) -> list[str]:
-    has_heads = group["num_kv_heads"] is not None
-    window = group["window_tokens"]
-    return [
-        layer_ranges(group["layers"]).partition(" ")[2],
-        group["kind"].replace("_", " "),
-        format_count(group["num_kv_heads"]) if has_heads else "",
-        f"{group['key_dim']} + {group['value_dim']}" if has_heads else "",
-        format_count(window) if window is not None else "",
-        f"{len(group['layers'])} × {format_count(group['bytes_per_token'])} B",
-    ]
-
-
-def _shown_sources(sources: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Layers that share a source are one line, so that 30 equal layers do not bury the rest."""
-    shown: dict[tuple[str, str], list[int]] = {}
-    lines: list[tuple[str, str]] = []
-    for field, where in sources.items():
-        if not field.startswith("layers["):
-            lines.append((field, where))
-            continue
-        index, _, name = field.removeprefix("layers[").partition("].")
-        shown.setdefault((name, where), []).append(int(index))
-    lines += [(f"{name} of {layer_ranges(indices)}", where) for (name, where), indices in shown.items()]
-    return lines
-
-
 def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
     """Aligned columns; the first ``left`` columns to the left, the others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -338,11 +283,3 @@ def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 def _mib(num_bytes: int | None) -> str:
     return UNKNOWN if num_bytes is None else format_mib(num_bytes)
-
-
-def _size(num_bytes: int | None) -> str:
-    return UNKNOWN if num_bytes is None else f"{format_bytes(num_bytes)} ({format_count(num_bytes)} B)"
-
-
-def _count(value: int | None) -> str:
-    return UNKNOWN if value is None else format_count(value)
