@@ -44,6 +44,16 @@ def test_every_tensor_is_named_and_shaped_as_in_transformers(model_type: str) ->
     assert ours == dict(case["tensors"])
 
 
+def test_heads_that_do_not_divide_the_width_are_rounded_down_only_where_the_class_does() -> None:
+    """Qwen2 has no check of its own in transformers 5.24.0: 42 wide with 4 heads is head_dim 10. Llama's raises."""
+    odd = SMALL | {"hidden_size": 42, "num_key_value_heads": 2}
+    cache = load(odd | {"model_type": "qwen2"}).layers[0].cache
+    assert cache == FullAttention(num_kv_heads=2, key_dim=10, value_dim=10)
+    for config in (odd | {"model_type": "llama"}, odd | {"model_type": "qwen2", "num_attention_heads": 43}):
+        with pytest.raises(MalformedFile, match="heads do not divide"):
+            load(config)
+
+
 @pytest.mark.parametrize("model_type", ["qwen2", "qwen3"])
 def test_qwen_windows_need_use_sliding_window_and_begin_at_max_window_layers(model_type: str) -> None:
     qwen = SMALL | {"model_type": model_type, "num_key_value_heads": 2, "sliding_window": 16}

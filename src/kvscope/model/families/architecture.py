@@ -71,7 +71,7 @@ def read_heads(
         config.sources["num_kv_heads"] = f"derived: {heads_key}"
     if head_dim_key and config.lookup("head_dim")[0] is not None:
         head_dim = config.number("head_dim", field="key_dim")
-    elif hidden % q_heads and not rounds_down:
+    elif hidden < q_heads or (hidden % q_heads and not rounds_down):
         raise config.malformed(hidden_key, f"{q_heads} heads do not divide a width of {hidden}")
     else:
         head_dim = hidden // q_heads

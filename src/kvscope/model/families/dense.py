@@ -6,14 +6,17 @@ ones (qwen2, qwen3, smollm3, …) are in dense_window.py; those further from Lla
 
 from kvscope.model.config_reader import ConfigReader
 from kvscope.model.families.architecture import Architecture, refuse_single_rotary
-from kvscope.model.families.dense_decoder import LLAMA_NORMS, read_decoder
+from kvscope.model.families.dense_decoder import LLAMA_NORMS, Decoder, read_decoder
 from kvscope.model.modules import linear, norm, parameter
 
 
 def llama(config: ConfigReader) -> Architecture:
     """Llama 1 to 3 and everything that is one under another name."""
     config.refuse_keys("num_experts", "num_local_experts", "n_routed_experts")
-    decoder = read_decoder(config)
+    return _llama_like(config, read_decoder(config))
+
+
+def _llama_like(config: ConfigReader, decoder: Decoder) -> Architecture:
     bias = config.flag("attention_bias")
     return decoder.model(
         "llama",
@@ -26,7 +29,7 @@ def llama(config: ConfigReader) -> Architecture:
 
 def granite(config: ConfigReader) -> Architecture:
     """Llama with scalars that are no tensors."""
-    return llama(config)
+    return _llama_like(config, read_decoder(config, rounds_down=True))
 
 
 def exaone(config: ConfigReader) -> Architecture:
@@ -47,7 +50,7 @@ def internlm3(config: ConfigReader) -> Architecture:
 
 def gemma(config: ConfigReader) -> Architecture:
     config.refuse_keys("use_bidirectional_attention")
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("attention_bias")
     return decoder.model(
         "gemma",
@@ -74,7 +77,7 @@ def helium(config: ConfigReader) -> Architecture:
 
 
 def ernie4_5(config: ConfigReader) -> Architecture:
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("use_bias")
     return decoder.model(
         "ernie4_5",
@@ -86,7 +89,7 @@ def ernie4_5(config: ConfigReader) -> Architecture:
 
 
 def seed_oss(config: ConfigReader) -> Architecture:
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     return decoder.model(
         "seed_oss",
         decoder.outer(),
@@ -137,7 +140,7 @@ def arcee(config: ConfigReader) -> Architecture:
 
 def apertus(config: ConfigReader) -> Architecture:
     """The xIELU activation has two trained numbers in every layer. Version 1.5's output matrix may be cut short."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("attention_bias")
     rows = config.optional("output_vocab_size", smallest=1)
     if rows is not None and decoder.tied and rows != decoder.vocab:
@@ -173,7 +176,7 @@ def bitnet(config: ConfigReader) -> Architecture:
 
 def diffllama(config: ConfigReader) -> Architecture:
     """Attention as the difference of two; its cache is that of one."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("attention_bias")
     names = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
     lambdas = [
@@ -192,7 +195,7 @@ def diffllama(config: ConfigReader) -> Architecture:
 
 
 def glm(config: ConfigReader) -> Architecture:
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
     return decoder.model(
         "glm4",
@@ -205,7 +208,7 @@ def glm(config: ConfigReader) -> Architecture:
 
 def glm4(config: ConfigReader) -> Architecture:
     """GLM with a norm after each half of a layer too."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
     return decoder.model(
         "glm4",
@@ -230,7 +233,7 @@ def jais2(config: ConfigReader) -> Architecture:
 
 def nanochat(config: ConfigReader) -> Architecture:
     """No norm has a weight."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("attention_bias")
     return decoder.model(
         "nanochat",
@@ -241,7 +244,7 @@ def nanochat(config: ConfigReader) -> Architecture:
 
 
 def nemotron(config: ConfigReader) -> Architecture:
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
     bias = config.flag("attention_bias")
     return decoder.model(
@@ -255,7 +258,7 @@ def nemotron(config: ConfigReader) -> Architecture:
 
 def olmo(config: ConfigReader) -> Architecture:
     """No norm has a weight."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("attention_bias")
     return decoder.model(
         "olmo",
@@ -267,7 +270,7 @@ def olmo(config: ConfigReader) -> Architecture:
 
 def olmo2(config: ConfigReader) -> Architecture:
     """Norms after each half, and over all queries and all keys together."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     heads, bias = decoder.heads, config.flag("attention_bias")
     return decoder.model(
         "olmo2",
@@ -282,7 +285,7 @@ def olmo2(config: ConfigReader) -> Architecture:
 
 def cohere(config: ConfigReader) -> Architecture:
     """Both halves of a layer share one norm."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     heads, bias = decoder.heads, config.flag("attention_bias")
     query_key = []
     if config.flag("use_qk_norm"):

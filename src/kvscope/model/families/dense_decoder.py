@@ -119,12 +119,15 @@ class Decoder:
         )
 
 
-def read_decoder(config: ConfigReader, *, head_dim_key: bool = True, kv_heads_key: bool = True) -> Decoder:
-    """Reads the usual keys. ``head_dim_key``/``kv_heads_key`` False: the class ignores head_dim/num_key_value_heads."""
+def read_decoder(
+    config: ConfigReader, *, head_dim_key: bool = True, kv_heads_key: bool = True, rounds_down: bool = False
+) -> Decoder:
+    """Reads the usual keys. ``head_dim_key``/``kv_heads_key`` False: the class ignores head_dim/num_key_value_heads.
+    ``rounds_down``: it takes heads that do not divide hidden_size."""
     return Decoder(
         config=config,
         num_layers=config.num_layers(),
-        heads=read_heads(config, head_dim_key=head_dim_key, kv_heads_key=kv_heads_key),
+        heads=read_heads(config, head_dim_key=head_dim_key, kv_heads_key=kv_heads_key, rounds_down=rounds_down),
         width=config.number("intermediate_size", field="ffn.width"),
         vocab=config.number("vocab_size"),
         tied=config.flag("tie_word_embeddings"),

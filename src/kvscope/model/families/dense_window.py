@@ -25,7 +25,7 @@ def qwen_window_caches(config: ConfigReader, decoder: Decoder) -> list[CacheKind
 
 def qwen2(config: ConfigReader) -> Architecture:
     """Biases on queries, keys and values, always."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     return decoder.model(
         "qwen2",
         decoder.outer(),
@@ -38,7 +38,7 @@ def qwen2(config: ConfigReader) -> Architecture:
 
 def qwen3(config: ConfigReader) -> Architecture:
     """Norms over each head's query and key."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("attention_bias")
     return decoder.model(
         "qwen3",
@@ -53,7 +53,7 @@ def qwen3(config: ConfigReader) -> Architecture:
 
 def smollm3(config: ConfigReader) -> Architecture:
     """With use_sliding_window, the layers without rotary positions slide (SmolLM3Config, transformers 5.24.0)."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("attention_bias")
     window = config.optional("sliding_window", field="window_tokens", smallest=1)
     types: Sequence[str] | None = config.layer_types(decoder.num_layers)
@@ -96,7 +96,7 @@ def uniform_window(config: ConfigReader, decoder: Decoder) -> tuple[list[CacheKi
 
 
 def starcoder2(config: ConfigReader) -> Architecture:
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("use_bias")
     caches, library = uniform_window(config, decoder)
     return decoder.model(
@@ -112,7 +112,7 @@ def starcoder2(config: ConfigReader) -> Architecture:
 
 def doge(config: ConfigReader) -> Architecture:
     """Dynamic masks need a small matrix of the values; keep_window_size masks tokens but keeps them."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     heads, layers, bias = decoder.heads, decoder.layers, config.flag("attention_bias")
     values = heads.kv_heads * heads.head_dim
     caches, library = uniform_window(config, decoder)
@@ -144,7 +144,7 @@ def _doge_experts(config: ConfigReader, decoder: Decoder) -> list[WeightGroup]:
 
 def cohere_compass_text(config: ConfigReader) -> Architecture:
     """Command R without query and key norms; layers slide where layer_types says so."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("attention_bias")
     types = config.layer_types(decoder.num_layers) or ("full_attention",) * decoder.num_layers
     window = config.optional("sliding_window", field="window_tokens", smallest=1)

@@ -14,7 +14,7 @@ AUDIO = "model.embed_tokens_extend.audio_embed"
 
 def phi4_multimodal(config: ConfigReader) -> Architecture:
     """Every layer slides where the config has a sliding_window."""
-    decoder = read_decoder(config)
+    decoder = read_decoder(config, rounds_down=True)
     heads, layers = decoder.heads, decoder.layers
     qkv = (heads.q_heads + 2 * heads.kv_heads) * heads.head_dim
     caches, library = uniform_window(config, decoder)
