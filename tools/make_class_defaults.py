@@ -16,8 +16,8 @@ from typing import Any
 TARGET = Path(__file__).parent.parent / "src" / "kvscope" / "model" / "class_defaults.jsonl"
 # Fields that say nothing about tensors or caches.
 LEFT_OUT = frozenset(
-    "transformers_version architectures output_hidden_states return_dict dtype chunk_size_feed_forward id2label label2id "
-    "problem_type use_cache initializer_range rms_norm_eps layer_norm_eps layer_norm_epsilon attention_dropout "
+    "transformers_version architectures output_hidden_states return_dict dtype chunk_size_feed_forward id2label "
+    "label2id problem_type use_cache initializer_range rms_norm_eps layer_norm_eps layer_norm_epsilon attention_dropout "
     "hidden_dropout output_router_logits router_aux_loss_coef".split()
 )
 
