@@ -9,6 +9,7 @@ import pytest
 
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec, TensorInfo, WeightGroup
+from kvscope.predict.memory import predict
 from kvscope.predict.weights import needed_weights
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -111,3 +112,16 @@ def test_quantised_weights_are_counted_packed() -> None:
 def test_a_quantiser_nobody_knows_leaves_the_weights_out() -> None:
     model = load_model({**PACKED["config"], "quantization_config": {"quant_method": "aqlm"}})
     assert "aqlm" in str(weights_bytes(model))
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "ollama"])
+def test_safetensors_are_not_what_llama_cpp_loads(engine: str) -> None:
+    """The tensors of the original files say nothing of the converted one: other formats, other names."""
+    found = predict(load_model(SAVED / "tiny-llama-sharded"), engine=engine, tokens=100)
+    assert not [item for item in found.items if item.component == "weights"]
+    assert found.component_bytes("weights") is None
+
+
+def test_a_folder_s_weights_in_a_prediction() -> None:
+    found = predict(load_model(SAVED / "tiny-llama-sharded"), engine="transformers", tokens=100)
+    assert found.component_bytes("weights") == 39_232

@@ -75,8 +75,8 @@ def predict_llama_cpp(model: ModelSpec, asked: Asked, settings: Mapping[str, Set
 
 
 def _weights(model: ModelSpec, settings: LlamaCppSettings) -> tuple[list[MemoryItem], list[Buffer], list[Unknown]]:
-    if not model.tensors:
-        why = "config.json lists no tensors: give the GGUF file for the weights; total_bytes leaves them out"
+    if model.source_kind != "gguf" or not model.tensors:
+        why = "only a GGUF lists the tensors llama.cpp loads: give it for the weights; total_bytes leaves them out"
         return [], [], [Unknown(what="weights", why=why)]
     planned = cpu_weight_buffers(model, is_mapped=settings.load_mode == "mmap", repack=not settings.no_extra_bufts)
     doubtful = [] if settings.no_extra_bufts else untried_types(model)

@@ -120,7 +120,7 @@ def own_estimate_bytes(model: ModelSpec, context_tokens: int) -> int | None:
         for layer in model.layers
     ]
     q_heads = max((layer.num_q_heads for layer in model.layers), default=0)
-    if not model.tensors or not q_heads:
+    if model.source_kind != "gguf" or not model.tensors or not q_heads:
         return None
     weights = sum(tensor.num_bytes for tensor in model.tensors)
     return weights + 2 * len(heads) * max(1, min(heads)) * (model.hidden_size // q_heads) * context_tokens * 2
