@@ -17,7 +17,8 @@ TARGET = Path(__file__).parent.parent / "src" / "kvscope" / "model" / "class_def
 # Fields that say nothing about tensors or caches.
 LEFT_OUT = frozenset(
     "transformers_version architectures output_hidden_states return_dict dtype chunk_size_feed_forward id2label "
-    "label2id problem_type use_cache initializer_range rms_norm_eps layer_norm_eps layer_norm_epsilon attention_dropout "
+    "label2id problem_type use_cache initializer_range rms_norm_eps layer_norm_eps layer_norm_epsilon "
+    "attention_dropout "
     "hidden_dropout output_router_logits router_aux_loss_coef".split()
 )
 
