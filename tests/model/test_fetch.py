@@ -11,6 +11,7 @@ import pytest
 from golden_gguf import GOLDEN
 from hub_standin import COMMIT, Standin, serving
 from safetensors_writer import TINY_CONFIG, tiny_tensors, write_safetensors
+from test_gguf_split import write_parts
 
 from kvscope.errors import KvscopeError, MalformedFile, ModelError, ModelNotFound
 from kvscope.model import http_range
@@ -135,6 +136,25 @@ def test_a_server_without_ranges_is_read_no_further_than_needed(server: Standin,
     server.forget()
     assert load_model(f"{server.url}/m/model.gguf").tensors == load_gguf(path).tensors
     assert len(server.asked) == 1
+
+
+def test_a_gguf_in_several_files(server: Standin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three files, the first without tensors: the weights are those of all."""
+    (tmp_path / "parts").mkdir()
+    first = write_parts(tmp_path / "parts")
+    local = load_gguf(first)
+    for name, content in folder_files(tmp_path / "parts").items():
+        server.files[f"/m/{name}"] = content
+    found = load_model(f"{server.url}/m/{first.name}")
+    assert found.tensors == local.tensors
+    assert load_model(tmp_path / "parts").tensors == local.tensors  # a folder with one set of files holds one model
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    server.hub("owner/split", {f"Q8_0/{name}": content for name, content in folder_files(tmp_path / "parts").items()})
+    assert load_model("owner/split").tensors == local.tensors
+    assert load_model("owner/split:Q8_0").tensors == local.tensors
+    del server.files["/m/m-00003-of-00003.gguf"]
+    with pytest.raises(ModelNotFound, match=r"m-00003-of-00003\.gguf does not exist"):
+        load_model(f"{server.url}/m/{first.name}")
 
 
 # -- a hub -------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def load_url(text: str) -> ModelSpec:
             "A web address with a user's name or password in it is not read.", hint="Download the file."
         )
     path = PurePosixPath(urllib.parse.unquote(parts.path))
-    if hub and len(path.parts) == 3:
+    if hub and len(path.parts) == 3 and path.suffix not in (".gguf", ".json", ".safetensors"):
         return load_hub("/".join(path.parts[1:]))
     if hub and len(path.parts) > 4 and path.parts[3] in ("blob", "resolve"):
         inside = "/".join(path.parts[5:])
