@@ -20,7 +20,9 @@ def test_the_last_layer_of_each_period_is_full(full_every: int, expected: list[b
     assert list(sliding_layers(full_every, 7)) == expected
 
 
-@pytest.mark.parametrize("name", ["smallthinker", "plamo2", "gptj", "afmoe", "bert", "t5", "clip", "Llama", "llama "])
+@pytest.mark.parametrize(
+    "name", ["smallthinker", "plamo2", "gptj", "grok", "afmoe", "bert", "t5", "clip", "Llama", "llama "]
+)
 def test_what_was_not_checked_on_the_engine_is_refused_by_name(name: str) -> None:
     assert name not in GGUF_FAMILIES
     with pytest.raises(UnsupportedArchitecture, match=name) as caught:

@@ -1,5 +1,6 @@
 """llama.cpp's settings: names, spellings, values and refusals."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -159,3 +160,21 @@ def test_quantised_keys_without_flash_attention_are_allowed(smollm2: ModelSpec) 
 def test_more_sequences_than_slots_is_refused(smollm2: ModelSpec) -> None:
     with pytest.raises(UsageError, match="need 4 slots"):
         predict(smollm2, engine="llama.cpp", sequences=4, settings={"n_parallel": 2})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"cache_type_k": "q8_0"}, "model does not support different K (q8_0) and V (f16) cache types"),
+        ({"cache_type_v": "f32"}, "model does not support different K (f16) and V (f32) cache types"),
+        ({"cache_type_k": "q8_0", "cache_type_v": "q8_0"}, "does not divide n_embd_head_k=48"),
+    ],
+)
+def test_latent_attention_takes_one_cache_type(
+    golden_model: Callable[[str], ModelSpec], changes: dict[str, str], reason: str
+) -> None:
+    """The engine's own reasons, as it gave them for this file (tests/golden/gguf/README.md)."""
+    model = golden_model("tiny-deepseek2-mla")
+    with pytest.raises(UsageError) as caught:
+        predict(model, engine="llama.cpp", settings=changes)
+    assert reason in str(caught.value)

@@ -62,7 +62,6 @@ _DENSE = (
 _MIXTURES = (
     "llama", "mistral3", "granite", "granitemoe", "qwen2moe", "qwen3moe", "qwen3vlmoe", "olmoe", "dbrx", "deepseek",
     "ernie4_5-moe", "bailingmoe", "bailingmoe2", "glm4moe", "dots1", "hunyuan-moe", "arctic", "minimax-m2", "phimoe",
-    "grok",
 )  # fmt: skip
 _OTHERS = (
     # Sliding windows. gemma3 and olmo2 (OLMo 3) without a window: every layer full.

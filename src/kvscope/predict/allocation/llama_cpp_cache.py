@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvscope.dtypes import Dtype, row_bytes
 from kvscope.errors import UsageError
-from kvscope.model.spec import CacheKind, LayerSpec, ModelSpec
+from kvscope.model.spec import CacheKind, LayerSpec, ModelSpec, RecurrentState, SharedCache
 from kvscope.predict.allocation.llama_cpp_layers import (
     has_states,
     held_by,
@@ -152,7 +152,7 @@ def _layer_item(
     cached = [tensor for tensor in held.tensors if tensor.component == "kv_cache"]
     total = sum(tensor.num_bytes for tensor in cached)
     needed = constant(0)
-    because = _WHY_NOTHING.get(kind_name(layer.cache), "no key-value heads in this layer: nothing is cached")
+    because = _why_nothing(layer.cache)
     if total:
         attention = kept_attention(model, layer.cache)
         needed = needed_by_layer(attention, settings.cache_type_k, settings.cache_type_v).times(sequences)
@@ -172,7 +172,14 @@ def _layer_item(
     )
 
 
-_WHY_NOTHING = {"shared_cache": "reads an earlier layer's cache: nothing of its own is cached"}
+def _why_nothing(cache: CacheKind) -> str:
+    match cache:
+        case SharedCache():
+            return "reads an earlier layer's cache: nothing of its own is cached"
+        case RecurrentState():
+            return "keeps a recurrent state instead of keys and values"
+        case _:
+            return "no key-value heads in this layer: nothing is cached"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

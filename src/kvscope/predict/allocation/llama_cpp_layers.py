@@ -23,6 +23,8 @@ from kvscope.predict.kv_cache import kind_name
 
 # Chunked attention is kept as a window of this many tokens, whatever the file says of its chunks.
 CHUNK_WINDOW_TOKENS = 8192
+# The engine's own words for formats that are called otherwise here.
+_ENGINE_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 # Attention that llama.cpp keeps keys and values of, one layer's cells in one cache.
 Cached = FullAttention | SlidingWindow
 _KNOWN = (
@@ -128,7 +130,11 @@ def check_layers(model: ModelSpec) -> None:
             f"{model.architecture} file (check_tensor_dims).",
             hint=f"Layers of different shape are known for: {', '.join(sorted(MIXED_LAYERS))}.",
         )
-    if needs_equal_widths(family) and any(key_dim != value_dim for _, key_dim, value_dim in shapes):
+    if (
+        model.source_kind != "stated"
+        and needs_equal_widths(family)
+        and any(key_dim != value_dim for _, key_dim, value_dim in shapes)
+    ):
         raise UnsupportedArchitecture(
             f"The keys and values of {model.name} differ in width; llama.cpp's graph of {family.name} does not run "
             "that.",
@@ -152,7 +158,15 @@ def is_other(cache: CacheKind, model: ModelSpec) -> bool:
 
 
 def check_head_dims(model: ModelSpec, settings: LlamaCppSettings) -> None:
-    """Raises UsageError, with the engine's reason, when a quantised format does not divide a head."""
+    """Raises UsageError, with the engine's reason, when a quantised format does not divide a head, or keys and values
+    that are one latent should be in different formats."""
+    key_type, value_type = settings.cache_type_k.name, settings.cache_type_v.name
+    if key_type != value_type and any(held_latent(model, layer.cache) for layer in model.layers):
+        raise UsageError(
+            f"llama.cpp refuses this: model does not support different K ({_ENGINE_NAMES.get(key_type, key_type)}) and "
+            f"V ({_ENGINE_NAMES.get(value_type, value_type)}) cache types.",
+            hint="Keys and values of latent attention are one tensor: set cache_type_k and cache_type_v to the same.",
+        )
     for side, dtype in (("K", settings.cache_type_k), ("V", settings.cache_type_v)):
         for cache in dict.fromkeys(layer.cache for layer in model.layers):
             held = held_by(model, cache)
