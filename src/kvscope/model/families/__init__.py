@@ -61,8 +61,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "hybrid_other": ("minimax", "minimax_text_01", "minimax_m1", "qwen4_exp_text", "dory"),
     "multimodal": (),
     "older": (
-        "gpt2", "openai-gpt", "gpt_bigcode", "gptj", "codegen", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "bloom",
-        "ctrl",
+        "gpt2", "gpt-sw3", "openai-gpt", "gpt_bigcode", "gptj", "codegen", "gpt_neo", "gpt_neox", "gpt_neox_japanese",
+        "bloom", "ctrl",
     ),
     "older_decoders": ("falcon", "mpt", "opt", "xglm", "biogpt", "fuyu", "xlnet", "reformer"),
 }

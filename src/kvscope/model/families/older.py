@@ -261,4 +261,4 @@ def ctrl(config: ConfigReader) -> Architecture:
     )
 
 
-READERS = {"openai-gpt": openai_gpt}
+READERS = {"openai-gpt": openai_gpt, "gpt-sw3": gpt2}
