@@ -354,6 +354,7 @@ def test_refusals_say_what_to_do(hub: Standin, status: int, words: str, hint: st
     with pytest.raises(ModelNotFound, match=words) as caught:
         load_model("owner/name")
     assert hint in str(caught.value.hint)
+    assert "If a path was meant: there is no file or folder owner/name." in str(caught.value.hint)
 
 
 def test_a_gated_model_with_a_token(hub: Standin, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,11 @@ def load_hub(text: str) -> ModelSpec:
     repository, revision, file = match["id"], match["revision"] or "main", match["file"]
     endpoint = _endpoint()
     source = Source(token=_token(), token_origin=origin(endpoint))
-    commit, names = _listing(endpoint, repository, revision, source)
+    try:
+        commit, names = _listing(endpoint, repository, revision, source)
+    except ModelNotFound as error:
+        error.hint = f"{error.hint or ''} If a path was meant: there is no file or folder {text}.".strip()
+        raise
     source.is_immutable = commit is not None
     base = f"{endpoint}/{repository}/resolve/{urllib.parse.quote(commit or revision, safe='')}"
     name = repository.rpartition("/")[2]
