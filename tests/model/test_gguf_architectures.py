@@ -297,6 +297,7 @@ def test_draft_layers_are_no_part_of_the_model(tmp_path: Path) -> None:
         ),
         ("mimo2", {"attention.sliding_window": 9, "attention.sliding_window_pattern": 2}, MalformedFile, "pattern"),
         ("rwkv7", {"wkv.head_size": 24}, MalformedFile, "24 do not divide"),
+        ("mamba", {**MAMBA2, "ssm.inner_size": 192}, MalformedFile, "twice the embedding_length"),
         ("rwkv7", {}, MissingField, "rwkv7.wkv.head_size"),
         ("rwkv6", {"wkv.head_size": 16, "token_shift_count": 1}, MalformedFile, "token_shift_count"),
         ("mamba2", {**MAMBA2, "ssm.group_count": None}, MissingField, "mamba2.ssm.group_count"),

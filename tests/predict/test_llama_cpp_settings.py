@@ -96,9 +96,9 @@ def test_an_unknown_setting_suggests_the_nearest() -> None:
         ({"lora": "x"}, "adapters"),
     ],
 )
-def test_refusals_say_why(given: dict[str, Any], reason: str) -> None:
+def test_refusals_say_why(smollm2: ModelSpec, given: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        read_settings(given, 1)
+        predict(smollm2, engine="llama.cpp", settings=given)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,7 @@ def test_more_sequences_than_slots_is_refused(smollm2: ModelSpec) -> None:
     [
         ({"cache_type_k": "q8_0"}, "model does not support different K (q8_0) and V (f16) cache types"),
         ({"cache_type_v": "f32"}, "model does not support different K (f16) and V (f32) cache types"),
+        ({"cache_type_v": "q8_0", "flash_attn": "off"}, "does not support different K (f16) and V (q8_0) cache types"),
         ({"cache_type_k": "q8_0", "cache_type_v": "q8_0"}, "does not divide n_embd_head_k=48"),
     ],
 )
@@ -178,3 +179,16 @@ def test_latent_attention_takes_one_cache_type(
     with pytest.raises(UsageError) as caught:
         predict(model, engine="llama.cpp", settings=changes)
     assert reason in str(caught.value)
+
+
+def test_a_key_head_is_held_against_the_format_with_flash_attention_only(
+    golden_model: Callable[[str], ModelSpec],
+) -> None:
+    """Logged by the engine for this file, one context of 30,976 cells, key format q5_1: K 2.13 MiB, V 5.67 MiB for
+    3 layers of 2 heads of 16, 24 B and 64 B a cell (tests/golden/gguf/README.md)."""
+    model = golden_model("tiny-qwen2")
+    with pytest.raises(UsageError, match="does not divide n_embd_head_k=16"):
+        predict(model, engine="llama.cpp", settings={"cache_type_k": "q5_1"})
+    found = predict(model, engine="llama.cpp", settings={"n_ctx": 30_976, "cache_type_k": "q5_1", "flash_attn": "off"})
+    cache = next(b for b in found.buffers if b.name == "kv_cache")
+    assert (cache.details["k_bytes"], cache.details["v_bytes"]) == (30_976 * 3 * 24, 30_976 * 3 * 64)

@@ -19,6 +19,8 @@ def read_state(keys: Keys, family: Family, hidden_size: int, q_heads: tuple[int,
         case "kda":
             return _kda(keys, q_heads)
         case "mamba" | "mamba2" | "gated_delta_net":
+            if family.name == "mamba" and keys.number("ssm.inner_size", "inner_size") != 2 * hidden_size:
+                raise keys.malformed("ssm.inner_size", "llama.cpp runs mamba with twice the embedding_length only")
             return _state_space(keys, family.state)
         case None:
             raise AssertionError(f"{family.name} has no recurrent layers")

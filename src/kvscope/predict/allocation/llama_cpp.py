@@ -18,7 +18,7 @@ from kvscope.predict.allocation.llama_cpp_cache import (
     slot_limit,
 )
 from kvscope.predict.allocation.llama_cpp_families import graph_family
-from kvscope.predict.allocation.llama_cpp_layers import Cached, check_head_dims, check_layers
+from kvscope.predict.allocation.llama_cpp_layers import Cached, check_cache_types, check_layers
 from kvscope.predict.allocation.llama_cpp_recurrent import state_buffers, state_item
 from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings, read_settings
 from kvscope.predict.buffers import ComputeBuffer, Graph, compute_buffer, output_buffer, rotation_sizes
@@ -38,7 +38,7 @@ def predict_llama_cpp(model: ModelSpec, asked: Asked, settings: Mapping[str, Set
     cache in a way that is not known here."""
     parsed = read_settings(settings, asked.num_sequences)
     check_layers(model)
-    check_head_dims(model, parsed)
+    check_cache_types(model, parsed)
     cells = plan_cells(model, parsed)
     limit = slot_limit(model, cells)
     tokens = asked.tokens if asked.tokens is not None else limit

@@ -157,9 +157,9 @@ def is_other(cache: CacheKind, model: ModelSpec) -> bool:
     return isinstance(cache, RecurrentState | SharedCache)
 
 
-def check_head_dims(model: ModelSpec, settings: LlamaCppSettings) -> None:
-    """Raises UsageError, with the engine's reason, when a quantised format does not divide a head, or keys and values
-    that are one latent should be in different formats."""
+def check_cache_types(model: ModelSpec, settings: LlamaCppSettings) -> None:
+    """Raises UsageError, with the engine's reason, for cache types it refuses: two of them for one latent, quantised
+    values without flash attention, or with it a format that does not divide a head. In the engine's order."""
     key_type, value_type = settings.cache_type_k.name, settings.cache_type_v.name
     if key_type != value_type and any(held_latent(model, layer.cache) for layer in model.layers):
         raise UsageError(
@@ -167,6 +167,13 @@ def check_head_dims(model: ModelSpec, settings: LlamaCppSettings) -> None:
             f"V ({_ENGINE_NAMES.get(value_type, value_type)}) cache types.",
             hint="Keys and values of latent attention are one tensor: set cache_type_k and cache_type_v to the same.",
         )
+    if settings.cache_type_v.is_quantised and settings.flash_attn == "off":
+        raise UsageError(
+            "llama.cpp refuses this: quantized V cache requires flash_attn to be enabled.",
+            hint="Set flash_attn to on or auto, or cache_type_v to f16.",
+        )
+    if settings.flash_attn == "off":
+        return  # keys are read row by row then: only a whole row must be whole blocks
     for side, dtype in (("K", settings.cache_type_k), ("V", settings.cache_type_v)):
         for cache in dict.fromkeys(layer.cache for layer in model.layers):
             held = held_by(model, cache)

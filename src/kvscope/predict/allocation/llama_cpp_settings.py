@@ -277,8 +277,3 @@ def _slots(n_parallel: int, kv_unified: bool) -> tuple[int, bool]:
 def _check_together(settings: LlamaCppSettings) -> None:
     if settings.n_ctx == 1:
         raise UsageError("llama.cpp aborts with n_ctx = 1.", hint="Use 2 or more; 0 is the trained context.")
-    if settings.cache_type_v.is_quantised and settings.flash_attn == "off":
-        raise UsageError(
-            "llama.cpp refuses this: quantized V cache requires flash_attn to be enabled.",
-            hint="Set flash_attn to on or auto, or cache_type_v to f16.",
-        )
