@@ -322,3 +322,12 @@ def test_what_the_engine_would_not_run_or_nobody_checked_is_refused(
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedArchitecture, match="adapter"):
         load(tmp_path, keys("llama", 2) | {"general.type": "adapter"})
+
+
+def test_keys_behind_a_large_vocabulary_are_read(tmp_path: Path) -> None:
+    """248,000 tokens of 40 characters, 11.9 MB, before every number that matters."""
+    metadata = keys("llama", 2)
+    tokens = {"tokenizer.ggml.tokens": [f"{number:040}" for number in range(248_000)]}
+    behind = {key: value for key, value in metadata.items() if key != "tokenizer.ggml.tokens"}
+    model = load(tmp_path, tokens | behind)
+    assert (model.vocab_size, len(model.layers), model.hidden_size) == (248_000, 2, 64)

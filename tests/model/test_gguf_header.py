@@ -311,3 +311,14 @@ def test_damaged_headers_never_end_in_anything_but_our_errors(file: Path, data: 
 def test_random_bytes_after_the_magic(file: Path, tail: bytes) -> None:
     with contextlib.suppress(KvscopeError):
         read_header(save(file, b"GGUF\3\0\0\0" + tail))
+
+
+@pytest.mark.parametrize("byte_order", ["little", "big"])
+@pytest.mark.parametrize("longest", [20, 63, 64, 300])
+def test_strings_of_any_length_are_stepped_over(file: Path, byte_order: str, longest: int) -> None:
+    """More than are stepped over at once, short and long ones mixed, empty ones too; the key behind them is found."""
+    texts = [bytes([65 + number % 26]) * (number * 7919 % (longest + 1)) for number in range(3000)]
+    metadata = {"texts": [text.decode() for text in texts], "behind.them": 42}
+    header = read_header(save(file, GgufWriter(metadata, TENSORS, byte_order=byte_order).to_bytes()))
+    assert header.metadata == {"texts": SkippedArray(element_type=8, length=3000), "behind.them": 42}
+    assert [tensor.name for tensor in header.tensors] == [tensor.name for tensor in TENSORS]
