@@ -31,7 +31,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "moe_windowed": (
         "gpt_oss", "granitemoe_swa", "cohere2_moe", "exaone_moe", "afmoe", "mimo_v2_flash", "flint",
-        "kolibri1", "mellum", "llama4_text", "llama4",
+        "kolibri1", "mellum", "llama4_text",
     ),
     "moe_gated": ("laguna", "step3p5", "step3p7"),
     "moe_other": ("aria_text", "dbrx", "jetmoe"),
@@ -40,7 +40,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "windowed_inkling": ("inkling_text", "inkling2_text", "inkling2_loop_text"),
     "windowed_other": ("modernbert-decoder", "hrm_text"),
-    "gemma": ("gemma2", "vaultgemma", "gemma3_text", "gemma3", "gemma3n_text", "gemma4_text", "gemma4_unified_text"),
+    "gemma": ("gemma2", "vaultgemma", "gemma3_text", "gemma3n_text", "gemma4_text", "gemma4_unified_text"),
     "latent": (
         "deepseek_v2", "deepseek_v3", "kimi_k2", "mistral4", "sarvam_mla", "glm4_moe_lite", "axk1", "youtu", "minicpm3",
         "longcat_flash",
@@ -55,11 +55,21 @@ MODULES: dict[str, tuple[str, ...]] = {
     "hybrid_shared": ("zamba", "zamba2"),
     "hybrid_conv": ("lfm2", "lfm2_moe", "lfm3", "zaya"),
     "hybrid_delta": (
-        "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe", "lara_mini", "olmo_hybrid",
+        "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lara_mini", "olmo_hybrid",
     ),
     "hybrid_kda": ("kimi_linear", "bailing_hybrid"),
     "hybrid_other": ("minimax", "minimax_text_01", "minimax_m1", "qwen4_exp_text", "dory"),
-    "multimodal": (),
+    "multimodal": (
+        "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen2_5_omni_thinker",
+        "qwen3_omni_moe_thinker", "gemma3", "gemma4", "gemma4_unified", "llama4", "mllama", "mistral3", "lighton_ocr",
+    ),
+    "multimodal_other": (
+        "llava", "llava_next", "llava_next_video", "llava_onevision", "vipllava", "internvl", "deepseek_vl",
+        "paligemma", "aya_vision", "cohere2_vision", "cohere_compass", "lfm2_vl", "idefics2", "idefics3", "smolvlm",
+        "granite_docling", "aria", "cosmos3_omni", "exaone4_5", "hyperclovax_vision_v2", "glm4v", "glm46v",
+        "glm4v_moe", "glm_ocr", "kimi_k25", "hunyuan_vl", "minicpmv4_6", "muse_glimmer", "ovis2", "paddleocr_vl",
+        "got_ocr2",
+    ),
     "older": (
         "gpt2", "gpt-sw3", "openai-gpt", "gpt_bigcode", "gptj", "codegen", "gpt_neo", "gpt_neox", "gpt_neox_japanese",
         "bloom", "ctrl",

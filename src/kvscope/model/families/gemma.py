@@ -85,14 +85,6 @@ def _halved(config: ConfigReader, window: int) -> int:
     return window // 2 + 1
 
 
-def gemma3(config: ConfigReader) -> Architecture:
-    """The text model inside a multimodal Gemma 3; its vision tower is not counted here."""
-    text = config.nested("text_config", "gemma3_text")
-    if text.model_type != "gemma3_text":
-        raise config.refuse(f"its text_config is of type {text.model_type!r}")
-    return replace(gemma3_text(text), weights=None)
-
-
 # -- layers that read another layer's cache ------------------------------------------------------------------------
 
 

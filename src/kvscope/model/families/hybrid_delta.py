@@ -4,7 +4,6 @@ Facts of transformers 5.24.0's classes.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kvscope.model.config_reader import ConfigReader, every
 from kvscope.model.families.architecture import Architecture, Heads, read_heads
@@ -53,22 +52,6 @@ def qwen3_5_text(config: ConfigReader) -> Architecture:
 def qwen3_5_moe_text(config: ConfigReader) -> Architecture:
     """The same with experts in every layer."""
     return _qwen(config, "qwen3_5_moe", [True] * config.num_layers(), fused=False)
-
-
-def qwen3_5(config: ConfigReader) -> Architecture:
-    """The text model inside a multimodal one, whose vision tower is not counted here."""
-    return replace(qwen3_5_text(_text(config, "qwen3_5_text")), weights=None)
-
-
-def qwen3_5_moe(config: ConfigReader) -> Architecture:
-    """The text model inside a multimodal one, whose vision tower is not counted here."""
-    return replace(qwen3_5_moe_text(_text(config, "qwen3_5_moe_text")), weights=None)
-
-
-def _text(config: ConfigReader, model_type: str) -> ConfigReader:
-    if not config.given("text_config"):
-        raise config.refuse("it has no text_config")
-    return config.nested("text_config", model_type)
 
 
 def interval_types(config: ConfigReader, num_layers: int, attending: str = FULL) -> tuple[str, ...]:

@@ -283,14 +283,6 @@ def llama4_text(config: ConfigReader) -> Architecture:
     return with_experts(model, experts, sparse, dense_width)
 
 
-def llama4(config: ConfigReader) -> Architecture:
-    """The text model inside a multimodal Llama 4; its vision tower is not counted here."""
-    text = config.nested("text_config", "llama4_text")
-    if text.model_type != "llama4_text":
-        raise config.refuse(f"its text_config is of type {text.model_type!r}")
-    return replace(llama4_text(text), weights=None)
-
-
 def _llama4_types(decoder: Decoder, chunk: int | None) -> Sequence[str]:
     config = decoder.config
     rotary = config.numbers("no_rope_layers")  # 1: the layer has rotary positions, whatever the key is called
