@@ -28,9 +28,13 @@ def run(command: Any, *arguments: str) -> str:
 
 def test_show(gemma3_file: str) -> None:
     text = run(show, gemma3_file)
-    assert "0-4, 6-10, 12-16  sliding window" in text
-    assert "5, 11, 17         full attention" in text
-    assert "One token costs 18,432 B in float16, and 3,072 B once every window is full." in text
+    assert "     0  sssssFsssssFsssssF" in text
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith(("  s  ", "  F  "))}
+    assert "15: 0-4, 6-10, 12-16" in lines["s"]
+    assert "3: 5, 11, 17" in lines["F"]
+    # One layer: 1 KV head × (256 + 256) × 2 B
+    assert lines["s"].endswith("4 Q, 1 KV × (256 + 256)  1,024 B, up to 512")
+    assert "One more token costs 18,432 B in float16, and 3,072 B once every window is full." in text
     assert "q4_k" in text
     assert "GGUF key gemma3.attention.sliding_window" in text
 
@@ -45,8 +49,22 @@ def test_show_json(gemma3_file: str) -> None:
 def test_show_of_a_bare_config_says_what_it_does_not_know() -> None:
     text = run(show, str(CONFIG))
     facts = dict(line.split(maxsplit=1) for line in text.splitlines() if line.startswith(("  parameters", "  weights")))
-    assert facts == {"parameters": "not known", "weights": "not known"}
-    assert "class default of transformers 5.x Gemma3TextConfig" in text
+    assert facts["weights"] == "not known"
+    assert "no weight file was read" in text
+    assert "class default of transformers 5.24.0 Gemma3TextConfig" in text
+
+
+def test_show_draws_every_kind_of_layer() -> None:
+    layers = (
+        "2 x [recurrent state=16x8 state_dtype=float32; full kv_heads=2 head_dim=4]; shared layer=1; none;"
+        "latent latent_dim=8 rope_dim=4; cross kv_heads=2 head_dim=4 tokens=100"
+    )
+    text = run(show, str(CONFIG), "--layers", layers)
+    assert "     0  rFrF-.Lx" in text
+    assert "reads layer 1's" in text
+    assert "latent 8 + rope 4" in text
+    # 2 × 16 × 8 × 4 B of state, and 2 × 100 × 8 × 2 B of the other input
+    assert "holds 4.1 KiB whatever its length" in text
 
 
 def test_predict_one_length(gemma3_file: str) -> None:
