@@ -4,64 +4,24 @@ Names are those of llama.cpp's ``common_params`` (and xllamacpp's CommonParams);
 Defaults and refusals: xllamacpp 2026.10.11549 (llama.cpp b11549).
 """
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UnknownName, UsageError
+from kvscope.predict.allocation.setting_values import Reader, finite_number, truth, whole_number
 from kvscope.scenario import SettingValue
-from kvscope.units import parse_tokens
 
 VERSION = "xllamacpp 2026.10.11549 (llama.cpp b11549), CPU"
 MAX_SEQUENCES = 256
 AUTO_SLOTS = 4
-MAX_INT = 2**31 - 1
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
-# Reads one value as a person gave it: what the engine takes, or UsageError. Called with the setting's name.
-_Reader = Callable[[str, SettingValue], SettingValue]
 _Kind = TypeVar("_Kind")
 
 
-def _whole(smallest: int, largest: int = MAX_INT, *, tokens: bool = False) -> _Reader:
-    """A whole number; ``tokens``: as text it may be written 8k."""
-
-    def read(name: str, value: SettingValue) -> SettingValue:
-        number: SettingValue = value
-        if isinstance(value, str):
-            try:
-                number = parse_tokens(value) if tokens else int(value)
-            except ValueError:
-                number = None
-        if isinstance(number, bool) or not isinstance(number, int) or not smallest <= number <= largest:
-            raise UsageError(f"{name} is {value!r}; a whole number from {smallest} to {largest} was expected.")
-        return number
-
-    return read
-
-
-def _number(name: str, value: SettingValue) -> SettingValue:
-    number = math.nan
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except (ValueError, OverflowError):
-            number = math.nan
-    if not math.isfinite(number):
-        raise UsageError(f"{name} is {value!r}; a number was expected.")
-    return number
-
-
-def _truth(name: str, value: SettingValue) -> SettingValue:
-    truth = _TRUE_FALSE.get(str(value).lower())
-    if truth is None:
-        raise UsageError(f"{name} is {value!r}; true or false was expected.")
-    return truth
-
-
-def _choice(known: Mapping[str, str]) -> _Reader:
+def _choice(known: Mapping[str, str]) -> Reader:
     """One of the engine's words, which are the values of ``known``."""
 
     def read(name: str, value: SettingValue) -> SettingValue:
@@ -86,7 +46,6 @@ def _cache_type(name: str, value: SettingValue) -> SettingValue:
     return word
 
 
-_TRUE_FALSE = {"true": True, "1": True, "on": True, "yes": True, "false": False, "0": False, "off": False, "no": False}
 _ON_OFF_AUTO = {
     "on": "on", "1": "on", "true": "on", "enabled": "on",
     "off": "off", "0": "off", "false": "off", "disabled": "off",
@@ -102,36 +61,39 @@ _LOAD_MODES = {
 _MAPPED = frozenset({"auto", "mmap", "mmap+mlock"})
 
 # Settings that decide what is allocated at load.
-_USED: Mapping[str, _Reader] = {
-    "n_ctx": _whole(0, tokens=True),
-    "n_batch": _whole(1, tokens=True),
-    "n_ubatch": _whole(1, tokens=True),
-    "n_parallel": _whole(-1),
-    "cache_ram_mib": _whole(-1),
-    "kv_unified": _truth,
-    "swa_full": _truth,
-    "no_extra_bufts": _truth,
-    "embedding": _truth,
-    "fit_params": _truth,
+_USED: Mapping[str, Reader] = {
+    "n_ctx": whole_number(0, tokens=True),
+    "n_batch": whole_number(1, tokens=True),
+    "n_ubatch": whole_number(1, tokens=True),
+    "n_parallel": whole_number(-1),
+    "cache_ram_mib": whole_number(-1),
+    "kv_unified_per_slot": whole_number(0, tokens=True),
+    "kv_unified": truth,
+    "swa_full": truth,
+    "no_extra_bufts": truth,
+    "embedding": truth,
+    "fit_params": truth,
     "cache_type_k": _cache_type,
     "cache_type_v": _cache_type,
     "flash_attn": _choice(_ON_OFF_AUTO),
     "load_mode": _choice(_LOAD_MODES),
 }
 # Settings that do not change what is allocated at load: accepted, and recorded, but not used.
-_NO_MEMORY: Mapping[str, _Reader] = {
-    **dict.fromkeys(("n_threads", "n_threads_batch", "n_threads_http", "n_predict", "verbosity"), _whole(-1)),
-    **dict.fromkeys(("n_cache_reuse", "n_ctx_checkpoints", "checkpoint_min_step"), _whole(0, tokens=True)),
-    **dict.fromkeys(("slot_prompt_similarity", "rope_freq_base", "rope_freq_scale"), _number),
-    **dict.fromkeys(("warmup", "cache_prompt", "cont_batching", "ctx_shift", "cache_idle_slots"), _truth),
-    **dict.fromkeys(("no_kv_offload", "check_tensors", "endpoint_slots", "endpoint_metrics", "endpoint_props"), _truth),
-    "seed": _whole(0, 2**32 - 1),
-    "sampling.temp": _number,
-    "sampling.top_k": _whole(0),
-    "sampling.top_p": _number,
-    "sampling.min_p": _number,
+_NO_MEMORY: Mapping[str, Reader] = {
+    **dict.fromkeys(("n_threads", "n_threads_batch", "n_threads_http", "n_predict", "verbosity"), whole_number(-1)),
+    **dict.fromkeys(
+        ("n_cache_reuse", "n_ctx_checkpoints", "checkpoint_min_step", "n_outputs_max"), whole_number(0, tokens=True)
+    ),
+    **dict.fromkeys(("slot_prompt_similarity", "rope_freq_base", "rope_freq_scale"), finite_number),
+    **dict.fromkeys(("warmup", "cache_prompt", "cont_batching", "ctx_shift", "cache_idle_slots"), truth),
+    **dict.fromkeys(("no_kv_offload", "check_tensors", "endpoint_slots", "endpoint_metrics", "endpoint_props"), truth),
+    "seed": whole_number(0, 2**32 - 1),
+    "sampling.temp": finite_number,
+    "sampling.top_k": whole_number(0),
+    "sampling.top_p": finite_number,
+    "sampling.min_p": finite_number,
 }
-_READERS: Mapping[str, _Reader] = {**_USED, **_NO_MEMORY}
+_READERS: Mapping[str, Reader] = {**_USED, **_NO_MEMORY}
 SETTING_NAMES = tuple(_READERS)
 _UNSUPPORTED = {
     "n_gpu_layers": "kvscope knows llama.cpp's memory on a CPU only, yet",
@@ -165,6 +127,7 @@ ALIASES: Mapping[str, str] = {
 # As xllamacpp's CommonParams has them, but for fit_params: kvscope turns it off, to measure what was asked for.
 _DEFAULTS: Mapping[str, SettingValue] = {
     "n_ctx": 0, "n_batch": 2048, "n_ubatch": 512, "cache_ram_mib": 8192, "kv_unified": False, "swa_full": False,
+    "kv_unified_per_slot": 0,
     "no_extra_bufts": False, "embedding": False, "fit_params": False, "cache_type_k": "f16", "cache_type_v": "f16",
     "flash_attn": "auto", "load_mode": "auto",
 }  # fmt: skip
@@ -173,7 +136,8 @@ _DEFAULTS: Mapping[str, SettingValue] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaCppSettings:
     """Settings as asked, spelled one way. ``n_ctx`` 0: the trained context. ``load_mode``: mmap or none.
-    ``flash_attn``: on (auto resolves to on, on a CPU, in every case seen) or off. ``as_asked``: for the record."""
+    ``flash_attn``: on (auto resolves to on, on a CPU, in every case seen) or off. ``slot_tokens``: kv_unified_per_slot,
+    the most one slot may hold whatever its stream has; None: not limited. ``as_asked``: for the record."""
 
     n_ctx: int
     n_parallel: int
@@ -189,6 +153,7 @@ class LlamaCppSettings:
     no_extra_bufts: bool
     fit_params: bool
     cache_ram_mib: int
+    slot_tokens: int | None
     as_asked: Mapping[str, SettingValue]
 
 
@@ -211,7 +176,7 @@ def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, Settin
 def _canonical(given: str, value: SettingValue) -> tuple[str, SettingValue]:
     key = given.strip().lstrip("-").replace("-", "_").lower()
     if key in ("no_mmap", "mmap"):
-        is_mapped = _truth(given, value) != (key == "no_mmap")
+        is_mapped = truth(given, value) != (key == "no_mmap")
         return "load_mode", "mmap" if is_mapped else "none"
     name = ALIASES.get(key, key)
     if name in _UNSUPPORTED:
@@ -250,6 +215,7 @@ def read_settings(settings: Mapping[str, SettingValue], num_sequences: int) -> L
         no_extra_bufts=_typed(values, "no_extra_bufts", bool),
         fit_params=_typed(values, "fit_params", bool),
         cache_ram_mib=_typed(values, "cache_ram_mib", int),
+        slot_tokens=_typed(values, "kv_unified_per_slot", int) or None,
         as_asked=asked,
     )
     _check_together(parsed)

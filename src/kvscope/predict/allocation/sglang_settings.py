@@ -1,14 +1,13 @@
 """SGLang's settings: the accepted names, their defaults, and what is refused. Names are those of its server arguments.
 Read in its published source (0.5 series of early 2026), not measured."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UnknownName, UsageError
+from kvscope.predict.allocation.setting_values import Reader, finite_number, truth, whole_number
 from kvscope.scenario import SettingValue
-from kvscope.units import parse_tokens
 
 VERSION = "SGLang 0.5 (source of early 2026)"
 _CACHE_DTYPES = {
@@ -16,7 +15,6 @@ _CACHE_DTYPES = {
     "fp8_e5m2": "float8_e5m2",
 }  # fmt: skip
 _STATE_DTYPES = ("float32", "bfloat16")
-_TRUTHS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,30 +42,11 @@ class SglangSettings:
         return self.tensor_parallel * self.pipeline_parallel
 
 
-def _whole(name: str, value: SettingValue) -> SettingValue:
-    number: SettingValue = parse_tokens(value) if isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise UsageError(f"{name} is {value!r}; a whole number from 1 up was expected.")
-    return number
-
-
 def _ratio(name: str, value: SettingValue) -> SettingValue:
-    number = math.nan
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except (ValueError, OverflowError):
-            number = math.nan
-    if not math.isfinite(number) or number <= 0:
+    number = finite_number(name, value)
+    if number <= 0:
         raise UsageError(f"{name} is {value!r}; a number above 0 was expected.")
     return number
-
-
-def _truth(name: str, value: SettingValue) -> SettingValue:
-    truth = _TRUTHS.get(str(value).lower())
-    if truth is None:
-        raise UsageError(f"{name} is {value!r}; true or false was expected.")
-    return truth
 
 
 def _cache_dtype(name: str, value: SettingValue) -> SettingValue:
@@ -86,11 +65,15 @@ def _model_dtype(name: str, value: SettingValue) -> SettingValue:
     return "auto" if str(value).lower() == "auto" else dtype_named(str(value)).name
 
 
-_READERS: Mapping[str, Callable[[str, SettingValue], SettingValue]] = {
-    **dict.fromkeys(("page_size", "context_length", "max_total_tokens", "max_running_requests"), _whole),
-    **dict.fromkeys(("max_mamba_cache_size", "tp_size", "pp_size", "chunked_prefill_size"), _whole),
+_READERS: Mapping[str, Reader] = {
+    **dict.fromkeys(
+        ("page_size", "context_length", "max_total_tokens", "max_running_requests"), whole_number(1, tokens=True)
+    ),
+    **dict.fromkeys(
+        ("max_mamba_cache_size", "tp_size", "pp_size", "chunked_prefill_size"), whole_number(1, tokens=True)
+    ),
     **dict.fromkeys(("mamba_full_memory_ratio", "swa_full_tokens_ratio", "mem_fraction_static"), _ratio),
-    **dict.fromkeys(("disable_hybrid_swa_memory", "disable_radix_cache", "disable_cuda_graph"), _truth),
+    **dict.fromkeys(("disable_hybrid_swa_memory", "disable_radix_cache", "disable_cuda_graph"), truth),
     "kv_cache_dtype": _cache_dtype,
     "mamba_ssm_dtype": _state_dtype,
     "dtype": _model_dtype,

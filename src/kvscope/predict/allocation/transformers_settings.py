@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from kvscope.errors import UnknownName, UsageError
+from kvscope.predict.allocation.setting_values import whole_number
 from kvscope.scenario import SettingValue
-from kvscope.units import parse_tokens
 
 Implementation = Literal["dynamic", "dynamic_full", "static", "quantized", "offloaded", "offloaded_static"]
 IMPLEMENTATIONS = ("dynamic", "dynamic_full", "static", "quantized", "offloaded", "offloaded_static")
 # Backend → the numbers of bits it packs.
 BACKENDS: Mapping[str, tuple[int, ...]] = {"quanto": (2, 4), "hqq": (1, 2, 4, 8), "fp8": (8,)}
+_WHOLE_NUMBER = whole_number(1, tokens=True)
 _WHOLE = ("max_cache_len", "nbits", "q_group_size", "residual_length", "prompt_tokens")
 SETTING_NAMES = ("cache_implementation", "backend", *_WHOLE)
 _QUANTISED_ONLY = ("backend", "nbits", "q_group_size", "residual_length", "prompt_tokens")
@@ -50,7 +51,7 @@ def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, Settin
             raise UnknownName("transformers cache setting", given, SETTING_NAMES)
         if name in found:
             raise UsageError(f"{name} is given twice, as {found[name]!r} and {value!r}.", hint="Give it once.")
-        found[name] = _whole(name, value) if name in _WHOLE else str(value).lower()
+        found[name] = _WHOLE_NUMBER(name, value) if name in _WHOLE else str(value).lower()
     return found
 
 
@@ -88,15 +89,3 @@ def read_settings(settings: Mapping[str, SettingValue]) -> TransformersSettings:
         prompt_tokens=cast("int | None", asked.get("prompt_tokens")),
         as_asked=asked,
     )
-
-
-def _whole(name: str, value: SettingValue) -> int:
-    number: SettingValue = value
-    if isinstance(value, str):
-        try:
-            number = parse_tokens(value)
-        except ValueError:
-            number = None
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number < 2**31:
-        raise UsageError(f"{name} is {value!r}; a whole number from 1 was expected.")
-    return number

@@ -3,21 +3,18 @@
 Names are those of vLLM's engine arguments (``vllm serve --help`` with underscores). Defaults: vLLM 0.32.0 (V1).
 """
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UnknownName, UsageError
+from kvscope.predict.allocation.setting_values import Reader, finite_number, truth, whole_number
 from kvscope.scenario import SettingValue
-from kvscope.units import GIB, parse_bytes, parse_tokens
+from kvscope.units import GIB, parse_bytes
 
 VERSION = "vLLM 0.32.0 (V1)"
 RELEASE = "0.32.0"
 AUTO_LENGTH = -1
-MAX_INT = 2**31 - 1
-
-_Reader = Callable[[str, SettingValue], SettingValue]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,59 +58,17 @@ _CACHE_ALIASES = {"half": "float16", "fp16": "float16", "f16": "float16", "bf16"
 _STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
-def _whole(smallest: int, *, tokens: bool = False, also: Mapping[str, int] | None = None) -> _Reader:
-    """A whole number; ``tokens``: as text it may be written 8k; ``also``: words and numbers outside the range."""
-    extra = dict(also or {})
-
-    def read(name: str, value: SettingValue) -> SettingValue:
-        number: SettingValue = value
-        if isinstance(value, str):
-            if value.lower() in extra:
-                return extra[value.lower()]
-            try:
-                number = parse_tokens(value) if tokens else int(value)
-            except ValueError:
-                number = None
-        is_whole = isinstance(number, int) and not isinstance(number, bool)
-        if is_whole and number in extra.values():
-            return number
-        if not isinstance(number, int) or isinstance(number, bool) or not smallest <= number <= MAX_INT:
-            raise UsageError(f"{name} is {value!r}; a whole number from {smallest} up was expected.")
-        return number
-
-    return read
-
-
-def _truth(name: str, value: SettingValue) -> SettingValue:
-    truth = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}.get(str(value).lower())
-    if truth is None:
-        raise UsageError(f"{name} is {value!r}; true or false was expected.")
-    return truth
-
-
 def _fraction(name: str, value: SettingValue) -> SettingValue:
-    number = _number(name, value)
+    number = finite_number(name, value)
     if not 0 < number <= 1:
         raise UsageError(f"{name} is {value!r}; a fraction above 0 and at most 1 was expected.")
     return number
 
 
 def _gib(name: str, value: SettingValue) -> SettingValue:
-    number = _number(name, value)
+    number = finite_number(name, value)
     if number < 0 or number * GIB != int(number * GIB):
         raise UsageError(f"{name} is {value!r}; a number of GiB was expected.")
-    return number
-
-
-def _number(name: str, value: SettingValue) -> float:
-    number = math.nan
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except (ValueError, OverflowError):
-            number = math.nan
-    if not math.isfinite(number):
-        raise UsageError(f"{name} is {value!r}; a number was expected.")
     return number
 
 
@@ -129,7 +84,7 @@ def _whole_bytes(name: str, value: SettingValue) -> SettingValue:
     return value
 
 
-def _word(kind: str, known: tuple[str, ...], aliases: Mapping[str, str] | None = None) -> _Reader:
+def _word(kind: str, known: tuple[str, ...], aliases: Mapping[str, str] | None = None) -> Reader:
     def read(name: str, value: SettingValue) -> SettingValue:
         word = str(value).lower().removeprefix("torch.")
         word = (aliases or {}).get(word, word)
@@ -153,34 +108,34 @@ def _anything(name: str, value: SettingValue) -> SettingValue:
     return value
 
 
-_READERS: Mapping[str, _Reader] = {
+_READERS: Mapping[str, Reader] = {
     "device": _word("vLLM device", ("cpu", "cuda"), {"gpu": "cuda"}),
     "dtype": _model_dtype,
-    "block_size": _whole(1),
+    "block_size": whole_number(1),
     "kv_cache_dtype": _word("vLLM cache dtype", tuple(CACHE_DTYPES), _CACHE_ALIASES),
-    "max_model_len": _whole(1, tokens=True, also={"auto": AUTO_LENGTH, "-1": AUTO_LENGTH}),
-    "max_num_batched_tokens": _whole(1, tokens=True),
-    "max_num_seqs": _whole(1),
-    "enable_prefix_caching": _truth,
-    "disable_hybrid_kv_cache_manager": _truth,
-    "async_scheduling": _truth,
-    "num_gpu_blocks_override": _whole(1),
-    "tensor_parallel_size": _whole(1),
-    "pipeline_parallel_size": _whole(1),
-    "data_parallel_size": _whole(1),
-    "decode_context_parallel_size": _whole(1),
-    "enable_expert_parallel": _truth,
+    "max_model_len": whole_number(1, tokens=True, words={"auto": AUTO_LENGTH, "-1": AUTO_LENGTH}),
+    "max_num_batched_tokens": whole_number(1, tokens=True),
+    "max_num_seqs": whole_number(1),
+    "enable_prefix_caching": truth,
+    "disable_hybrid_kv_cache_manager": truth,
+    "async_scheduling": truth,
+    "num_gpu_blocks_override": whole_number(1),
+    "tensor_parallel_size": whole_number(1),
+    "pipeline_parallel_size": whole_number(1),
+    "data_parallel_size": whole_number(1),
+    "decode_context_parallel_size": whole_number(1),
+    "enable_expert_parallel": truth,
     "mamba_cache_mode": _word("vLLM mamba cache mode", ("align", "none", "all")),
     "mamba_cache_dtype": _word("vLLM mamba cache dtype", _STATE_DTYPES),
     "mamba_ssm_cache_dtype": _word("vLLM mamba cache dtype", _STATE_DTYPES),
-    "mamba_block_size": _whole(8),
-    "num_speculative_tokens": _whole(0),
+    "mamba_block_size": whole_number(8),
+    "num_speculative_tokens": whole_number(0),
     "kv_cache_memory_bytes": _bytes,
     "VLLM_CPU_KVCACHE_SPACE": _gib,
     "kv_offloading_size": _gib,
     "gpu_memory_utilization": _fraction,
     # Accepted and recorded; they do not change what the pool or the weights take.
-    **dict.fromkeys(("enforce_eager", "enable_chunked_prefill", "trust_remote_code", "skip_tokenizer_init"), _truth),
+    **dict.fromkeys(("enforce_eager", "enable_chunked_prefill", "trust_remote_code", "skip_tokenizer_init"), truth),
     **dict.fromkeys(("load_format", "seed", "served_model_name", "prefix_caching_hash_algo", "revision"), _anything),
 }
 SETTING_NAMES = tuple(_READERS)
