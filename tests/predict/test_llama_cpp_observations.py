@@ -10,9 +10,6 @@ from kvscope.errors import UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction, predict
 
-# Settings that were recorded but are not part of the question: they change no byte that is predicted here, but for
-# kv_unified_per_slot, which caps the slots.
-NOT_ASKED = {"kv_unified_per_slot", "n_outputs_max"}
 OBSERVATIONS = [
     pytest.param(name, entry, id=f"{name}-{index}-" + "-".join(f"{k}={v}" for k, v in entry["settings"].items()))
     for name in ALL_MODELS
@@ -29,8 +26,7 @@ ESTIMATED = {
 
 
 def ask(model: ModelSpec, entry: dict[str, Any]) -> Prediction:
-    settings = {key: value for key, value in entry["settings"].items() if key not in NOT_ASKED}
-    return predict(model, engine="llama.cpp", settings=settings)
+    return predict(model, engine="llama.cpp", settings=entry["settings"])
 
 
 @pytest.mark.parametrize(("name", "entry"), OBSERVATIONS)
@@ -62,8 +58,7 @@ def test_observation(golden_model: Callable[[str], ModelSpec], name: str, entry:
         "n_batch": effective["batch_tokens"],
         "n_ubatch": effective["microbatch_tokens"],
     }
-    if "kv_unified_per_slot" not in entry["settings"]:
-        assert entry["slots"] == [effective["slot_limit_tokens"]] * effective["slots"]
+    assert entry["slots"] == [effective["slot_limit_tokens"]] * effective["slots"]
     is_unsure = any(unknown["what"] == "compute_buffer" for unknown in content["unknown"])
     exact = [i for i in content["items"] if i["component"] == "compute_buffer" and i["status"] == "exact"]
     assert is_unsure != bool(exact)

@@ -40,7 +40,7 @@ def predict_llama_cpp(model: ModelSpec, asked: Asked, settings: Mapping[str, Set
     check_layers(model)
     check_cache_types(model, parsed)
     cells = plan_cells(model, parsed)
-    limit = slot_limit(model, cells)
+    limit = slot_limit(model, parsed, cells)
     tokens = asked.tokens if asked.tokens is not None else limit
     layers = layer_caches(model, parsed, cells)
     caches = layer_items(model, layers, parsed, cells, tokens, asked.num_sequences)

@@ -73,10 +73,10 @@ def plan_cells(model: ModelSpec, settings: LlamaCppSettings) -> Cells:
     )
 
 
-def slot_limit(model: ModelSpec, cells: Cells) -> int:
-    """Tokens one sequence may hold: the server caps a slot at the trained context."""
-    trained = model.trained_context_tokens
-    return cells.per_stream if trained is None else min(cells.per_stream, trained)
+def slot_limit(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> int:
+    """Tokens one sequence may hold: the server caps a slot at the trained context, and at kv_unified_per_slot."""
+    caps = (model.trained_context_tokens, settings.slot_tokens)
+    return min(cells.per_stream, *(cap for cap in caps if cap is not None))
 
 
 def layer_caches(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tuple[LayerCache, ...]:
