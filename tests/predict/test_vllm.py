@@ -285,3 +285,18 @@ def test_a_window_in_the_config_counts_though_the_model_ignores_it() -> None:
     pool = pool_of(ask(llama(sliding_window=4096)))
     assert [group.kind for group in pool.groups] == ["sliding_window"]
     assert pool.groups[0].blocks_per_sequence == (4095 + 4096) // 128 + 2
+
+
+def test_experts_are_spread_over_data_parallel_ranks_and_nothing_else_is() -> None:
+    # Each data-parallel rank has a dense model and a pool of its own; experts are cut up or dealt out among them all.
+    assert ask(llama(), data_parallel_size=2).component_bytes("weights") == ask(llama()).component_bytes("weights")
+    spread = ask(gpt_oss(), data_parallel_size=2)
+    assert spread.component_bytes("weights") is None
+    assert [stage["weights_bytes"] for stage in spread.effective["stages"]] == [None]
+    assert "data-parallel" in next(entry.why for entry in spread.unknown if entry.what == "weights")
+    assert spread.cache_bytes == ask(gpt_oss()).cache_bytes
+
+
+def test_a_setting_whose_effect_is_not_known_is_refused() -> None:
+    with pytest.raises(UsageError, match="mamba_block_size cannot be predicted"):
+        ask(qwen35(32, 2), mamba_block_size=128)

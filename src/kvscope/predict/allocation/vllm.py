@@ -21,6 +21,7 @@ from kvscope.model.spec import (
     LatentAttention,
     LayerSpec,
     ModelSpec,
+    MoeFfn,
     RecurrentState,
 )
 from kvscope.predict.allocation.vllm_families import is_checked
@@ -101,6 +102,9 @@ def _weights(
     model: ModelSpec, settings: VllmSettings, pool: PoolPlan, stage: int
 ) -> tuple[MemoryItem | None, tuple[Unknown, ...]]:
     device = settings.backend.device
+    if _spreads_experts(model, settings):
+        why = f"{VERSION} spreads experts over data-parallel ranks too; what one rank then holds is not known here"
+        return None, (Unknown(what="weights", why=why),)
     if model.quantisation is not None or not (model.weights or model.tensors):
         items, unknown = needed_weights(model, settings.dtype.name)
         if not items or settings.world_size > 1:
@@ -122,6 +126,10 @@ def _weights(
     status: Status = "exact" if is_exact else "estimated"
     item = MemoryItem(component="weights", needed=law, allocated=law, because=text, device=device, status=status)
     return item, ()
+
+
+def _spreads_experts(model: ModelSpec, settings: VllmSettings) -> bool:
+    return settings.data_parallel > 1 and any(isinstance(layer.ffn, MoeFfn) for layer in model.layers)
 
 
 def _has_known_weights(model: ModelSpec) -> bool:
@@ -279,6 +287,8 @@ def _buffers(pool: PoolPlan, settings: VllmSettings) -> tuple[Buffer, ...]:
 
 def _effective(model: ModelSpec, settings: VllmSettings, pool: PoolPlan) -> dict[str, Any]:
     weights = rank_weights(model, settings.dtype, settings.tensor_parallel, settings.pipeline_parallel)
+    if model.quantisation is not None or _spreads_experts(model, settings):
+        weights = None
     return {
         "context_tokens": pool.max_model_len,
         "context_per_sequence_tokens": pool.max_model_len,
@@ -299,9 +309,7 @@ def _effective(model: ModelSpec, settings: VllmSettings, pool: PoolPlan) -> dict
             {
                 "layers": [layers.start, layers.stop - 1],
                 "bytes_per_block": pool.stage_block_bytes[stage],
-                "weights_bytes": None
-                if weights is None or model.quantisation is not None
-                else weights[stage].num_bytes,
+                "weights_bytes": None if weights is None else weights[stage].num_bytes,
             }
             for stage, layers in enumerate(pool.stages)
         ],

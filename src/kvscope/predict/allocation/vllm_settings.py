@@ -128,7 +128,6 @@ _READERS: Mapping[str, Reader] = {
     "mamba_cache_mode": _word("vLLM mamba cache mode", ("align", "none", "all")),
     "mamba_cache_dtype": _word("vLLM mamba cache dtype", _STATE_DTYPES),
     "mamba_ssm_cache_dtype": _word("vLLM mamba cache dtype", _STATE_DTYPES),
-    "mamba_block_size": whole_number(8),
     "num_speculative_tokens": whole_number(0),
     "kv_cache_memory_bytes": _bytes,
     "VLLM_CPU_KVCACHE_SPACE": _gib,
@@ -150,6 +149,7 @@ _UNSUPPORTED = {
     "quantization": "quantised weights are read from the model's own config",
     "cpu_offload_gb": "the memory of offloaded weights is not known yet",
     "kv_cache_dtype_skip_layers": "the pool of layers with different formats is not known yet",
+    "mamba_block_size": "what it makes of the pool is not known yet",
     "enable_lora": "the memory of adapters is not known yet",
     "speculative_config": "the memory of a draft model is not known yet; num_speculative_tokens is",
 }
@@ -173,7 +173,7 @@ class VllmSettings:
     tensor_parallel: int
     pipeline_parallel: int
     context_parallel: int
-    expert_parallel: bool
+    data_parallel: int
     mamba_cache_mode: str | None
     conv_dtype: str
     state_dtype: str
@@ -252,7 +252,7 @@ def read_settings(
         tensor_parallel=_optional(asked, "tensor_parallel_size") or 1,
         pipeline_parallel=_optional(asked, "pipeline_parallel_size") or 1,
         context_parallel=_optional(asked, "decode_context_parallel_size") or 1,
-        expert_parallel=bool(asked.get("enable_expert_parallel", False)),
+        data_parallel=_optional(asked, "data_parallel_size") or 1,
         mamba_cache_mode=None if mode is None else str(mode),
         conv_dtype=_state_format(asked, "mamba_cache_dtype", element),
         state_dtype=str(asked.get("mamba_ssm_cache_dtype", "auto")),
