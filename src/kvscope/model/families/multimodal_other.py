@@ -183,11 +183,10 @@ PALIGEMMA_VISION = {**SIGLIP_LARGE, "intermediate_size": 4096, "image_size": 224
 def paligemma(config: ConfigReader) -> Architecture:
     """Gemma that sees its whole prefix both ways, which changes no cache."""
     text = text_section(config, "gemma", missing=PALIGEMMA_TEXT)
-    if text.model_type == "gemma":
-        kept = {key: value for key, value in text.config.items() if key != "use_bidirectional_attention"}
-        text = ConfigReader(kept, "gemma", where=text.where, prefix=text.prefix, sources=text.sources)
-    elif text.model_type != "gemma2":
+    if text.model_type not in ("gemma", "gemma2"):
         raise config.refuse(f"its text_config is of type {text.model_type!r}")
+    kept = {key: value for key, value in text.config.items() if key != "use_bidirectional_attention"}
+    text = ConfigReader(kept, text.model_type, where=text.where, prefix=text.prefix, sources=text.sources)
     vision = section(config, "vision_config", "siglip_vision_model", missing=PALIGEMMA_VISION)
     return towered(config, text, vision, _pali_projector)
 

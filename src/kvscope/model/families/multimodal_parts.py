@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kvscope.model.class_defaults import class_defaults
 from kvscope.model.config_reader import ConfigReader
 from kvscope.model.families import reader_of
 from kvscope.model.families.architecture import Architecture
@@ -54,6 +55,9 @@ def text_section(
         values = {key: value for key, value in config.config.items() if key in known}
         return ConfigReader(values, model_type, where=config.where, prefix=config.prefix, sources=config.sources)
     found = section(config, "text_config", model_type, fixed=fixed, missing=missing)
+    stated = found.config.get("model_type")
+    if fixed and stated not in (None, "", model_type, config.model_type) and class_defaults(str(stated)) is not None:
+        raise config.refuse(f"its text_config is of type {stated!r}")
     return ConfigReader(found.config, found.model_type, where=found.where, prefix=found.prefix, sources=config.sources)
 
 

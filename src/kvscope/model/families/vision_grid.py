@@ -36,10 +36,7 @@ def _block_norms(width: int, layers: Layers, *, bias: bool) -> Groups:
 def qwen2_vl_vision(config: ConfigReader) -> Groups:
     """hidden_size is the text model's width here, embed_dim the tower's."""
     width, layers = config.number("embed_dim"), count(config, "depth")
-    ratio = config.lookup("mlp_ratio")[0]
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or ratio <= 0:
-        raise config.malformed("mlp_ratio", "a positive number was expected")
-    inner = int(width * ratio)
+    inner = width * config.number("mlp_ratio")
     return [
         *_patches(config, width, bias=False),
         *linear(f"{BLOCK}.attn.qkv", width, 3 * width, bias=True, layers=layers),
