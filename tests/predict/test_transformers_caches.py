@@ -125,3 +125,11 @@ def test_a_static_cache_too_short_for_the_tokens_says_so(llama: ModelSpec) -> No
 def test_wrong_settings_are_refused(llama: ModelSpec, settings: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         predict(llama, engine="transformers", tokens=8, settings=settings)
+
+
+def test_a_format_that_nobody_named_is_no_silent_guess(llama: ModelSpec) -> None:
+    assert llama.dtype is None
+    predicted = predict(llama, engine="transformers", tokens=50)
+    assert predicted.status == "estimated"
+    assert any("Give dtype" in entry.why for entry in predicted.unknown)
+    assert predict(llama, engine="transformers", tokens=50, dtype="float32").status == "exact"

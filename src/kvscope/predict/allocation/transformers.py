@@ -68,6 +68,7 @@ def predict_transformers(
         *_doubtful_buckets(model, tokens, asked.phase),
         *residual_unknown(read, tokens),
         *_offload_unknown(read),
+        *_dtype_unknown(model, dtype),
     )
     status: Status = "estimated" if doubtful else "exact"
     layers, items = [], []
@@ -126,6 +127,16 @@ def _layer_tensors(
             else:
                 found.append((held_tensor(kept, tokens, sequences, asked.phase), (needed, needed)))
     return found
+
+
+def _dtype_unknown(model: ModelSpec, dtype: str | None) -> tuple[Unknown, ...]:
+    if dtype is not None or model.dtype is not None:
+        return ()
+    why = (
+        f"neither the question nor the model's files name the format it is loaded in; {DEFAULT_DTYPE} is taken, the "
+        "library's own where nothing is said. Give dtype"
+    )
+    return (Unknown(what="dtype", why=why),)
 
 
 def _offload_unknown(settings: TransformersSettings) -> tuple[Unknown, ...]:
