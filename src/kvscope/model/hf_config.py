@@ -18,6 +18,7 @@ from kvscope.model.config_reader import ConfigReader
 from kvscope.model.context_plausibility import context_warnings
 from kvscope.model.families import known_types, reader_of
 from kvscope.model.families.architecture import Architecture
+from kvscope.model.kept_formats import with_kept_formats
 from kvscope.model.spec import ModelSpec
 
 MAX_CONFIG_BYTES = 64 * 1024**2
@@ -79,7 +80,7 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
         trained_context_tokens=found.trained_context_tokens,
         layers=found.layers,
         dtype=_dtype(content, where, config.sources),
-        weights=found.weights or (),
+        weights=with_kept_formats(model_type, found.weights or ()),
         is_tied=found.is_tied,
         quantisation=quantisation if isinstance(quantisation, Mapping) else None,
         warnings=(*found.warnings, *_doubts(content, config, found)),

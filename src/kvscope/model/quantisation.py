@@ -57,8 +57,7 @@ def quantised_weights(model: ModelSpec, dtype: str | None = None) -> tuple[Store
         form = format_of(model.quantisation)
         if model.architecture in _TRANSPOSED:
             raise NotKnown("linear layers of this model have inputs and outputs the other way round")
-        plain = dtype_named(dtype).block_bytes
-        return tuple(_Matcher(form, model).stored(plain))
+        return tuple(_Matcher(form, model).stored(dtype))
     except NotKnown as error:
         return f"quantization_config: {error}"
 
@@ -79,14 +78,17 @@ class _Matcher:
         # Where nothing depends on a layer's number, one layer stands for all.
         self.is_uniform = not any(_BY_NUMBER.search(pattern) for pattern in (*form.skips, *(form.targets or ())))
 
-    def stored(self, plain: int) -> Iterator[StoredGroup]:
-        found = [self._group(group, plain) for group in self.model.weights]
+    def stored(self, dtype: str) -> Iterator[StoredGroup]:
+        """``dtype``: the format of what is not quantised."""
+        plain = dtype_named(dtype).block_bytes
+        found = [
+            self._group(group, plain, dtype_named(group.kept_dtype(dtype)).block_bytes) for group in self.model.weights
+        ]
         self._check_all_fit()
         yield from found
 
-    def _group(self, group: WeightGroup, plain: int) -> StoredGroup:
-        """``plain``: bytes of an element that is not quantised."""
-        size = plain if group.dtype is None else dtype_named(group.dtype).block_bytes
+    def _group(self, group: WeightGroup, plain: int, size: int) -> StoredGroup:
+        """``plain``: bytes of an element of the model's format; ``size``: of this group's where it is not quantised."""
         copies = max(1, len(group.layers))
         each = group.num_elements // copies
         names = _modules(group)

@@ -239,7 +239,8 @@ class WeightGroup:
 
     ``name`` is the module path in transformers, with ``{}`` for the layer's number. ``kind`` "linear": a matrix of a
     linear layer, which quantisers replace. Tied weights are listed once. ``part``: "text", or the other part of a
-    multimodal model it belongs to ("vision").
+    multimodal model it belongs to ("vision"). ``dtype``: the format it is kept in whatever the model is loaded in, and
+    ``float16_dtype`` where the model is loaded in float16; None: the model's.
     """
 
     name: str
@@ -248,6 +249,11 @@ class WeightGroup:
     layers: tuple[int, ...] = ()
     part: str = "text"
     dtype: str | None = None
+    float16_dtype: str | None = None
+
+    def kept_dtype(self, loaded: str) -> str:
+        """The element format of these tensors in a model that is loaded in the format ``loaded``."""
+        return self.dtype or (self.float16_dtype if loaded == "float16" else None) or loaded
 
     @property
     def num_elements(self) -> int:

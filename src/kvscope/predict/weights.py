@@ -97,10 +97,9 @@ def _parameters_item(model: ModelSpec, num_parameters: int, dtype: str) -> Memor
     size = row_bytes(dtype_named(dtype), 1)
     total = num_parameters * size
     because = f"{num_parameters} parameters × {size} B ({dtype})"
-    kept = [group for group in model.weights if group.dtype is not None and group.dtype != dtype]
+    kept = [group for group in model.weights if group.kept_dtype(dtype) != dtype]
     for group in kept:
-        assert group.dtype is not None
-        total += group.num_elements * (row_bytes(dtype_named(group.dtype), 1) - size)
+        total += group.num_elements * (row_bytes(dtype_named(group.kept_dtype(dtype)), 1) - size)
     if kept:
         elements = sum(group.num_elements for group in kept)
         because += f", of which {elements} keep a format of their own ({kept[0].name}, ...)"

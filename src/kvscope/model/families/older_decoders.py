@@ -282,7 +282,7 @@ def _reformer_positions(config: ConfigReader, hidden: int) -> list[WeightGroup]:
     weights = []
     for axis, (rows, width) in enumerate(zip(shape, widths, strict=True)):
         sides = tuple(rows if index == axis else 1 for index in range(len(shape)))
-        weights += parameter(f"{place}.weights.{axis}", (*sides, width))
+        weights += parameter(f"{place}.weights.{axis}", (*sides, width), dtype="float32")
     return weights
 
 
