@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ENGINES = ("xllamacpp", "torch", "transformers", "vllm")
-HEAVY = (*ENGINES, "numpy", "scipy", "altair", "vl_convert", "jinja2", "httptools")
+HEAVY = (*ENGINES, "numpy", "scipy", "altair", "vl_convert", "jinja2", "httptools", "gguf", "safetensors", "requests")
 
 BLOCK = """
 import sys
@@ -19,7 +19,16 @@ sys.meta_path.insert(0, Refuse())
 {code}
 """
 TINY = Path(__file__).parent / "golden" / "gguf" / "tiny-gemma3.gguf"
+CONFIG = Path(__file__).parent / "golden" / "models" / "llama-3.1-8b" / "config.json"
 RECORD = Path(__file__).parent / "golden" / "records" / "lab.db"
+CONFIG_ENGINES = ("logical", "transformers", "vllm", "sglang")
+USE_OF_LIBRARY = f"""
+import kvscope
+model = kvscope.load_model({str(TINY)!r})
+kvscope.predict(model, engine="llama.cpp").to_dict()
+kvscope.fit(model, budget_bytes=2**30).to_dict()
+kvscope.explain("failed to allocate buffer of size 137438953504", model).to_dict()
+"""
 
 
 def run_blocked(code: str, blocked: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
@@ -42,11 +51,28 @@ def command(*words: str) -> str:
         ("import kvscope", HEAVY),
         (command("--help"), HEAVY),
         (command("show", str(TINY)), HEAVY),
+        *((command("predict", str(CONFIG), "--engine", engine, "--tokens", "1k"), HEAVY) for engine in CONFIG_ENGINES),
         (command("predict", str(TINY), "--engine", "llama.cpp", "--tokens", "1k"), HEAVY),
+        (command("predict", str(TINY), "--engine", "llama.cpp", "--what-if", "--json"), HEAVY),
+        (command("fit", str(TINY), "--budget", "1GiB"), HEAVY),
+        (command("explain", "failed to allocate buffer of size 137438953504"), HEAVY),
+        (USE_OF_LIBRARY, HEAVY),
         (command("export", "--records", str(RECORD)), ENGINES),
         (command("report", "--records", str(RECORD), "--format", "text"), ENGINES),
     ],
-    ids=["import", "help", "show", "predict", "export", "report"],
+    ids=[
+        "import",
+        "help",
+        "show",
+        *(f"predict-{engine}" for engine in CONFIG_ENGINES),
+        "predict-llama.cpp",
+        "what-if",
+        "fit",
+        "explain",
+        "library",
+        "export",
+        "report",
+    ],
 )
 def test_works_without(code: str, blocked: tuple[str, ...]) -> None:
     done = run_blocked(code, blocked)

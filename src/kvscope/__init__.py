@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 from kvscope.predict.memory import Prediction, predict
 
 if TYPE_CHECKING:
+    from kvscope.analysis.explain import explain
     from kvscope.experiment.measure import measure
     from kvscope.model.load import load_model
     from kvscope.model.spec import ModelSpec
@@ -24,12 +25,23 @@ _HOME = {
     "load_model": "kvscope.model.load",
     "ModelSpec": "kvscope.model.spec",
     "fit": "kvscope.predict.solve",
+    "explain": "kvscope.analysis.explain",
     "measure": "kvscope.experiment.measure",
     "open_records": "kvscope.record.store",
     "write_report": "kvscope.report.page",
 }
 
-__all__ = ["ModelSpec", "Prediction", "fit", "load_model", "measure", "open_records", "predict", "write_report"]
+__all__ = [
+    "ModelSpec",
+    "Prediction",
+    "explain",
+    "fit",
+    "load_model",
+    "measure",
+    "open_records",
+    "predict",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:
