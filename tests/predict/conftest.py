@@ -1,4 +1,4 @@
-"""Models for the predictions, built from tests/golden/llamacpp (the helpers live beside the reader's tests)."""
+"""Models for the predictions, built from tests/golden/llamacpp (golden_gguf.py lies beside the tests of the reader)."""
 
 import sys
 from collections.abc import Callable

@@ -227,12 +227,6 @@ def needed_by_layer(cache: CacheKind, key_dtype: Dtype, value_dtype: Dtype) -> G
     )
 
 
-def token_bytes(cache: Attention, key_dtype: Dtype, value_dtype: Dtype) -> int:
-    """Bytes of one token's keys and values in one layer."""
-    keys = row_bytes(key_dtype, cache.num_kv_heads * cache.key_dim)
-    return keys + row_bytes(value_dtype, cache.num_kv_heads * cache.value_dim)
-
-
 def kind_name(cache: CacheKind) -> str:
     """The kind's name in JSON and on screen."""
     match cache:

@@ -35,8 +35,6 @@ OUTCOMES = (
 # Trials with these outcomes were measured; all others are failures, kept and shown but left out of averages.
 MEASURED_OUTCOMES = ("ok", "stopped_early")
 
-ROLES = ("measured", "warmup")
-
 PHASES = (
     "launched",  # process exists, no model loaded
     "loaded",  # model loaded, nothing asked yet

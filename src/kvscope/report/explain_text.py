@@ -21,7 +21,11 @@ def render_explanation(explanation: Mapping[str, Any]) -> str:
         lines += _wrapped(match["because"], "  = ")
         lines += [line for other in match["also"] for line in _wrapped(f"or {other}", "    ")]
         if not match["certain"]:
-            lines += _wrapped("The likeliest reading, not a certain one. Naming the model (--model) helps where the number is a product of its sizes.", "  ? ")
+            lines += _wrapped(
+                "The likeliest reading, not a certain one. Naming the model (--model) helps where the number is a "
+                "product of its sizes.",
+                "  ? ",
+            )
         lines += _wrapped(match["advice"], "  What to do: ")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"

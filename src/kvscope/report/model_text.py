@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.report.prediction_text import layer_ranges
+from kvscope.report.prediction_text import aligned, layer_ranges
 from kvscope.units import format_bytes, format_count
 
 # One letter a layer, by its kind. Upper case grows with every token, lower case does not.
@@ -32,20 +32,19 @@ def render_model(model: Mapping[str, Any]) -> str:
     letters = _letters(model["groups"])
     lines = [f"{model['name']}  ({model['architecture']}, from {model['source']})", "", *_facts(model), ""]
     lines += [f"{format_count(model['num_layers'])} layers, first to last:", *_drawing(model, letters), ""]
-    lines += _table(
-        [["", "layers", "what each keeps", "heads", "a token", "a sequence"]]
-        + [_group_row(group, letter) for group, letter in zip(model["groups"], letters, strict=True)]
-    )
+    rows = [["", "layers", "what each keeps", "heads", "a token", "a sequence"]]
+    rows += [_group_row(group, letter) for group, letter in zip(model["groups"], letters, strict=True)]
+    lines += aligned(rows, left=4)
     lines += ["", *textwrap.wrap(_cost(model), 110)]
     if model["tensors_by_type"]:
         rows = [["type", "tensors", "size"]]
         rows += [[t["dtype"], format_count(t["count"]), _size(t["bytes"])] for t in model["tensors_by_type"]]
-        lines += ["", "Tensors, by type:", *_table(rows)]
+        lines += ["", "Tensors, by type:", *aligned(rows, left=4)]
     for warning in model["warnings"]:
         lines += ["", *textwrap.wrap(f"Doubtful: {warning}", 110)]
     if model["unknown"]:
         lines += ["", *textwrap.wrap(f"Not known: {'; '.join(model['unknown'])}.", 110)]
-    lines += ["", "Where this comes from (all of it: --json, sources):", *_table(_sources(model), left=2)]
+    lines += ["", "Where this comes from (all of it: --json, sources):", *aligned(_sources(model), left=2)]
     return "\n".join(lines) + "\n"
 
 
@@ -58,7 +57,7 @@ def _facts(model: Mapping[str, Any]) -> list[str]:
         ["weights", "not known" if model["weights_bytes"] is None else _size(model["weights_bytes"])],
         ["fingerprint", model["fingerprint"][:16]],
     ]
-    return _table(rows, left=2)
+    return aligned(rows, left=2)
 
 
 def _letters(groups: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -140,19 +139,6 @@ def _sources(model: Mapping[str, Any]) -> list[list[str]]:
     if kinds is not None and "layer_types" not in sources:
         found.append(["kinds of layers", kinds])
     return found
-
-
-def _table(rows: Sequence[Sequence[str]], left: int = 4) -> list[str]:
-    """Rows as aligned columns; the first ``left`` columns to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(("  " + "  ".join(cells)).rstrip())
-    return lines
 
 
 def _count(value: int | None) -> str:

@@ -149,11 +149,6 @@ def attention_layers(
     )
 
 
-def all_layers(layers: Sequence[object]) -> tuple[int, ...]:
-    """The numbers of all layers, for weights that each of them has."""
-    return tuple(range(len(layers)))
-
-
 def full_attention_model(
     config: ConfigReader,
     family: str,

@@ -242,9 +242,7 @@ def _model(
         ),
         vocab_size=vocab,
         hidden_size=hidden,
-        trained_context_tokens=16384
-        if family == "zamba2" and config.flag("use_long_context")
-        else trained_context(config),
+        trained_context_tokens=_context(config, family),
         is_tied=tied,
     )
 
