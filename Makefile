@@ -35,6 +35,7 @@ wheel-check: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/start_up.py
+	$(BIN)/python benchmarks/predict_speed.py
 
 clean:
 	rm -rf $(VENV) dist build
