@@ -143,3 +143,13 @@ def test_p23_a_stage_needs_only_its_layers_cache() -> None:
     # The report's 81,392 is 28.57 GiB over all 92 layers, less the one block that vLLM now holds back.
     per_block = 92 * 8 * 256 * 2 * 16
     assert whole.effective["estimated_max_model_len"] == (available - per_block) // per_block * 16 == 81_376
+
+
+def test_states_whose_heads_the_file_does_not_say_are_not_split() -> None:
+    """A GGUF says a state's inner channels, heads times width; two ranks may not share a head."""
+    state = RecurrentState(
+        form="mamba2", conv_channels=80, conv_kernel=4, states=(StateTensor(name="ssm_state", shape=(64, 8)),)
+    )
+    assert rank_cache(state, 1) == state
+    with pytest.raises(UsageError, match="how many heads"):
+        rank_cache(state, 2)

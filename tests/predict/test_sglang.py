@@ -116,3 +116,29 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], error: ty
 def test_layers_whose_pool_is_not_known_are_refused() -> None:
     with pytest.raises(UnsupportedArchitecture, match="rwkv"):
         ask(load_model({"model_type": "rwkv"}), tokens=1)
+
+
+def test_a_layer_of_two_kinds_is_one_layer_and_one_without_cache_is_listed() -> None:
+    """Falcon H1: attention and a recurrent state side by side in each layer. Nemotron H: layers without a cache."""
+    both = load_model({"model_type": "falcon_h1", "num_hidden_layers": 3, "torch_dtype": "bfloat16"})
+    predicted = ask(both, tokens=10)
+    assert [layer.index for layer in predicted.layers] == [0, 1, 2]
+    assert all(len(layer.tensors) == 2 for layer in predicted.layers)
+    assert sum(layer.cache_bytes for layer in predicted.layers) == predicted.needed_at(10)
+    some = load_model({"model_type": "nemotron_h", "num_hidden_layers": 4, "hybrid_override_pattern": "M-*-"})
+    assert [(layer.index, len(layer.tensors)) for layer in ask(some, tokens=10).layers] == [
+        (0, 1),
+        (1, 0),
+        (2, 1),
+        (3, 0),
+    ]
+
+
+def test_too_little_memory_is_refused_not_counted_below_zero() -> None:
+    with pytest.raises(UsageError, match="Not enough memory"):
+        ask(llama(), 0)
+    with pytest.raises(UsageError, match="Not enough memory"):
+        ask(llama(), 63 * CELL, page_size=64)
+    states = load_model({"model_type": "falcon_h1", "num_hidden_layers": 3, "torch_dtype": "bfloat16"})
+    with pytest.raises(UsageError, match="Not enough memory"):
+        ask(states, 10**8, tokens=1, max_mamba_cache_size=10**6)

@@ -300,3 +300,12 @@ def test_experts_are_spread_over_data_parallel_ranks_and_nothing_else_is() -> No
 def test_a_setting_whose_effect_is_not_known_is_refused() -> None:
     with pytest.raises(UsageError, match="mamba_block_size cannot be predicted"):
         ask(qwen35(32, 2), mamba_block_size=128)
+
+
+def test_no_tokens_are_no_blocks_and_fit_into_a_pool_that_holds_nothing() -> None:
+    assert pool_of(ask(llama(), available=1, tokens=0)).num_blocks == 0
+
+
+def test_gibibytes_beyond_any_number_are_refused() -> None:
+    with pytest.raises(UsageError, match="kv_offloading_size"):
+        ask(llama(), kv_offloading_size=1e300)

@@ -1,5 +1,6 @@
 """predict(): the whole question, on any engine whose rules are known. Engines' own rules are in allocation/."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -42,6 +43,7 @@ def predict(
     _check_count("tokens", tokens, smallest=0)
     _check_count("sequences", sequences, smallest=1)
     _check_count("available_bytes", available_bytes, smallest=0)
+    _check_settings(settings or {})
     if available_bytes is not None and engine not in _POOL_ENGINES:
         raise UsageError(
             f"available_bytes sizes a pool of cache pages; {engine} has none.",
@@ -108,6 +110,17 @@ def _with_doubts(prediction: Prediction) -> Prediction:
 def _check_engine(engine: str) -> None:
     if engine not in READY_ENGINES:
         raise UnknownName("engine", engine, READY_ENGINES)
+
+
+def _check_settings(settings: Mapping[str, SettingValue]) -> None:
+    """What no engine takes, whatever the setting means: every answer states its settings as JSON."""
+    for name, value in settings.items():
+        if not isinstance(name, str):
+            raise UsageError(f"A setting is called {name!r}; a text was expected.")
+        if value is not None and not isinstance(value, str | int | float):
+            raise UsageError(f"{name} is {value!r}; a text, a number or a truth value was expected.")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{name} is {value!r}; a finite number was expected.")
 
 
 def _check_count(name: str, value: int | None, *, smallest: int) -> None:

@@ -47,6 +47,8 @@ _REPLICATED = frozenset(
     {"gate", "router", "shared_expert_gate", "q_a_proj", "kv_a_proj_with_mqa", "kv_a_proj", "weights_proj", "wk"}
 )
 _ROW_PARALLEL = frozenset({"o_proj", "out_proj", "down_proj", "dense", "c_proj", "fc2"})
+# Recurrent states [heads, ...], which ranks share head by head. A GGUF says the product of heads and width alone.
+_STATES_OF_HEADS = frozenset({"mamba2", "gated_delta_net", "kda", "lightning"})
 _KEYS_AND_VALUES = frozenset({"k_proj", "v_proj"})
 
 
@@ -98,6 +100,12 @@ def rank_cache(cache: CacheKind, ranks: int) -> CacheKind:
 
 def _rank_state(cache: RecurrentState, ranks: int) -> RecurrentState:
     channels = cache.conv_channels
+    if cache.form in _STATES_OF_HEADS and any(len(state.shape) < 3 for state in cache.states):
+        raise UsageError(
+            f"The file does not say how many heads its recurrent states have, so their share of {ranks} ranks is not "
+            "known.",
+            hint="Give the model's config.json, which says it.",
+        )
     if cache.form == "mamba2" and cache.states:
         channels += _copied_group_channels(cache, ranks)
     states = []

@@ -21,6 +21,7 @@ from kvscope.model.spec import (
     HybridCache,
     IndexedAttention,
     LatentAttention,
+    LayerSpec,
     ModelSpec,
     NoCache,
     RecurrentState,
@@ -80,7 +81,7 @@ def predict_sglang(
 ) -> Prediction:
     """Raises UnsupportedArchitecture for layers whose pool is not known, UsageError and UnknownName for settings."""
     parsed = read_settings(settings, model.dtype, dtype)
-    rows = [row for stage in _stages(model, parsed)[:1] for row in stage]
+    on_stage, rows = _fullest_stage(model, parsed)
     limit = parsed.context_length or model.trained_context_tokens
     tokens = asked.tokens if asked.tokens is not None else limit
     if tokens is None:
@@ -104,7 +105,7 @@ def predict_sglang(
             "state_slots": None if places is None else places.state_slots,
         },
         items=(*weights, *(_needed(row, asked) for row in rows), *_allocated(rows, parsed, places, asked, tokens)),
-        layers=tuple(_layer_cache(row, tokens, asked.num_sequences, parsed) for row in rows),
+        layers=tuple(_layer_cache(layer, rows, tokens, asked.num_sequences, parsed) for layer in on_stage),
         buffers=(),
         status="estimated",
         unknown=(*_unknown(), *weights_unknown),
@@ -114,18 +115,14 @@ def predict_sglang(
     )
 
 
-def _stages(model: ModelSpec, settings: SglangSettings) -> list[list[_Row]]:
-    """Rows of each pipeline stage, the one with most bytes a token first."""
-    rows = [
-        row
-        for layer in model.layers
-        for row in _rows(model, layer.index, rank_cache(layer.cache, settings.tensor_parallel), settings)
-    ]
-    stages = [
-        [row for row in rows if row.layer in stage]
-        for stage in split_layers(len(model.layers), settings.pipeline_parallel)
-    ]
-    return sorted(stages, key=lambda stage: -sum(row.row_bytes + row.state_bytes for row in stage))
+def _fullest_stage(model: ModelSpec, settings: SglangSettings) -> tuple[list[LayerSpec], list[_Row]]:
+    """Layers and rows of the pipeline stage with most bytes a token."""
+    stages = []
+    for stage in split_layers(len(model.layers), settings.pipeline_parallel):
+        layers = [layer for layer in model.layers if layer.index in stage]
+        caches = [(layer.index, rank_cache(layer.cache, settings.tensor_parallel)) for layer in layers]
+        stages.append((layers, [row for index, cache in caches for row in _rows(model, index, cache, settings)]))
+    return max(stages, key=lambda stage: sum(row.row_bytes + row.state_bytes for row in stage[1]))
 
 
 def _rows(model: ModelSpec, index: int, cache: CacheKind, settings: SglangSettings) -> list[_Row]:
@@ -187,6 +184,11 @@ def _places(rows: list[_Row], settings: SglangSettings, available: int | None, h
     tokens = asked or 0 if available is None or not cell else available // cell
     tokens = tokens if asked is None else min(tokens, asked)
     tokens = tokens // settings.page_size * settings.page_size
+    if (available is not None and available < 0) or (cell and tokens <= 0):
+        raise UsageError(
+            "SGLang refuses this: Not enough memory for a single page of the pool.",
+            hint="Give more available_bytes, fewer state slots (max_mamba_cache_size) or smaller pages.",
+        )
     window = 0
     if has_window_pool:
         tokens, window = _window_places(rows, settings, tokens * cell)
@@ -290,17 +292,23 @@ def _pool_item(component: Component, law: GrowthLaw, text: str) -> MemoryItem:
     )
 
 
-def _layer_cache(row: _Row, tokens: int, sequences: int, settings: SglangSettings) -> LayerCache:
+def _layer_cache(
+    layer: LayerSpec, rows: list[_Row], tokens: int, sequences: int, settings: SglangSettings
+) -> LayerCache:
+    tensors = tuple(_tensor(row, tokens, sequences, settings) for row in rows if row.layer == layer.index)
+    return LayerCache(index=layer.index, kind=kind_name(layer.cache), tensors=tensors)
+
+
+def _tensor(row: _Row, tokens: int, sequences: int, settings: SglangSettings) -> CacheTensor:
     held = tokens if row.window_tokens is None else min(tokens, row.window_tokens)
     is_state = bool(row.state_bytes)
-    tensor = CacheTensor(
+    return CacheTensor(
         name="state" if is_state else "keys_and_values",
         shape=(sequences,) if is_state else (sequences, held),
         dtype=settings.state_dtype if is_state else settings.cache_dtype.name,
         num_bytes=sequences * (row.state_bytes if is_state else row.row_bytes * held),
         component="recurrent_state" if is_state else "kv_cache",
     )
-    return LayerCache(index=row.layer, kind=kind_name(row.cache), tensors=(tensor,))
 
 
 def _unknown() -> tuple[Unknown, ...]:

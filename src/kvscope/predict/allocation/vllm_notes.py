@@ -18,8 +18,8 @@ def notes_of(model: ModelSpec, asked: Asked, settings: VllmSettings, pool: PoolP
         notes.append(f"{tokens} tokens do not fit: max_model_len is {pool.max_model_len}; vLLM refuses such a request.")
     elif pool.num_blocks is not None and pool.groups:
         each = pool.demand.sequence_blocks(pool.groups, tokens)
-        if each * asked.num_sequences > pool.num_blocks - 1:
-            most = (pool.num_blocks - 1) // each
+        if each * asked.num_sequences > max(pool.num_blocks - 1, 0):
+            most = max(pool.num_blocks - 1, 0) // each
             notes.append(f"{asked.num_sequences} sequences of {tokens} tokens do not all fit: {most} do; others wait.")
     if settings.world_size > 1:
         notes.append(

@@ -67,7 +67,7 @@ def _fraction(name: str, value: SettingValue) -> SettingValue:
 
 def _gib(name: str, value: SettingValue) -> SettingValue:
     number = finite_number(name, value)
-    if number < 0 or number * GIB != int(number * GIB):
+    if number < 0 or not (number * GIB).is_integer():
         raise UsageError(f"{name} is {value!r}; a number of GiB was expected.")
     return number
 
