@@ -52,6 +52,7 @@ def text_section(
     if flat and config.config.get("text_config") is None:
         fields = ConfigReader({}, model_type, where=config.where).defaults
         known = {*fields.values, *fields.aliases, "rope_parameters", "rope_scaling", "rope_theta"}
+        known -= set(config.defaults.values)  # the outer class keeps its own fields to itself
         values = {key: value for key, value in config.config.items() if key in known}
         return ConfigReader(values, model_type, where=config.where, prefix=config.prefix, sources=config.sources)
     found = section(config, "text_config", model_type, fixed=fixed, missing=missing)
