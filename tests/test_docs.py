@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -9,6 +10,16 @@ import pytest
 
 from kvscope import errors
 from kvscope.cli.main import COMMANDS, cli
+from kvscope.predict.allocation import (
+    llama_cpp_settings,
+    logical,
+    ollama,
+    sglang_settings,
+    transformers,
+    transformers_settings,
+    vllm_settings,
+)
+from kvscope.predict.memory import READY_ENGINES
 
 ROOT = Path(__file__).parent.parent
 MESSAGES = (ROOT / "docs" / "reference" / "messages.md").read_text(encoding="utf-8")
@@ -88,3 +99,71 @@ def test_files_named_in_the_design_documents_exist() -> None:
         named = {name for name in named - not_built if "NAME" not in name}
         missing = {name for name in named if not (source / name).exists() and not (ROOT / name).exists()}
         assert missing == set(), document
+
+
+ENGINES_MD = (ROOT / "docs" / "reference" / "engines.md").read_text(encoding="utf-8")
+# Engine → the module of its settings.
+SETTINGS = {
+    "llama.cpp": llama_cpp_settings,
+    "ollama": ollama,
+    "sglang": sglang_settings,
+    "transformers": transformers_settings,
+    "vllm": vllm_settings,
+}
+
+
+def _engine_sections() -> dict[str, str]:
+    heads = re.split(r"^## (\S+)$", ENGINES_MD, flags=re.MULTILINE)
+    return dict(zip(heads[1::2], heads[2::2], strict=True))
+
+
+def _setting_rows(section: str) -> dict[str, str]:
+    """Each setting of a section's table → its default, "" where the cell has none in backticks."""
+    rows = re.findall(r"^\| (`.*?) †? ?\| (.*?) ?\| .+ \|$", section, flags=re.MULTILINE)
+    defaults = {name: default for names, default in rows for name in re.findall(r"`([^`]+)`", names)}
+    return {name: match[1] if (match := re.fullmatch(r"`([^`]+)`", text)) else "" for name, text in defaults.items()}
+
+
+def _defaults(engine: str) -> dict[str, object]:
+    """What the engine's settings are read as where none is given."""
+    match engine:
+        case "llama.cpp":
+            return dict(llama_cpp_settings._DEFAULTS)
+        case "sglang":
+            found: object = sglang_settings.read_settings({}, "bfloat16", None)
+        case "transformers":
+            found = transformers_settings.read_settings({"cache_implementation": "quantized"})
+        case "vllm":
+            found = vllm_settings.read_settings({}, "bfloat16", None, None)
+        case _:
+            return {}
+    values = {field.name: getattr(found, field.name) for field in fields(found)}  # type: ignore[arg-type]
+    values |= {f"{name}_size": value for name, value in values.items() if name.endswith("_parallel")}
+    return {name: value for name, value in values.items() if isinstance(value, str | int | float)}
+
+
+def test_every_engine_has_a_section_with_the_version_of_its_rules() -> None:
+    sections = _engine_sections()
+    assert sorted(sections) == sorted(READY_ENGINES)
+    versions = {engine: str(module.VERSION) for engine, module in SETTINGS.items() if hasattr(module, "VERSION")}
+    versions |= {"transformers": transformers.VERSION, "logical": logical.VERSION}
+    assert versions.keys() == sections.keys()
+    assert [engine for engine, version in versions.items() if f"Rules of: {version}" not in sections[engine]] == []
+    for word in ("Exact", "Unknown"):
+        assert [engine for engine, section in sections.items() if f"- **{word}**: " not in section] == []
+
+
+@pytest.mark.parametrize("engine", SETTINGS)
+def test_every_setting_is_documented_and_none_that_is_not_there(engine: str) -> None:
+    module, section = SETTINGS[engine], _engine_sections()[engine]
+    assert sorted(_setting_rows(section)) == sorted(module.SETTING_NAMES)
+    others = {*getattr(module, "ALIASES", ()), *getattr(module, "_ALIASES", ()), *getattr(module, "_UNSUPPORTED", ())}
+    assert {name for name in others if f"`{name}`" not in section} == set()
+
+
+@pytest.mark.parametrize("engine", SETTINGS)
+def test_documented_defaults_are_the_ones_used(engine: str) -> None:
+    documented = {name: text for name, text in _setting_rows(_engine_sections()[engine]).items() if text}
+    used = {name: str(value).lower() for name, value in _defaults(engine).items() if name in documented}
+    assert {name: documented[name] for name in used} == used
+    assert used or engine == "ollama"
