@@ -3,6 +3,7 @@
 import re
 import tomllib
 from dataclasses import fields
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import click
@@ -167,3 +168,13 @@ def test_documented_defaults_are_the_ones_used(engine: str) -> None:
     used = {name: str(value).lower() for name, value in _defaults(engine).items() if name in documented}
     assert {name: documented[name] for name in used} == used
     assert used or engine == "ollama"
+
+
+def test_the_list_of_models_is_the_codes_own() -> None:
+    found = spec_from_file_location("make_model_list", ROOT / "tools" / "make_model_list.py")
+    assert found is not None
+    assert found.loader is not None
+    tool = module_from_spec(found)
+    found.loader.exec_module(tool)
+    page = (ROOT / "docs" / "reference" / "models.md").read_text(encoding="utf-8")
+    assert page == tool.with_lists(page), "run: python tools/make_model_list.py"
