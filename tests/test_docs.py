@@ -5,11 +5,13 @@ import tomllib
 from dataclasses import fields
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any, get_args
 
 import click
 import pytest
 
-from kvscope import errors
+import kvscope
+from kvscope import errors, load_model
 from kvscope.cli.main import COMMANDS, cli
 from kvscope.predict.allocation import (
     llama_cpp_settings,
@@ -21,6 +23,10 @@ from kvscope.predict.allocation import (
     vllm_settings,
 )
 from kvscope.predict.memory import READY_ENGINES
+from kvscope.predict.prediction import Component
+from kvscope.predict.question import Question
+from kvscope.predict.summary import summarise_model
+from kvscope.predict.what_if import what_if
 
 ROOT = Path(__file__).parent.parent
 MESSAGES = (ROOT / "docs" / "reference" / "messages.md").read_text(encoding="utf-8")
@@ -178,3 +184,47 @@ def test_the_list_of_models_is_the_codes_own() -> None:
     found.loader.exec_module(tool)
     page = (ROOT / "docs" / "reference" / "models.md").read_text(encoding="utf-8")
     assert page == tool.with_lists(page), "run: python tools/make_model_list.py"
+
+
+TINY_GGUF = ROOT / "tests" / "golden" / "gguf" / "tiny-gemma3.gguf"
+CONFIG = ROOT / "tests" / "golden" / "models" / "llama-3.1-8b" / "config.json"
+# Under these keys stand names of other things than fields.
+_FREE_KEYS = frozenset({"sources", "settings", "change", "numbers", "details"})
+
+
+def _fields(value: object) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(_fields, value))
+    if not isinstance(value, dict):
+        return set()
+    inner = [_fields(entry) for key, entry in value.items() if key not in _FREE_KEYS]
+    return set(value).union(*inner)
+
+
+def _answers() -> dict[str, dict[str, Any]]:
+    """One answer of each kind and engine."""
+    gguf, config = load_model(TINY_GGUF), load_model(CONFIG)
+    answers = {}
+    for engine in READY_ENGINES:
+        question = Question(
+            model=gguf if engine in ("llama.cpp", "ollama") else config,
+            engine=engine,
+            tokens=100,
+            available_bytes=2**36 if engine in ("vllm", "sglang") else None,
+        )
+        answers[engine] = question.ask().to_dict()
+    answers["what if"] = {"what_if": [change.to_dict() for change in what_if(question)]}
+    answers["fit"] = kvscope.fit(gguf, budget_bytes=2**30).to_dict()
+    answers["explain"] = kvscope.explain("failed to allocate buffer of size 137438953504").to_dict()
+    answers["show"] = summarise_model(gguf)
+    return answers
+
+
+def test_every_field_of_the_json_is_documented() -> None:
+    page = (ROOT / "docs" / "reference" / "prediction.md").read_text(encoding="utf-8")
+    for name, answer in _answers().items():
+        assert {field for field in _fields(answer) if f"`{field}`" not in page} == set(), name
+    components = get_args(Component)
+    assert [component for component in components if f"`{component}`" not in page] == []
+    totals = _answers()["logical"]["totals"]
+    assert {f"{component}_bytes" for component in components} <= totals.keys()
