@@ -12,6 +12,8 @@ import pytest
 
 import kvscope
 from kvscope import errors, load_model
+from kvscope.analysis.explain_llama_cpp import LLAMA_CPP_FORMS
+from kvscope.analysis.explain_servers import SERVER_FORMS
 from kvscope.cli.main import COMMANDS, cli
 from kvscope.predict.allocation import (
     llama_cpp_settings,
@@ -54,6 +56,16 @@ def test_every_trial_warning_is_documented() -> None:
     slugs = set(re.findall(r"\.warn\(\s*\"([a-z-]+)\"", "".join(sources)))
     assert {"late-samples", "token-count-mismatch", "swap-active"} <= slugs
     assert {slug for slug in slugs if f"| `{slug}` |" not in MESSAGES} == set()
+
+
+def test_every_kind_of_line_that_is_explained_is_documented() -> None:
+    kinds = {form.kind for form in (*LLAMA_CPP_FORMS, *SERVER_FORMS)}
+    for module in (ROOT / "src" / "kvscope" / "analysis").glob("explain_*.py"):
+        kinds |= set(re.findall(r"kind=\"(\w+)\"", module.read_text(encoding="utf-8")))
+    _, _, section = MESSAGES.partition("## Messages of engines")
+    documented = set(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE))
+    assert "kv_alloc_oom" in kinds
+    assert kinds == documented
 
 
 @pytest.mark.parametrize("name", COMMANDS)
