@@ -11,11 +11,17 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullAttention:
-    """Every token is kept."""
+    """Every token is kept. ``prefix_tokens``: positions of a trained prompt that are kept before them.
+
+    ``window_after_prompt``: of the tokens that follow the prompt, only the last so many are needed; how many tokens the
+    prompt has is the run's matter.
+    """
 
     num_kv_heads: int
     key_dim: int
     value_dim: int
+    prefix_tokens: int = 0
+    window_after_prompt: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +296,8 @@ class ModelSpec:
     them differently.
     ``weights``: tensors known from a config alone; empty where ``tensors`` lists the real ones, or where a family's
     weights are not known (``num_parameters`` None then). ``quantisation``: the config's quantization_config.
+    ``graph_keys``: keys of a GGUF that change how llama.cpp computes a model but not what it keeps (how experts are
+    weighed).
     ``warnings``: what is doubtful about the files, in plain sentences."""
 
     name: str
@@ -308,6 +316,7 @@ class ModelSpec:
     weights: tuple[WeightGroup, ...] = ()
     is_tied: bool | None = None
     quantisation: Mapping[str, object] | None = None
+    graph_keys: Mapping[str, object] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -33,7 +33,8 @@ Attention = FullAttention | SlidingWindow | ChunkedAttention
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePart:
     """One tensor of a layer's cache, for one sequence. ``shape``: without the sequences; the token dimension, if it has
-    one, is ``token_axis`` (and its entry 0 here). ``law``: its bytes at every length."""
+    one, is ``token_axis`` (and its entry 0 here). ``law``: its bytes at every length. ``prefix_tokens``: positions that
+    are there besides the tokens."""
 
     name: str
     component: Component
@@ -41,12 +42,13 @@ class CachePart:
     shape: tuple[int, ...]
     law: GrowthLaw
     token_axis: int | None = None
+    prefix_tokens: int = 0
 
     def tensor(self, tokens: int, num_sequences: int) -> CacheTensor:
         """The tensor at this length, for ``num_sequences`` equal sequences."""
         shape = list(self.shape)
         if self.token_axis is not None:
-            shape[self.token_axis] = self.law.held_tokens(tokens)
+            shape[self.token_axis] = self.prefix_tokens + self.law.held_tokens(tokens)
         return CacheTensor(
             name=self.name,
             shape=(num_sequences, *shape),
@@ -106,10 +108,20 @@ def token_part(
     *,
     cap: int | None = None,
     component: Component = "kv_cache",
+    prefix: int = 0,
 ) -> CachePart:
-    """A tensor [heads, tokens, width], at most ``cap`` tokens long."""
-    law = GrowthLaw(bytes_per_token=row_bytes(dtype, heads * width), cap_tokens=cap)
-    return CachePart(name=name, component=component, dtype=dtype.name, shape=(heads, 0, width), law=law, token_axis=1)
+    """A tensor [heads, tokens, width], at most ``cap`` tokens long, with ``prefix`` positions before them."""
+    row = row_bytes(dtype, heads * width)
+    law = GrowthLaw(fixed_bytes=row * prefix, bytes_per_token=row, cap_tokens=cap)
+    return CachePart(
+        name=name,
+        component=component,
+        dtype=dtype.name,
+        shape=(heads, 0, width),
+        law=law,
+        token_axis=1,
+        prefix_tokens=prefix,
+    )
 
 
 def fixed_part(
@@ -125,9 +137,10 @@ def fixed_part(
 
 
 def _keys_and_values(cache: Attention, key_dtype: Dtype, value_dtype: Dtype, cap: int | None) -> tuple[CachePart, ...]:
+    prefix = cache.prefix_tokens if isinstance(cache, FullAttention) else 0
     return (
-        token_part("keys", cache.num_kv_heads, cache.key_dim, key_dtype, cap=cap),
-        token_part("values", cache.num_kv_heads, cache.value_dim, value_dtype, cap=cap),
+        token_part("keys", cache.num_kv_heads, cache.key_dim, key_dtype, cap=cap, prefix=prefix),
+        token_part("values", cache.num_kv_heads, cache.value_dim, value_dtype, cap=cap, prefix=prefix),
     )
 
 

@@ -74,7 +74,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "gpt2", "gpt-sw3", "openai-gpt", "gpt_bigcode", "gptj", "codegen", "gpt_neo", "gpt_neox", "gpt_neox_japanese",
         "bloom", "ctrl",
     ),
-    "older_decoders": ("falcon", "mpt", "opt", "xglm", "biogpt", "fuyu", "xlnet", "reformer"),
+    "older_decoders": ("falcon", "mpt", "opt", "xglm", "biogpt", "fuyu", "xlnet", "reformer", "cpmant"),
 }
 # fmt: on
 

@@ -76,6 +76,8 @@ def read_heads(
     else:
         head_dim = hidden // q_heads
         config.sources["key_dim"] = f"derived: {hidden_key} / {heads_key}"
+    if head_dim == 1:
+        raise config.refuse("its heads are one element wide")  # a rotary embedding makes keys of two of them
     return Heads(hidden=hidden, q_heads=q_heads, kv_heads=kv_heads, head_dim=head_dim)
 
 

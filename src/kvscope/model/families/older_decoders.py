@@ -1,4 +1,4 @@
-"""Older families with shapes of their own: Falcon, MPT, OPT, XGLM, BioGPT, Fuyu's text part, XLNet, Reformer."""
+"""Older families with shapes of their own: Falcon, MPT, OPT, XGLM, BioGPT, CPM-Ant, Fuyu's text part, XLNet, Reformer."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from kvscope.model.families.architecture import (
 from kvscope.model.families.dense import persimmon
 from kvscope.model.families.older import tied_head
 from kvscope.model.modules import attention, embedding, head, linear, norm, norms, parameter
-from kvscope.model.spec import CacheKind, DenseFfn, HiddenStateMemory, NoCache, WeightGroup
+from kvscope.model.spec import CacheKind, DenseFfn, FullAttention, HiddenStateMemory, NoCache, WeightGroup
 
 LEARNED_POSITIONS_OFFSET = 2  # OPT and BioGPT keep two more positions than they declare
 
@@ -154,6 +154,47 @@ def biogpt(config: ConfigReader) -> Architecture:
         *tied_head(config, "output_projection", heads.hidden),
     ]
     return full_attention_model(config, "biogpt", heads, num_layers, width, weights, context=positions)
+
+
+def cpmant(config: ConfigReader) -> Architecture:
+    """Every sequence starts with a trained prompt of prompt_length positions, whose keys and values are kept too. Its
+    output matrix is its own, whatever tie_word_embeddings says."""
+    config.refuse_keys("sliding_window", "attention_chunk_size", "layer_types")
+    hidden, heads = config.number("hidden_size"), config.number("num_attention_heads", field="num_q_heads")
+    head_dim, width = config.number("dim_head", field="key_dim"), config.number("dim_ff", field="ffn.width")
+    num_layers, vocab = config.num_layers(), config.number("vocab_size")
+    prompt, segments = config.number("prompt_length"), config.number("segment_types")
+    layers, layer = tuple(range(num_layers)), "cpmant.encoder.layers.{}"
+    attention, ffn = f"{layer}.self_att", f"{layer}.ffn"
+    weights = [
+        *norm("cpmant.encoder.output_layernorm", hidden),
+        *norms([f"{attention}.layernorm_before_attention", f"{ffn}.layernorm_before_ffn"], hidden, layers=layers),
+        *linear(f"{attention}.self_attention.project_q", hidden, heads * head_dim, layers=layers),
+        *linear(f"{attention}.self_attention.project_k", hidden, heads * head_dim, layers=layers),
+        *linear(f"{attention}.self_attention.project_v", hidden, heads * head_dim, layers=layers),
+        *linear(f"{attention}.self_attention.attention_out", heads * head_dim, hidden, layers=layers),
+        *linear(f"{ffn}.ffn.w_in.w_0", hidden, width, layers=layers),
+        *linear(f"{ffn}.ffn.w_in.w_1", hidden, width, layers=layers),
+        *linear(f"{ffn}.ffn.w_out", width, hidden, layers=layers),
+        *embedding("cpmant.segment_embedding", segments, hidden),
+        *embedding("cpmant.input_embedding", vocab + config.number("prompt_types") * prompt, hidden),
+        *parameter(
+            "cpmant.position_bias.relative_attention_bias",
+            (segments**2 + config.number("position_bias_num_buckets"), heads),
+        ),
+        *head("lm_head", hidden, vocab, tied=False),
+    ]
+    cache = FullAttention(num_kv_heads=heads, key_dim=head_dim, value_dim=head_dim, prefix_tokens=prompt)
+    config.sources["num_kv_heads"] = "derived: num_attention_heads"
+    return Architecture(
+        family="cpmant",
+        layers=attention_layers([cache] * num_layers, heads, DenseFfn(width=width)),
+        weights=tuple(weights),
+        vocab_size=vocab,
+        hidden_size=hidden,
+        trained_context_tokens=None,
+        is_tied=False,
+    )
 
 
 # The keys of a flat (older) fuyu config that describe its text part (FuyuConfig, transformers 5.24.0).

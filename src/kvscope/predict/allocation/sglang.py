@@ -128,7 +128,7 @@ def _fullest_stage(model: ModelSpec, settings: SglangSettings) -> tuple[list[Lay
 def _rows(model: ModelSpec, index: int, cache: CacheKind, settings: SglangSettings) -> list[_Row]:
     size = row_bytes(settings.cache_dtype, 1)
     match cache:
-        case FullAttention():
+        case FullAttention() if not cache.prefix_tokens and cache.window_after_prompt is None:
             return [_attention(index, cache, cache.num_kv_heads * (cache.key_dim + cache.value_dim) * size, None)]
         case SlidingWindow():
             row = cache.num_kv_heads * (cache.key_dim + cache.value_dim) * size

@@ -60,12 +60,14 @@ def predict_transformers(
         raise UsageError("The model's files do not state a trained context.", hint="Say how many tokens to count.")
     if read.implementation == "quantized":
         check_quantisable(model)
+    _check_prompt_cache(model, read)
     element = dtype_named(dtype or model.dtype or DEFAULT_DTYPE)
     release = read_release(asked.engine_version)
     weights, weights_unknown = needed_weights(model, element.name)
     doubtful = (
         *release.unknown,
         *_doubtful_buckets(model, tokens, asked.phase),
+        *_prompt_unknown(model, tokens, asked.phase),
         *residual_unknown(read, tokens),
         *_offload_unknown(read),
         *_dtype_unknown(model, dtype),
@@ -166,6 +168,34 @@ def _doubtful_buckets(model: ModelSpec, tokens: int, phase: Phase) -> tuple[Unkn
         "later, and as float32"
     )
     return (Unknown(what="kv_cache", why=why),)
+
+
+def _check_prompt_cache(model: ModelSpec, settings: TransformersSettings) -> None:
+    """Raises UsageError for a cache that was not measured with layers that treat a prompt otherwise than the rest."""
+    if settings.implementation != "dynamic" and _prompt_caches(model):
+        raise UsageError(
+            f"What a {settings.implementation} cache holds for {model.architecture} is not known here.",
+            hint="Use cache_implementation dynamic.",
+        )
+
+
+def _prompt_caches(model: ModelSpec) -> list[FullAttention]:
+    caches = [layer.cache for layer in model.layers if isinstance(layer.cache, FullAttention)]
+    return [cache for cache in caches if cache.prefix_tokens or cache.window_after_prompt is not None]
+
+
+def _prompt_unknown(model: ModelSpec, tokens: int, phase: Phase) -> tuple[Unknown, ...]:
+    """Layers whose bytes after the first step depend on how many of the tokens were the prompt's."""
+    why = ""
+    for cache in _prompt_caches(model) if phase == "decode" else ():
+        if cache.prefix_tokens:
+            why = f"{VERSION} cannot decode {model.architecture} with a cache; this is what it would hold"
+        elif cache.window_after_prompt is not None and tokens > cache.window_after_prompt:
+            why = (
+                f"of the tokens after the prompt the last {cache.window_after_prompt - 1} are kept, and of the prompt "
+                "all; how long it was is not said, so all tokens are counted: the most it can be"
+            )
+    return (Unknown(what="kv_cache", why=why),) if why else ()
 
 
 def _item(layer: LayerSpec, tensor: CacheTensor, laws: tuple[GrowthLaw, GrowthLaw], status: Status) -> MemoryItem:

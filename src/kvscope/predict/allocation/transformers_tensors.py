@@ -39,7 +39,7 @@ class KeptTensor:
     so many tokens instead, or (``unfinished``) the tokens since the last. ``from_tokens``: absent below this length.
     ``padding``: (tokens, multiple): a longer prefill leaves a storage of a multiple. ``stepped``: the storage's shape
     after a step of a single token, if another. ``expanded``: after a prefill, one number per token stands for all of
-    them and for all sequences."""
+    them and for all sequences. ``prefix``: positions that are there besides the tokens."""
 
     name: str
     component: Component
@@ -53,6 +53,7 @@ class KeptTensor:
     padding: tuple[int, int] | None = None
     stepped: tuple[int, ...] | None = None
     expanded: bool = False
+    prefix: int = 0
 
     def law(self, sequences: int) -> GrowthLaw:
         """Bytes by shape at every length."""
@@ -76,6 +77,7 @@ def _law(tensor: KeptTensor, sequences: int) -> GrowthLaw:
     if tensor.token_axis is None:
         return GrowthLaw(fixed_bytes=num_bytes, from_tokens=tensor.from_tokens)
     return GrowthLaw(
+        fixed_bytes=num_bytes * tensor.prefix,
         bytes_per_token=num_bytes,
         cap_tokens=tensor.window - 1 if tensor.window is not None and tensor.window > 1 else None,
         step_tokens=tensor.block or 1,
@@ -90,7 +92,10 @@ def kept_tensors(cache: CacheKind, dtype: Dtype) -> tuple[KeptTensor, ...]:
     """The tensors of one layer's cache, for one sequence."""
     match cache:
         case FullAttention():
-            return _pair(cache.num_kv_heads, cache.key_dim, cache.value_dim, dtype, None)
+            pair = _pair(cache.num_kv_heads, cache.key_dim, cache.value_dim, dtype, None)
+            return (
+                tuple(replace(tensor, prefix=cache.prefix_tokens) for tensor in pair) if cache.prefix_tokens else pair
+            )
         case SlidingWindow():
             return _pair(cache.num_kv_heads, cache.key_dim, cache.value_dim, dtype, cache.window_tokens)
         case ChunkedAttention():
@@ -206,8 +211,8 @@ def held_tensor(tensor: KeptTensor, tokens: int, sequences: int, phase: Phase) -
     shape, storage = list(tensor.shape), list(tensor.shape)
     if tensor.token_axis is not None:
         held = tensor.law(sequences).held_tokens(tokens)
-        shape[tensor.token_axis] = held
-        storage[tensor.token_axis] = tensor.storage_tokens(held, tokens, phase)
+        shape[tensor.token_axis] = tensor.prefix + held
+        storage[tensor.token_axis] = tensor.prefix + tensor.storage_tokens(held, tokens, phase)
     elif tokens < tensor.from_tokens:
         shape = storage = [0 for _ in shape]
     elif tensor.stepped is not None and (phase == "decode" or tokens == 1):

@@ -2,7 +2,15 @@
 architectures and its list of families that keep MLA's latent."""
 
 from kvscope.errors import UnsupportedArchitecture
-from kvscope.model.spec import CacheKind, CrossAttention, IndexedAttention, LatentAttention, ModelSpec, RecurrentState
+from kvscope.model.spec import (
+    CacheKind,
+    CrossAttention,
+    FullAttention,
+    IndexedAttention,
+    LatentAttention,
+    ModelSpec,
+    RecurrentState,
+)
 from kvscope.predict.allocation.vllm_settings import VERSION
 
 # Families that keep the latent; any other with a kv_lora_rank keeps keys and values of every head, or is not run.
@@ -46,6 +54,8 @@ def check_family(model: ModelSpec, cache: CacheKind) -> None:
     name = model.architecture
     if name in _REMOVED:
         raise _unsupported(model, f"vLLM ran it until {_REMOVED[name]}; {VERSION} does not")
+    if isinstance(cache, FullAttention) and (cache.prefix_tokens or cache.window_after_prompt is not None):
+        raise _unsupported(model, f"how {VERSION} keeps its prompt is not known")
     if isinstance(cache, CrossAttention):
         raise _unsupported(model, f"how {VERSION} keeps its cross attention is not known")
     if isinstance(cache, IndexedAttention) and name not in INDEXED_TYPES:
