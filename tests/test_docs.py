@@ -240,3 +240,25 @@ def test_every_field_of_the_json_is_documented() -> None:
     assert [component for component in components if f"`{component}`" not in page] == []
     totals = _answers()["logical"]["totals"]
     assert {f"{component}_bytes" for component in components} <= totals.keys()
+
+
+def test_every_kind_of_cache_is_in_the_glossary() -> None:
+    glossary = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+    source = (ROOT / "src" / "kvscope" / "predict" / "kv_cache.py").read_text(encoding="utf-8")
+    names = re.findall(r"return f?\"(\w+_\w+)\"", source.partition("def kind_name")[2])
+    assert len(names) >= 8
+    assert [name for name in names if f"| `{name}` |" not in glossary] == []
+
+
+def test_the_numbers_of_why_memory_grows_come_out_of_the_library() -> None:
+    """A row of the table: the model, then bytes of a token at first and at 32,768, a fixed part, and all of it."""
+    page = (ROOT / "docs" / "explain" / "why-memory-grows.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| ([a-z0-9.-]+) \| .+? \| ([\d,]+) B \| ([\d,]+) B \| ([\d,]+) B \| ([\d,]+) B \|$", page, re.M
+    )
+    assert len(rows) == 7
+    for name, *numbers in rows:
+        model = load_model(ROOT / "tests" / "golden" / "models" / name / "config.json")
+        found = kvscope.predict(model, engine="logical", tokens=32_768, dtype="bfloat16")
+        ours = [found.slope_at(0), found.bytes_per_token, found.bytes_per_sequence, found.cache_bytes]
+        assert [int(number.replace(",", "")) for number in numbers] == ours, name
