@@ -36,6 +36,15 @@
 import difflib
 from collections.abc import Iterable
 
+# A message quotes names out of files, which may be as long as the file. What is quoted stands before its place.
+_LONGEST_MESSAGE, _ITS_END = 2_000, 500
+
+
+def _shortened(message: str) -> str:
+    if len(message) <= _LONGEST_MESSAGE:
+        return message
+    return f"{message[: _LONGEST_MESSAGE - _ITS_END]} [...] {message[-_ITS_END:]}"
+
 
 class KvscopeError(Exception):
     """Base of all errors. ``str(error)`` is one sentence; ``error.hint`` says what to do about it."""
@@ -44,6 +53,7 @@ class KvscopeError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        message = _shortened(message)
         super().__init__(message)
         self.message = message
         self.hint = hint

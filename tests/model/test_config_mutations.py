@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from kvscope.errors import MalformedFile, ModelError
 from kvscope.model.families import known_types
 from kvscope.model.hf_config import model_from_config
+from kvscope.model.load import load_model
+from kvscope.model.quantisation import quantised_weights
 from kvscope.model.spec import ModelSpec
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -42,7 +44,11 @@ def real_configs() -> tuple[tuple[str, dict[str, Any]], ...]:
     for path in sorted((GOLDEN / "transformers").glob("*.json")):
         case = json.loads(path.read_text())
         if case["model_type"] in known:
-            found += [(f"{path.stem}:{form}", {"model_type": case["model_type"], **case[form]}) for form in FORMS]
+            found += [
+                (f"{path.stem}:{form}", {"model_type": case["model_type"], **case[form]})
+                for form in FORMS
+                if case[form]
+            ]
     for path in sorted((GOLDEN / "models").glob("*/config.json")):
         config = json.loads(path.read_text())
         if config.get("model_type") in known:
@@ -151,3 +157,59 @@ def test_null_is_never_zero() -> None:
             if isinstance(result, ModelSpec):
                 assert min(result.hidden_size, result.vocab_size, len(result.layers)) > 0, (name, key)
                 assert result.num_parameters is None or result.num_parameters > 0, (name, key)
+
+
+@pytest.mark.parametrize("value", [[], [1], 5, "fp8", True, False])
+def test_a_quantisation_that_is_no_object_is_refused(value: Any) -> None:
+    """Read as none at all it would make every weight two bytes, without a word."""
+    result = outcome({"model_type": "llama", "torch_dtype": "bfloat16", "quantization_config": value})
+    assert isinstance(result, MalformedFile)
+    assert result.where == "quantization_config"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"text_config": {"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}},
+        {"compression_config": {"format": "float-quantized"}},
+        {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": "yes"}},
+        {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": True}},
+    ],
+)
+def test_weights_of_a_quantisation_that_is_not_read_are_not_known(content: dict[str, Any]) -> None:
+    model = outcome({"model_type": "llama", "torch_dtype": "bfloat16", **content})
+    assert isinstance(model, ModelSpec)
+    assert isinstance(quantised_weights(model), str)
+
+
+def test_content_in_itself_and_content_nested_too_deeply_are_refused() -> None:
+    loop: dict[str, Any] = {"model_type": "llama"}
+    loop["x"] = [loop]
+    deep: Any = 1
+    for _ in range(5000):
+        deep = [deep]
+    for content in (loop, {"model_type": "llama", "x": deep}):
+        result = outcome(content)
+        assert isinstance(result, MalformedFile)
+        assert "nested too deeply" in result.message
+
+
+def test_a_file_nested_too_deeply_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "llama", "x": ' + "[" * 700 + "]" * 700 + "}")
+    with pytest.raises(MalformedFile, match="nested too deeply"):
+        load_model(str(path))
+
+
+def test_a_file_of_many_entries_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "llama", "x": [' + "1," * 2_000_000 + "1]}")
+    with pytest.raises(MalformedFile, match="at most 3145728 bytes"):
+        load_model(str(path))
+
+
+def test_a_long_name_does_not_make_a_long_message() -> None:
+    result = outcome({"model_type": "x" * 10**6})
+    assert isinstance(result, ModelError)
+    assert len(result.message) < 3000
+    assert "(config.json)" in result.message

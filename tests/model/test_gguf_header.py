@@ -322,3 +322,27 @@ def test_strings_of_any_length_are_stepped_over(file: Path, byte_order: str, lon
     header = read_header(save(file, GgufWriter(metadata, TENSORS, byte_order=byte_order).to_bytes()))
     assert header.metadata == {"texts": SkippedArray(element_type=8, length=3000), "behind.them": 42}
     assert [tensor.name for tensor in header.tensors] == [tensor.name for tensor in TENSORS]
+
+
+@pytest.mark.parametrize("shift", range(13))
+def test_a_value_across_the_end_of_what_was_read_first(file: Path, shift: int) -> None:
+    """The file is read in pieces, the first of 2 MiB: no value is lost where one piece ends."""
+    filler = {f"filler.{index}": "x" * 2**20 for index in range(2)}
+    # 24 bytes before the keys; each filler 8 + 8 + 4 + 8 and its text; so the next values stand around the end.
+    filler["filler.1"] = "x" * (2**21 - 2**20 - 24 - 2 * 28 - shift - 20)
+    metadata = {**filler, "general.name": "n", "a": Typed(U64, 5), "b": 0.5, "c": [1, 2, 3], "d": ["x", "y"]}
+    for index in range(600):
+        metadata[f"k{index}"] = index
+    header = read_header(save(file, GgufWriter(metadata, TENSORS).to_bytes()), with_arrays=True)
+    assert {key: header.metadata[key] for key in metadata if key not in filler} == {
+        key: 5 if key == "a" else tuple(value) if isinstance(value, list) else value
+        for key, value in metadata.items()
+        if key not in filler
+    }
+    assert len(header.tensors) == len(TENSORS)
+
+
+def test_texts_without_end_are_refused(file: Path) -> None:
+    metadata = {f"key.{index}": "x" * 2**21 for index in range(10)}
+    with pytest.raises(MalformedFile, match="texts of more than 16777216 bytes"):
+        read_header(save(file, GgufWriter(metadata, ()).to_bytes()))

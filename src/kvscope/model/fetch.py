@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvscope.errors import MalformedFile, ModelError, ModelNotFound
+from kvscope.model.gguf_cursor import MAX_HEADER_BYTES
 from kvscope.model.gguf_extent import MAGIC, gguf_extent
 from kvscope.model.http_range import NotThere, RemoteFile, Unreachable
 from kvscope.model.package import cache_folder
@@ -21,7 +22,6 @@ from kvscope.model.safetensors import LENGTH_BYTES, header_length
 
 # More than the header itself, at most, is read: in each step up to here beyond what there must be.
 SLACK_BYTES = 900_000
-MAX_GGUF_HEADER_BYTES = 128 * 1024**2
 MAX_WHOLE_BYTES = 64 * 1024**2  # of a config.json or an index
 FIRST_SAFETENSORS_BYTES = 256 * 1024
 _HEADERS = "headers"
@@ -98,8 +98,8 @@ def _gguf_header(remote: RemoteFile) -> tuple[bytes, int] | None:
     while not (extent := gguf_extent(data)).is_complete and len(data) < size:
         if extent.end_bytes > size:  # its reader says what is wrong
             return data, size
-        if extent.end_bytes > MAX_GGUF_HEADER_BYTES:
-            problem = f"the header is longer than {MAX_GGUF_HEADER_BYTES} bytes, which no model needs"
+        if extent.end_bytes > MAX_HEADER_BYTES:
+            problem = f"the header is longer than {MAX_HEADER_BYTES} bytes, which no model needs"
             raise MalformedFile(remote.shown, f"byte {len(data)}", problem)
         data = remote.read_up_to(max(extent.end_bytes, len(data)) + SLACK_BYTES)
     return data[: extent.end_bytes], size

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kvscope.errors import MalformedFile
 
-# The largest vocabularies take 20 MiB.
-MAX_HEADER_BYTES = 128 * 1024**2
+# The largest vocabularies take 20 MiB. Of twice that, reading holds a part twice for a moment: within 100 MB.
+MAX_HEADER_BYTES = 48 * 1024**2
 MAX_NAME_BYTES = 65_535
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 SIZES = {kind: struct.calcsize(f"<{code}") for kind, code in SCALARS.items()}
@@ -66,7 +66,8 @@ class Cursor:
             raise self.fail(f"the file ended at byte {len(self.data)} while it was read; another program shortened it")
 
     def scalar(self, kind: int, what: str) -> int | float | bool:
-        value: int | float | bool = self.unpackers[kind].unpack_from(self.data, self.take(SIZES[kind], what))[0]
+        start = self.take(SIZES[kind], what)  # first: ``data`` may be another object after it
+        value: int | float | bool = self.unpackers[kind].unpack_from(self.data, start)[0]
         return value
 
     def count(self, what: str) -> int:

@@ -26,9 +26,10 @@ MAGIC = b"GGUF"
 SHORT_ARRAY = 1024  # numbers; per-layer values are built, vocabularies are not
 # More than any real file has, small enough that a hostile one is refused in well under a second.
 MAX_KEYS = 100_000
-MAX_TENSORS = 1_000_000
+MAX_TENSORS = 100_000
 MAX_STRINGS_IN_ARRAY = 5_000_000
-MAX_STRING_BYTES = 16 * 1024**2
+MAX_STRING_BYTES = 4 * 1024**2
+MAX_KEPT_BYTES = 16 * 1024**2  # of all strings together; those of a vocabulary are stepped over
 MAX_DIMS = 4
 MAX_ELEMENTS = 2**63 - 1
 
@@ -154,6 +155,7 @@ def _check_count(cursor: Cursor, count: int, min_bytes: int, limit: int, what: s
 
 def _read_metadata(cursor: Cursor, num_keys: int, with_arrays: bool) -> dict[str, MetaValue]:
     metadata: dict[str, MetaValue] = {}
+    kept = 0
     for index in range(num_keys):
         start = cursor.at
         key = cursor.name(f"the name of metadata key {index}")
@@ -164,7 +166,11 @@ def _read_metadata(cursor: Cursor, num_keys: int, with_arrays: bool) -> dict[str
         if kind in SCALARS:
             metadata[key] = cursor.scalar(kind, f"the value of {key!r}")
         elif kind == _STRING:
-            metadata[key] = cursor.string(f"the value of {key!r}", MAX_STRING_BYTES).decode(errors="replace")
+            text = cursor.string(f"the value of {key!r}", MAX_STRING_BYTES)
+            kept += len(text)
+            if kept > MAX_KEPT_BYTES:
+                raise cursor.fail(f"texts of more than {MAX_KEPT_BYTES} bytes; so many were not expected", kind_at)
+            metadata[key] = text.decode(errors="replace")
         elif kind == _ARRAY:
             metadata[key] = _read_array(cursor, key, with_arrays)
         else:

@@ -14,14 +14,16 @@ from typing import Any
 
 from kvscope.dtypes import dtype_named
 from kvscope.errors import MalformedFile, MissingField, ModelNotFound, UnknownName, UnsupportedArchitecture
-from kvscope.model.config_reader import ConfigReader
+from kvscope.model.config_reader import ConfigReader, short
 from kvscope.model.context_plausibility import context_warnings
 from kvscope.model.families import known_types, reader_of
 from kvscope.model.families.architecture import Architecture
 from kvscope.model.kept_formats import with_kept_formats
 from kvscope.model.spec import ModelSpec
 
-MAX_CONFIG_BYTES = 64 * 1024**2
+# The largest published ones, with the names of 20,000 classes or of every expert, have under 2 MB; what is larger would
+# take more memory and time to refuse than a header may.
+MAX_CONFIG_BYTES = 3 * 1024**2
 
 
 def load_config(path: str | Path, source: str | None = None) -> ModelSpec:
@@ -36,7 +38,8 @@ def read_config(path: Path) -> Any:
     """The JSON of a config.json. Raises ModelNotFound, MalformedFile."""
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise MalformedFile(path, "byte 0", "the file is larger than any config.json")
+            problem = f"the file is larger than any config.json; at most {MAX_CONFIG_BYTES} bytes were expected"
+            raise MalformedFile(path, "byte 0", problem)
         return json.loads(path.read_bytes())
     except OSError as error:
         raise ModelNotFound(f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from None
@@ -54,7 +57,10 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
     """The model of a config's content. ``where`` names the file in messages and ``sources``."""
     if not isinstance(content, Mapping):
         raise MalformedFile(where, "top level", "a JSON object was expected")
-    content = _with_infinities(content, where)
+    try:
+        content = _with_infinities(content, where)
+    except RecursionError:
+        raise MalformedFile(where, "top level", "the content is nested too deeply") from None
     model_type = content.get("model_type")
     if not isinstance(model_type, str):
         raise MissingField("its model_type", [f"{where}: model_type"])
@@ -66,7 +72,7 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
     config.refuse_unread_layers()
     config.sources["architecture"] = f"{Path(where).name}: model_type"
     stated_name = content.get("_name_or_path")
-    quantisation = content.get("quantization_config")
+    quantisation = _quantisation(content, where)
     return ModelSpec(
         name=_printable(stated_name) if isinstance(stated_name, str) and stated_name else name,
         architecture=model_type,
@@ -82,11 +88,27 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
         dtype=_dtype(content, where, config.sources),
         weights=with_kept_formats(model_type, found.weights or ()),
         is_tied=found.is_tied,
-        quantisation=quantisation if isinstance(quantisation, Mapping) else None,
+        quantisation=quantisation,
         warnings=(*found.warnings, *_doubts(content, config, found)),
         fingerprint=hashlib.sha256(_canonical(content, where)).hexdigest(),
         sources=_all_sources(found, config.sources),
     )
+
+
+def _quantisation(content: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
+    """The quantization_config, or that of a part of the model: whose names of modules are relative to what, nobody
+    checked, so it goes by a method of that place's name, which no format has."""
+    own = content.get("quantization_config")
+    if own is not None and not isinstance(own, Mapping):
+        raise MalformedFile(where, "quantization_config", f"the value is {short(own)}; a JSON object was expected")
+    if own is not None:
+        return dict(own)
+    if content.get("compression_config") is not None:  # the old name of compressed-tensors' own
+        return {"quant_method": "compression_config"}
+    for key, part in content.items():
+        if isinstance(part, Mapping) and part.get("quantization_config") is not None:
+            return {"quant_method": f"{key}.quantization_config"}
+    return None
 
 
 def _doubts(content: Mapping[str, Any], config: ConfigReader, found: Architecture) -> tuple[str, ...]:
@@ -145,11 +167,23 @@ def _dtype(content: Mapping[str, Any], where: str, sources: dict[str, str]) -> s
 
 
 # JSON has no infinity: transformers writes {"__float__": "Infinity"} for one.
+_PLAIN = frozenset({int, float, bool, str, type(None)})
 _FLOATS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
 def _with_infinities(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    if not _names_a_float(content):
+        return content
     return {key: _infinity(value, where, str(key)) for key, value in content.items()}
+
+
+def _names_a_float(value: Any) -> bool:
+    """Asked first: a copy of a large config would take as much memory again."""
+    if isinstance(value, Mapping):
+        return "__float__" in value or any(map(_names_a_float, value.values()))
+    if isinstance(value, list):
+        return not _PLAIN.issuperset(map(type, value)) and any(map(_names_a_float, value))
+    return False
 
 
 def _infinity(value: Any, where: str, place: str) -> Any:

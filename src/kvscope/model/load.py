@@ -38,9 +38,7 @@ def load_model(source: str | os.PathLike[str] | Mapping[str, Any]) -> ModelSpec:
     text = os.fspath(source)
     _check_text(text)
     try:
-        return _load_named(text) if isinstance(source, str) else _load_path(Path(text).expanduser(), text)
-    except RuntimeError:  # expanduser, for ~name of no user
-        raise ModelNotFound(f"There is no user whose home {text} could be in.", hint=_WHAT_TO_PASS) from None
+        return _load_named(text) if isinstance(source, str) else _load_path(_expanded(text), text)
     except OSError as error:  # a name longer than the system allows, a folder that may not be entered, a broken disk
         raise ModelNotFound(f"{_shortened(text)} cannot be read: {error.strerror}.", hint=_WHAT_TO_PASS) from None
 
@@ -60,12 +58,19 @@ def _load_named(text: str) -> ModelSpec:
         from kvscope.model.remote import load_url
 
         return load_url(text)
-    path = Path(text).expanduser()
+    path = _expanded(text)
     if _HUB_ID.fullmatch(text) and not path.exists() and (":" in text or not text.endswith(_FILE_NAMES)):
         from kvscope.model.remote import load_hub
 
         return load_hub(text)
     return _load_path(path, text)
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # for ~name of no user
+        raise ModelNotFound(f"There is no user whose home {text} could be in.", hint=_WHAT_TO_PASS) from None
 
 
 def _load_path(path: Path, text: str) -> ModelSpec:

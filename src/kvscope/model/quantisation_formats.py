@@ -74,6 +74,15 @@ def _whole(config: Mapping[str, Any], key: str, default: int | None = None) -> i
     return value
 
 
+def _truth(config: Mapping[str, Any], key: str, default: bool = False) -> bool:
+    value = config.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise NotKnown(f"its {key} is neither true nor false")
+    return value
+
+
 def _names(config: Mapping[str, Any], key: str) -> tuple[str, ...]:
     value = config.get(key)
     if value is None:
@@ -181,7 +190,10 @@ def _modelopt(config: Mapping[str, Any]) -> Format:
 def _bitsandbytes(config: Mapping[str, Any]) -> Format:
     skips = _names(config, "llm_int8_skip_modules")
     has_list = config.get("llm_int8_skip_modules") is not None  # without one, the output matrix is left as it is
-    if config.get("load_in_8bit"):
+    in_8bit, in_4bit = _truth(config, "load_in_8bit"), _truth(config, "load_in_4bit")
+    if in_8bit and in_4bit:
+        raise NotKnown("it says load_in_4bit and load_in_8bit")
+    if in_8bit:
         return Format(
             name="8-bit bitsandbytes",
             matrix=lambda o, i, _plain: o * i + 4 * o,
@@ -189,10 +201,10 @@ def _bitsandbytes(config: Mapping[str, Any]) -> Format:
             experts="no",
             head=has_list,
         )
-    if not config.get("load_in_4bit"):
+    if not in_4bit:
         raise NotKnown("it says neither load_in_4bit nor load_in_8bit")
     _refuse(config, bnb_4bit_quant_storage=("uint8",), bnb_4bit_quant_type=("nf4", "fp4"))
-    nested = bool(config.get("bnb_4bit_use_double_quant"))
+    nested = _truth(config, "bnb_4bit_use_double_quant")
 
     def matrix(outputs: int, inputs: int, _plain: int) -> int:
         packed = _divide_up(outputs * inputs, 2)
@@ -235,7 +247,7 @@ def _compressed_matrix(layout: str, weights: Mapping[str, Any], inputs_scheme: A
     bits = _whole(weights, "num_bits")
     scales = {"nvfp4-pack-quantized": ("torch.float8_e4m3fn",), "mxfp4-pack-quantized": ("torch.uint8",)}
     _refuse(weights, actorder=("weight", "static"), scale_dtype=scales.get(layout, ()), dynamic=(False,))
-    symmetric = weights.get("symmetric", True)
+    symmetric = _truth(weights, "symmetric", default=True)
     static_inputs = _has_static_scale(inputs_scheme)
     if layout == "pack-quantized" and bits in (2, 4, 8) and not static_inputs:
         count = _scale_count(weights)
@@ -248,7 +260,7 @@ def _compressed_matrix(layout: str, weights: Mapping[str, Any], inputs_scheme: A
             return 4 * outputs * _divide_up(inputs, 32 // bits) + plain * scales + 2 * 8 + zeros
 
         return packed
-    if layout in ("int-quantized", "float-quantized", "naive-quantized") and symmetric and bits <= 8:
+    if layout in ("int-quantized", "float-quantized", "naive-quantized") and symmetric and 1 <= bits <= 8:
         count = _scale_count(weights)
 
         def bytewise(outputs: int, inputs: int, plain: int) -> int | None:
