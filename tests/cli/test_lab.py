@@ -75,9 +75,14 @@ def test_a_lab_on_the_real_engine_cut_short_and_gone_on_with(tmp_path: Path) -> 
     with open_records(tmp_path / "out" / "kvscope.db") as records:
         measured = records.trials()
     assert measured
-    assert "predicted" in first.stdout
-    second = lab("--max-minutes", "0.08", "--out", "out", cwd=tmp_path)
-    assert second.returncode == 0, second.stderr
-    with open_records(tmp_path / "out" / "kvscope.db") as records:
-        assert records.trials()[: len(measured)] == measured
-        assert len(records.trials()) > len(measured)
+    # How many sittings the first finding takes depends on the machine; each goes on where the last one stopped.
+    for _ in range(12):
+        again = lab("--max-minutes", "0.08", "--out", "out", cwd=tmp_path)
+        assert again.returncode == 0, again.stderr
+        with open_records(tmp_path / "out" / "kvscope.db") as records:
+            assert records.trials()[: len(measured)] == measured
+            assert len(records.trials()) > len(measured)
+            measured = records.trials()
+        if "predicted" in again.stdout:
+            break
+    assert "predicted" in again.stdout
