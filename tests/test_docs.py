@@ -29,6 +29,7 @@ from kvscope.predict.prediction import Component
 from kvscope.predict.question import Question
 from kvscope.predict.summary import summarise_model
 from kvscope.predict.what_if import what_if
+from test_architecture import ALL_BASE, MAY_IMPORT
 
 ROOT = Path(__file__).parent.parent
 MESSAGES = (ROOT / "docs" / "reference" / "messages.md").read_text(encoding="utf-8")
@@ -262,3 +263,25 @@ def test_the_numbers_of_why_memory_grows_come_out_of_the_library() -> None:
         found = kvscope.predict(model, engine="logical", tokens=32_768, dtype="bfloat16")
         ours = [found.slope_at(0), found.bytes_per_token, found.bytes_per_sequence, found.cache_bytes]
         assert [int(number.replace(",", "")) for number in numbers] == ours, name
+
+
+MAP = (ROOT / "docs" / "design" / "map.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("package", ["model", "predict", "predict/allocation"])
+def test_every_file_of_a_prediction_is_on_the_map(package: str) -> None:
+    _, _, table = MAP.partition(f"### {package.split('/')[0]}\n")
+    table = table.partition("\n## ")[0].partition("\n### ")[0]
+    named = {name.rsplit("/", 1)[-1] for name in re.findall(r"`([\w/]+\.py)`", table)}
+    files = {path.name for path in (ROOT / "src" / "kvscope" / package).glob("*.py")} - {"__init__.py"}
+    assert files - named == set()
+
+
+def test_the_maps_table_of_imports_is_the_one_that_is_enforced() -> None:
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|$", MAP.partition("## Who may import whom")[2], flags=re.MULTILINE)
+    documented = {}
+    for packages, imports in rows[: len(set(MAY_IMPORT) - ALL_BASE)]:
+        allowed = set(re.findall(r"`(\w+)`", imports)) | (ALL_BASE if "base" in imports else set())
+        documented |= dict.fromkeys(re.findall(r"`(\w+)`", packages), allowed)
+    enforced = {package: allowed for package, allowed in MAY_IMPORT.items() if package not in {*ALL_BASE, "cli"}}
+    assert {package: documented.get(package) for package in enforced} == enforced
