@@ -285,3 +285,15 @@ def test_the_maps_table_of_imports_is_the_one_that_is_enforced() -> None:
         documented |= dict.fromkeys(re.findall(r"`(\w+)`", packages), allowed)
     enforced = {package: allowed for package, allowed in MAY_IMPORT.items() if package not in {*ALL_BASE, "cli"}}
     assert {package: documented.get(package) for package in enforced} == enforced
+
+
+def test_files_of_the_tests_named_in_the_code_exist() -> None:
+    """Docstrings say where a rule was measured: "tests/golden/llamacpp/README.md"."""
+    named = {
+        (path, name)
+        for folder in ("src", "tools", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r"\btests/[\w./-]+\.(?:md|py|jsonl?)\b", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert {(path.name, name) for path, name in named if not (ROOT / name).exists()} == set()

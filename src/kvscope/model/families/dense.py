@@ -33,10 +33,12 @@ def granite(config: ConfigReader) -> Architecture:
 
 
 def exaone(config: ConfigReader) -> Architecture:
+    """EXAONE 3: Llama's modules, by number and shape."""
     return llama(config)
 
 
 def iquestcoder(config: ConfigReader) -> Architecture:
+    """Llama's modules; the variants that clip or slide are refused."""
     config.refuse_keys("clip_qkv", "use_sliding_window")
     return llama(config)
 
@@ -49,6 +51,7 @@ def internlm3(config: ConfigReader) -> Architecture:
 
 
 def gemma(config: ConfigReader) -> Architecture:
+    """Llama's modules without biases on the feed-forward."""
     config.refuse_keys("use_bidirectional_attention")
     decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("attention_bias")
@@ -77,6 +80,7 @@ def helium(config: ConfigReader) -> Architecture:
 
 
 def ernie4_5(config: ConfigReader) -> Architecture:
+    """Llama's modules, with one flag for all biases."""
     decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("use_bias")
     return decoder.model(
@@ -89,6 +93,7 @@ def ernie4_5(config: ConfigReader) -> Architecture:
 
 
 def seed_oss(config: ConfigReader) -> Architecture:
+    """Llama's modules, with a flag of its own for the bias of the output matrix."""
     decoder = read_decoder(config, rounds_down=True)
     return decoder.model(
         "seed_oss",
@@ -100,6 +105,7 @@ def seed_oss(config: ConfigReader) -> Architecture:
 
 
 def hunyuan_v1_dense(config: ConfigReader) -> Architecture:
+    """Llama's modules, with norms over each query and key head."""
     decoder = read_decoder(config)
     bias = config.flag("attention_bias")
     return decoder.model(
@@ -127,6 +133,7 @@ def hyperclovax(config: ConfigReader) -> Architecture:
 
 
 def arcee(config: ConfigReader) -> Architecture:
+    """Llama's modules, with a feed-forward of two matrices."""
     decoder = read_decoder(config)
     bias = config.flag("attention_bias")
     return decoder.model(
@@ -195,6 +202,7 @@ def diffllama(config: ConfigReader) -> Architecture:
 
 
 def glm(config: ConfigReader) -> Architecture:
+    """A fused feed-forward, and a rotary embedding over part of a head."""
     decoder = read_decoder(config, rounds_down=True)
     refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
     return decoder.model(
@@ -220,6 +228,7 @@ def glm4(config: ConfigReader) -> Architecture:
 
 
 def jais2(config: ConfigReader) -> Architecture:
+    """Layer norms with biases, and a feed-forward of two matrices."""
     decoder = read_decoder(config)
     bias = config.flag("attention_bias")
     return decoder.model(
@@ -244,6 +253,7 @@ def nanochat(config: ConfigReader) -> Architecture:
 
 
 def nemotron(config: ConfigReader) -> Architecture:
+    """Layer norms with biases, a feed-forward of two matrices, and a rotary embedding over part of a head."""
     decoder = read_decoder(config, rounds_down=True)
     refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
     bias = config.flag("attention_bias")

@@ -96,6 +96,7 @@ def uniform_window(config: ConfigReader, decoder: Decoder) -> tuple[list[CacheKi
 
 
 def starcoder2(config: ConfigReader) -> Architecture:
+    """Layer norms with biases, and a feed-forward of two matrices; a window in every layer, or in none."""
     decoder = read_decoder(config, rounds_down=True)
     bias = config.flag("use_bias")
     caches, library = uniform_window(config, decoder)

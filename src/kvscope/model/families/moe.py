@@ -27,6 +27,7 @@ QK_NORMS = ("self_attn.q_norm", "self_attn.k_norm")
 
 
 def mixtral(config: ConfigReader) -> Architecture:
+    """Llama's attention, and experts in every layer; a window in every layer, or in none."""
     decoder = read_moe_decoder(config)
     experts = read_experts(config, "num_local_experts", width="intermediate_size")
     caches, library = keyed_caches(decoder, read_window(config))
@@ -110,10 +111,12 @@ def olmoe(config: ConfigReader) -> Architecture:
 
 
 def granitemoe(config: ConfigReader) -> Architecture:
+    """Granite's modules with experts in every layer."""
     return granite_experts(config, read_moe_decoder(config), "granitemoe")
 
 
 def granitemoeshared(config: ConfigReader) -> Architecture:
+    """As granitemoe, with an expert that every token uses."""
     return granite_experts(config, read_moe_decoder(config), "granitemoeshared")
 
 
@@ -201,6 +204,7 @@ def glm4_moe(config: ConfigReader) -> Architecture:
 
 
 def sarvam_moe(config: ConfigReader) -> Architecture:
+    """As GLM-4-MoE, with rotary embeddings over whole heads."""
     return _glm4_moe(config, "sarvam_moe", rotary=1.0)
 
 

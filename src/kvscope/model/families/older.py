@@ -24,6 +24,7 @@ def _inner_width(config: ConfigReader, hidden: int, key: str = "n_inner") -> int
 
 
 def tied_head(config: ConfigReader, name: str, hidden: int, *, bias: bool = False) -> list[WeightGroup]:
+    """The output matrix, where it is not the embeddings'."""
     return head(name, hidden, config.number("vocab_size"), tied=config.flag("tie_word_embeddings"), bias=bias)
 
 
@@ -31,6 +32,7 @@ NEO_KINDS = ("global", "local")
 
 
 def gpt2(config: ConfigReader) -> Architecture:
+    """One fused matrix for queries, keys and values, stored [in, out]; learned positions."""
     config.refuse_keys("add_cross_attention")
     heads, num_layers = _gpt_heads(config), config.num_layers("n_layer")
     hidden, layers, layer = heads.hidden, tuple(range(num_layers)), "transformer.h.{}"
@@ -98,10 +100,12 @@ def _with_kv_heads(config: ConfigReader, heads: Heads, kv_heads: int, why: str) 
 
 
 def gptj(config: ConfigReader) -> Architecture:
+    """Separate matrices for queries, keys and values; rotary positions."""
     return _gptj_like(config, "gptj", fused=False)
 
 
 def codegen(config: ConfigReader) -> Architecture:
+    """As GPT-J, with queries, keys and values in one matrix."""
     return _gptj_like(config, "codegen", fused=True)
 
 
@@ -177,6 +181,7 @@ def _neo_caches(config: ConfigReader, full: FullAttention, num_layers: int) -> l
 
 
 def gpt_neox(config: ConfigReader) -> Architecture:
+    """One fused matrix for queries, keys and values; rotary positions."""
     heads, num_layers = read_heads(config, head_dim_key=False, kv_heads_key=False), config.num_layers()
     hidden, layers, layer = heads.hidden, tuple(range(num_layers)), "gpt_neox.layers.{}"
     width, bias = config.number("intermediate_size", field="ffn.width"), config.flag("attention_bias")
@@ -239,6 +244,7 @@ def bloom(config: ConfigReader) -> Architecture:
 
 
 def ctrl(config: ConfigReader) -> Architecture:
+    """Biases everywhere, on the output matrix too; positions are computed."""
     heads, num_layers = _gpt_heads(config), config.num_layers("n_layer")
     hidden, layers, layer = heads.hidden, tuple(range(num_layers)), "transformer.h.{}"
     width = config.number("dff", field="ffn.width")

@@ -1,4 +1,4 @@
-"""Older families with shapes of their own: Falcon, MPT, OPT, XGLM, BioGPT, CPM-Ant, Fuyu's text part, XLNet, Reformer."""
+"""Older families with shapes of their own: Falcon, MPT, OPT, XGLM, BioGPT, CPM-Ant, Fuyu's text, XLNet, Reformer."""
 
 import math
 from collections.abc import Mapping
@@ -141,6 +141,7 @@ def xglm(config: ConfigReader) -> Architecture:
 
 
 def biogpt(config: ConfigReader) -> Architecture:
+    """BART's layers; learned positions, of which the first two are reserved."""
     heads, num_layers = read_heads(config, head_dim_key=False, kv_heads_key=False), config.num_layers()
     layers, layer = tuple(range(num_layers)), "biogpt.layers.{}"
     width = config.number("intermediate_size", field="ffn.width")

@@ -29,6 +29,7 @@ def mistral(config: ConfigReader) -> Architecture:
 
 
 def ministral3(config: ConfigReader) -> Architecture:
+    """As Mistral."""
     return _mistral(config, "ministral3")
 
 
