@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kvscope.errors import UnknownName, UsageError
-from kvscope.errors import UnsupportedArchitecture
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import predict
@@ -134,26 +133,3 @@ def test_a_format_that_nobody_named_is_no_silent_guess(llama: ModelSpec) -> None
     assert predicted.status == "estimated"
     assert any("Give dtype" in entry.why for entry in predicted.unknown)
     assert predict(llama, engine="transformers", tokens=50, dtype="float32").status == "exact"
-
-
-def test_a_trained_prompt_is_kept_before_the_tokens() -> None:
-    """cpmant: 6 positions more than tokens, each 2 × 4 heads × 8 elements × 4 B in each of 3 layers. The library itself
-    cannot decode it with a cache, so what it would hold then is an estimate."""
-    fields = {"hidden_size": 32, "num_attention_heads": 4, "dim_head": 8, "dim_ff": 48, "num_hidden_layers": 3}
-    model = load_model({"model_type": "cpmant", "prompt_length": 6, "vocab_size": 128, **fields})
-    prefill = predict(model, engine="transformers", tokens=8, dtype="float32", phase="prefill")
-    assert (prefill.cache_bytes, prefill.status) == ((8 + 6) * 3 * 2 * 4 * 8 * 4, "exact")
-    later = predict(model, engine="transformers", tokens=9, dtype="float32", phase="decode")
-    assert later.cache_bytes == (9 + 6) * 3 * 2 * 4 * 8 * 4
-    assert later.status == "estimated"
-    assert [tensor.shape for tensor in prefill.layers[0].tensors] == [(1, 4, 14, 8)] * 2
-    logical = predict(model, engine="logical", tokens=8, dtype="float32")
-    assert (logical.cache_bytes, logical.bytes_per_token) == (prefill.cache_bytes, 3 * 2 * 4 * 8 * 4)
-
-
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "llama.cpp"])
-def test_engines_that_are_not_known_to_keep_such_a_prompt_are_refused(engine: str) -> None:
-    fields = {"hidden_size": 32, "num_attention_heads": 4, "dim_head": 8, "dim_ff": 48, "num_hidden_layers": 3}
-    model = load_model({"model_type": "cpmant", "prompt_length": 6, "vocab_size": 128, **fields})
-    with pytest.raises(UnsupportedArchitecture):
-        predict(model, engine=engine, tokens=8)  # type: ignore[arg-type]

@@ -45,6 +45,8 @@ class ConfigReader:
         aliases = [alias for alias, target in self.defaults.aliases.items() if target == key]
         if aliases and key in self.config:
             self._check_aliases(key, aliases)
+        if key in self.config and self.defaults.aliases.get(key) in self.config:
+            self._check_aliases(self.defaults.aliases[key], [key])
         for name in (key, *aliases, *names):
             value = self.config.get(name)
             if value is not None:

@@ -1,7 +1,7 @@
 """Parameters that transformers keeps as float32 when it loads a model in another format: routers, states' decay rates.
 
 The lists are those of the classes in transformers 5.24.0: what they ask for by name (_keep_in_fp32_modules_strict), and
-parameters made as float32 whatever the model's format (zamba's, olmo_hybrid's, xlnet's). Lists for float16 alone:
+parameters made as float32 whatever the format (olmo_hybrid, unlimited_ocr, xlnet, zamba). Lists for float16 alone:
 _keep_in_fp32_modules. Families whose reader says the format of a tensor itself (``WeightGroup.dtype``) are not listed.
 """
 
@@ -47,6 +47,7 @@ _ALWAYS: dict[str, tuple[str, ...]] = {
     "olmo_hybrid": ("A_log",),
     "sarvam_moe": _GATE,
     "solar_open": _GATE,
+    "unlimited_ocr": ("mlp.gate.weight",),
     "xlnet": (
         *(f"rel_attn.{name}" for name in ("q", "k", "v", "o", "r", "r_r_bias", "r_s_bias", "r_w_bias", "seg_embed")),
         "mask_emb",

@@ -33,7 +33,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "gpt_oss", "granitemoe_swa", "cohere2_moe", "exaone_moe", "afmoe", "mimo_v2_flash", "flint",
         "kolibri1", "mellum", "llama4_text",
     ),
-    "moe_gated": ("laguna", "step3p5", "step3p7"),
+    "moe_gated": ("laguna", "step3p5"),
     "moe_other": ("aria_text", "dbrx", "jetmoe"),
     "windowed": (
         "mistral", "ministral", "ministral3", "cwm", "granite_swa", "phi3", "olmo3", "exaone4", "cohere2",
@@ -48,6 +48,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "latent_shared": ("mistral_large4_text", "mistral_large4"),
     "latent_sliding": ("dots3_note_text", "dots3_note"),
     "compressed": ("deepseek_v4",),
+    "unlimited_ocr": ("unlimited_ocr",),
     "sparse": ("minimax_m3_vl_text",),
     "latent_indexed": ("deepseek_v32", "glm_moe_dsa", "hy_v4", "axk2"),
     "recurrent": ("mamba", "falcon_mamba", "mamba2", "rwkv", "xlstm", "recurrent_gemma"),
@@ -63,12 +64,22 @@ MODULES: dict[str, tuple[str, ...]] = {
         "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen2_5_omni_thinker",
         "qwen3_omni_moe_thinker", "gemma3", "gemma4", "gemma4_unified", "llama4", "mllama", "mistral3", "lighton_ocr",
     ),
-    "multimodal_other": (
+    "multimodal_llava": (
         "llava", "llava_next", "llava_next_video", "llava_onevision", "vipllava", "internvl", "deepseek_vl",
-        "paligemma", "aya_vision", "cohere2_vision", "cohere_compass", "lfm2_vl", "idefics2", "idefics3", "smolvlm",
-        "granite_docling", "aria", "cosmos3_omni", "exaone4_5", "hyperclovax_vision_v2", "glm4v", "glm46v",
-        "glm4v_moe", "glm_ocr", "kimi_k25", "hunyuan_vl", "minicpmv4_6", "muse_glimmer", "ovis2", "paddleocr_vl",
-        "got_ocr2",
+        "paligemma", "aya_vision", "cohere2_vision", "lfm2_vl",
+    ),
+    "multimodal_other": (
+        "cohere_compass", "idefics2", "idefics3", "smolvlm", "granite_docling", "aria", "cosmos3_omni", "exaone4_5",
+        "hyperclovax_vision_v2", "glm4v", "glm46v", "glmga", "glm4v_moe", "glm_ocr", "kimi_k25", "hunyuan_vl",
+        "minicpmv4_6", "minicpmv4_7", "minicpm_ocr", "muse_glimmer", "ovis2", "paddleocr_vl", "got_ocr2",
+    ),
+    "multimodal_newer": (
+        "qianfan_ocr", "video_llama_3", "video_llava", "lfm3_vl", "minimax_m3_vl", "qwen4_exp", "step3p7",
+        "cosmos3_edge", "deepseek_vl_hybrid", "ernie4_5_vl_moe", "hy_v4_vl", "qwen2_audio", "voxtral",
+    ),
+    "multimodal_caches": (
+        "gemma3n", "fast_vlm", "perception_lm", "janus", "granite4_vision", "apertus1p5", "inkling_mm_model",
+        "internvl_chat", "kimi_vl", "deepseek_vl_v2", "qwen2_5_omni", "qwen3_omni_moe",
     ),
     "older": (
         "gpt2", "gpt-sw3", "openai-gpt", "gpt_bigcode", "gptj", "codegen", "gpt_neo", "gpt_neox", "gpt_neox_japanese",

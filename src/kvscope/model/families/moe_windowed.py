@@ -38,6 +38,8 @@ from kvscope.model.spec import CacheKind, FullAttention, WeightGroup
 def gpt_oss(config: ConfigReader) -> Architecture:
     """Sinks per head; biases in the router and the experts, whose matrices are [experts, in, out]."""
     decoder = read_moe_decoder(config)
+    if decoder.heads.head_dim % 2:
+        raise config.refuse("its heads are of an odd width")  # the rotary embedding makes keys of 4 out of 3
     experts = read_experts(config, "num_local_experts", width="intermediate_size")
     bias = config.flag("attention_bias")
     model = decoder.model(
