@@ -4,32 +4,12 @@ files, older names, refusals and what the layers' feed-forwards say."""
 from typing import Any
 
 import pytest
+from tiny_decoders import TINY, TOKENS, load, needed_bytes
 
 from kvscope.errors import MalformedFile, MissingField, UnsupportedArchitecture
-from kvscope.model.load import load_model
 from kvscope.model.spec import ChunkedAttention, DenseFfn, FullAttention, ModelSpec, MoeFfn, SlidingWindow
-from kvscope.predict.memory import predict
 
-TOKENS = 32_768
-TINY: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "intermediate_size": 40,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "moe_intermediate_size": 16,
-    "num_experts_per_tok": 2,
-}
-
-
-def load(model_type: str, **keys: Any) -> ModelSpec:
-    return load_model({"model_type": model_type, **keys})
-
-
-def needed_bytes(model: ModelSpec, tokens: int = TOKENS) -> int | None:
-    return predict(model, engine="logical", tokens=tokens, dtype="bfloat16").cache_bytes
+TINY_MOE: dict[str, Any] = {**TINY, "moe_intermediate_size": 16, "num_experts_per_tok": 2}
 
 
 def sparse_layers(model: ModelSpec) -> list[int]:
@@ -80,7 +60,7 @@ def test_llama_4_scout_in_its_multimodal_wrapper() -> None:
 
 
 def test_llama_4_layers_with_and_without_positions() -> None:
-    keys = {**TINY, "attention_chunk_size": 16, "num_local_experts": 4}
+    keys = {**TINY_MOE, "attention_chunk_size": 16, "num_local_experts": 4}
     listed = load("llama4_text", **keys, no_rope_layers=[1, 1, 0, 1, 1, 1], interleave_moe_layer_step=2)
     chunked = [layer.index for layer in listed.layers if isinstance(layer.cache, ChunkedAttention)]
     assert chunked == [0, 1, 3, 4, 5]
@@ -92,17 +72,17 @@ def test_llama_4_layers_with_and_without_positions() -> None:
 
 
 def test_which_layers_have_experts() -> None:
-    assert sparse_layers(load("qwen3_moe", **TINY, num_experts=4, decoder_sparse_step=2)) == [1, 3, 5]
-    assert sparse_layers(load("qwen3_moe", **TINY, num_experts=4, mlp_only_layers=[0, 3])) == [1, 2, 4, 5]
-    ernie = {key: value for key, value in TINY.items() if key != "num_experts_per_tok"}
+    assert sparse_layers(load("qwen3_moe", **TINY_MOE, num_experts=4, decoder_sparse_step=2)) == [1, 3, 5]
+    assert sparse_layers(load("qwen3_moe", **TINY_MOE, num_experts=4, mlp_only_layers=[0, 3])) == [1, 2, 4, 5]
+    ernie = {key: value for key, value in TINY_MOE.items() if key != "num_experts_per_tok"}
     by_interval = load("ernie4_5_moe", **ernie, moe_num_experts=4, moe_k=2, moe_layer_interval=2, moe_layer_end_index=3)
     assert sparse_layers(by_interval) == [1, 3]
-    assert sparse_layers(load("glm4_moe", **TINY, n_routed_experts=4, first_k_dense_replace=2)) == [2, 3, 4, 5]
-    none = load("glm4_moe", **TINY, n_routed_experts=4, first_k_dense_replace=9)
+    assert sparse_layers(load("glm4_moe", **TINY_MOE, n_routed_experts=4, first_k_dense_replace=2)) == [2, 3, 4, 5]
+    none = load("glm4_moe", **TINY_MOE, n_routed_experts=4, first_k_dense_replace=9)
     assert sparse_layers(none) == []
     assert not [group for group in none.weights if "experts" in group.name]
     types = ["dense", "sparse", "dense", "dense", "dense", "sparse"]
-    named = load("hy_v3", **TINY, num_experts=4, mlp_layer_types=types)
+    named = load("hy_v3", **TINY_MOE, num_experts=4, mlp_layer_types=types)
     assert sparse_layers(named) == [1, 5]
     assert named.layers[0].ffn == DenseFfn(width=40)
     assert named.layers[1].ffn == MoeFfn(num_experts=4, experts_per_token=2, width=16, shared_width=16)
@@ -111,11 +91,11 @@ def test_which_layers_have_experts() -> None:
 @pytest.mark.parametrize("types", [["dense"] * 5, ["dense"] * 5 + ["blue"]])
 def test_unclear_kinds_of_feed_forward_are_refused(types: list[str]) -> None:
     with pytest.raises((MalformedFile, UnsupportedArchitecture), match="mlp_layer_types"):
-        load("hy_v3", **TINY, num_experts=4, mlp_layer_types=types)
+        load("hy_v3", **TINY_MOE, num_experts=4, mlp_layer_types=types)
 
 
 def test_windows_that_qwen_drops_or_keeps() -> None:
-    keys = {**TINY, "num_experts": 4, "sliding_window": 16}
+    keys = {**TINY_MOE, "num_experts": 4, "sliding_window": 16}
     assert sliding_layers(load("qwen2_moe", **keys, max_window_layers=4)) == []
     assert sliding_layers(load("qwen2_moe", **keys, max_window_layers=4, use_sliding_window=True)) == [0, 2]
     assert sliding_layers(load("qwen3_moe", **keys)) == []
@@ -124,19 +104,19 @@ def test_windows_that_qwen_drops_or_keeps() -> None:
 
 def test_a_window_only_in_transformers_cache() -> None:
     """Attention of Granite's experts has no window; transformers' cache slides by a stray key all the same."""
-    model = load("granitemoe", **TINY, num_local_experts=4, sliding_window=16)
+    model = load("granitemoe", **TINY_MOE, num_local_experts=4, sliding_window=16)
     assert isinstance(model.layers[0].cache, FullAttention)
     assert isinstance(model.layers[0].transformers_cache, SlidingWindow)
 
 
 def test_names_of_the_original_sarvam_config() -> None:
-    model = load("sarvam_moe", **TINY, num_experts=4, num_shared_experts=2, use_qkv_bias=True)
+    model = load("sarvam_moe", **TINY_MOE, num_experts=4, num_shared_experts=2, use_qkv_bias=True)
     assert model.layers[1].ffn == MoeFfn(num_experts=4, experts_per_token=2, width=16, shared_width=32)
     assert any(group.name.endswith("q_proj.bias") for group in model.weights)
 
 
 def test_mimo_doubles_the_key_heads_of_sliding_layers() -> None:
-    keys = {**TINY, "n_routed_experts": 4, "v_head_dim": 6, "head_dim": 12}
+    keys = {**TINY_MOE, "n_routed_experts": 4, "v_head_dim": 6, "head_dim": 12}
     model = load("mimo_v2_flash", **keys, sliding_window_size=128)
     assert model.layers[0].cache == FullAttention(num_kv_heads=2, key_dim=12, value_dim=6)
     assert model.layers[1].cache == SlidingWindow(num_kv_heads=4, key_dim=12, value_dim=6, window_tokens=129)
@@ -156,11 +136,11 @@ def test_mimo_doubles_the_key_heads_of_sliding_layers() -> None:
 def test_rotary_embeddings_of_one_element_are_refused(model_type: str, keys: dict[str, Any]) -> None:
     """transformers broadcasts them to two, and its keys come out wider than head_dim."""
     with pytest.raises(UnsupportedArchitecture, match="one element"):
-        load(model_type, **{**TINY, **keys})
+        load(model_type, **{**TINY_MOE, **keys})
 
 
 def test_hunyuan_with_lists_per_layer() -> None:
-    keys = {key: value for key, value in TINY.items() if key != "num_experts_per_tok"}
+    keys = {key: value for key, value in TINY_MOE.items() if key != "num_experts_per_tok"}
     same = load("hunyuan_v1_moe", **keys, num_experts=4, moe_topk=[2] * 6)
     assert same.layers[0].ffn == MoeFfn(num_experts=4, experts_per_token=2, width=40, shared_width=40)
     with pytest.raises(UnsupportedArchitecture, match="num_experts"):
@@ -173,7 +153,7 @@ def test_hunyuan_with_lists_per_layer() -> None:
 
 def test_a_missing_number_of_experts_is_not_a_zero() -> None:
     with pytest.raises(MissingField, match="n_routed_experts"):
-        load("dots1", **TINY, n_shared_experts=1)
+        load("dots1", **TINY_MOE, n_shared_experts=1)
 
 
 def test_dbrx_reads_its_nested_configs() -> None:
@@ -188,12 +168,12 @@ def test_dbrx_reads_its_nested_configs() -> None:
 
 
 def test_jetmoe_has_as_many_query_heads_per_key_head_as_experts_compute() -> None:
-    model = load("jetmoe", **TINY, num_local_experts=4, kv_channels=8)
+    model = load("jetmoe", **TINY_MOE, num_local_experts=4, kv_channels=8)
     assert model.layers[0].num_q_heads == 2 * 2
 
 
 STEP = {
-    **TINY, "moe_num_experts": 4, "moe_top_k": 2, "num_nextn_predict_layers": 2, "sliding_window": 16,
+    **TINY_MOE, "moe_num_experts": 4, "moe_top_k": 2, "num_nextn_predict_layers": 2, "sliding_window": 16,
     "layer_types": [*["full_attention", "sliding_attention"] * 3, "full_attention", "full_attention"],
     "moe_layers_enum": "2,3,5",
 }  # fmt: skip
@@ -209,9 +189,9 @@ def test_step_with_the_keys_of_its_published_file() -> None:
 
 
 def test_gates_of_laguna() -> None:
-    per_head = load("laguna", **TINY, num_experts=4)
-    per_element = load("laguna", **TINY, num_experts=4, gating="per-element")
+    per_head = load("laguna", **TINY_MOE, num_experts=4)
+    per_element = load("laguna", **TINY_MOE, num_experts=4, gating="per-element")
     # 6 layers × 32 wide × (4 heads × 8 elements − 4 heads)
     assert per_element.num_parameters - per_head.num_parameters == 6 * 32 * (32 - 4)  # type: ignore[operator]
     with pytest.raises(UnsupportedArchitecture, match="gating"):
-        load("laguna", **TINY, num_experts=4, gating="none")
+        load("laguna", **TINY_MOE, num_experts=4, gating="none")

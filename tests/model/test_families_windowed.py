@@ -1,33 +1,11 @@
 """Families with windowed, chunked or shared layers: what the measured cases in tests/golden/transformers cannot show,
 such as published files, older names, refusals and where a value came from."""
 
-from typing import Any
-
 import pytest
+from tiny_decoders import TINY, TOKENS, load, needed_bytes
 
 from kvscope.errors import MalformedFile, UnsupportedArchitecture
-from kvscope.model.load import load_model
 from kvscope.model.spec import ChunkedAttention, FullAttention, HybridCache, ModelSpec, SharedCache, SlidingWindow
-from kvscope.predict.memory import predict
-
-TOKENS = 32_768
-TINY: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "intermediate_size": 40,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-}
-
-
-def load(model_type: str, **keys: Any) -> ModelSpec:
-    return load_model({"model_type": model_type, **keys})
-
-
-def needed_bytes(model: ModelSpec, tokens: int = TOKENS) -> int | None:
-    return predict(model, engine="logical", tokens=tokens, dtype="bfloat16").cache_bytes
 
 
 def kinds(model: ModelSpec) -> str:
