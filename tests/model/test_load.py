@@ -1,5 +1,6 @@
 """load_model: every kind of reference, and clear words for what it cannot read."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from golden_gguf import GOLDEN
 
 from kvscope.errors import MalformedFile, ModelNotFound
 from kvscope.model.load import load_model
+from kvscope.model.load_stated import load_model_with_layers
 
 TINY = GOLDEN / "tiny-wq-llama-Q4_0.gguf"
 CONFIG = GOLDEN.parent / "models" / "llama-3.1-8b" / "config.json"
@@ -109,3 +111,20 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
     weights.write_bytes(b"")
     with pytest.raises(MalformedFile, match="8-byte length"):
         load_model(weights)
+
+
+@pytest.mark.parametrize("name", ["", " ", "\n"])
+def test_an_empty_name_is_no_folder(name: str) -> None:
+    with pytest.raises(ModelNotFound, match="empty"):
+        load_model(name)
+
+
+def test_a_config_that_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    """A pipe would wait for its writer; a device would never end."""
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    for name in ("pipe.json", "zero.json"):
+        with pytest.raises(ModelNotFound, match="not a regular file"):
+            load_model(str(tmp_path / name))
+        with pytest.raises(ModelNotFound, match="not a regular file"):
+            load_model_with_layers(str(tmp_path / name), "2 x full kv_heads=1 head_dim=8")

@@ -8,6 +8,7 @@ import difflib
 import hashlib
 import json
 import math
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,15 @@ def load_config(path: str | Path, source: str | None = None) -> ModelSpec:
 def read_config(path: Path) -> Any:
     """The JSON of a config.json. Raises ModelNotFound, MalformedFile."""
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a pipe would wait for its writer
+            raise ModelNotFound(f"{path} is not a regular file.", hint="Name a config.json on disk.")
+        with path.open("rb") as file:
+            data = file.read(MAX_CONFIG_BYTES + 1)
+        if len(data) > MAX_CONFIG_BYTES:
             problem = f"the file is larger than any config.json; at most {MAX_CONFIG_BYTES} bytes were expected"
             raise MalformedFile(path, "byte 0", problem)
-        return json.loads(path.read_bytes())
+        return json.loads(data)
     except OSError as error:
         raise ModelNotFound(f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from None
     except UnicodeDecodeError as error:

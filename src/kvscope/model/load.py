@@ -101,7 +101,10 @@ def _check_names(folder: Path) -> None:
 
 
 def _check_text(path: str) -> None:
-    """A path is printed and recorded as text; on Linux it may be bytes that are none."""
+    """A path is printed and recorded as text; on Linux it may be bytes that are none. An empty one would be the current
+    folder, where an unset variable was meant."""
+    if not path.strip():
+        raise ModelNotFound("The model's name is empty.", hint=_WHAT_TO_PASS)
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kvscope.errors import ModelNotFound, UnsupportedArchitecture, UsageError
+from kvscope.errors import MalformedFile, ModelNotFound, UnsupportedArchitecture, UsageError
+from kvscope.model.config_reader import MAX_WIDTH
 from kvscope.model.gguf_header import SkippedArray, read_header
 from kvscope.model.hf_config import read_config
 from kvscope.model.load import PACKAGE_PREFIX, load_model
@@ -60,7 +61,7 @@ def _of_config(content: Mapping[str, Any], source: str, where: str, stated: Stat
     def number(key: str) -> int | None:
         for place, prefix in ((content, ""), (nested, "text_config.")):
             value = place.get(key)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_WIDTH:
                 sources[key] = f"{where}: {prefix}{key}"
                 return value
         return None
@@ -80,9 +81,16 @@ def _of_config(content: Mapping[str, Any], source: str, where: str, stated: Stat
         layers=(),
         source_kind="stated",
         dtype=dtype if dtype in ("float16", "bfloat16", "float32") else None,
-        fingerprint=hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest(),
+        fingerprint=_fingerprint(content, where),
         sources=sources,
     )
+
+
+def _fingerprint(content: Mapping[str, Any], where: str) -> str:
+    try:
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedFile(where, "top level", f"the content is not plain JSON: {error}") from None
 
 
 def _of_gguf(path: Path, source: str, stated: Stated) -> ModelSpec:
@@ -91,7 +99,7 @@ def _of_gguf(path: Path, source: str, stated: Stated) -> ModelSpec:
 
     def number(key: str) -> int | None:
         value = header.metadata.get(f"{architecture}.{key}")
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_WIDTH else None
 
     tokens = header.metadata.get("tokenizer.ggml.tokens")
     vocab = tokens.length if isinstance(tokens, SkippedArray) else len(tokens) if isinstance(tokens, tuple) else None
