@@ -1,13 +1,8 @@
 """Models for the predictions, built from tests/golden/llamacpp (golden_gguf.py lies beside the tests of the reader)."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent.parent / "model"))
-
 from golden_gguf import writer
 
 from kvscope.model.gguf import load_gguf

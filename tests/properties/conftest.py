@@ -1,17 +1,11 @@
 """Models for the properties: real headers from tests/golden, and published configs as far as sizes go."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from golden_gguf import writer
 
 import kvscope
 from kvscope.model.gguf import load_gguf
 from kvscope.model.spec import ModelSpec
-
-sys.path.append(str(Path(__file__).parent.parent / "model"))
-
-from golden_gguf import writer
 
 FILES = ("smollm2-135m-instruct-q4_1", "gemma3-270m-q4_k_m", "tiny-qwen3", "tiny-phi3", "tiny-deci")
 CONFIGS = {
