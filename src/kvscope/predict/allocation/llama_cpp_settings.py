@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UnknownName, UsageError
-from kvscope.predict.allocation.setting_values import Reader, finite_number, truth, whole_number
+from kvscope.predict.allocation.setting_values import Reader, SettingTable, finite_number, truth, whole_number
 from kvscope.scenario import SettingValue
 
 VERSION = "xllamacpp 2026.10.11549 (llama.cpp b11549), CPU"
@@ -124,6 +124,7 @@ ALIASES: Mapping[str, str] = {
     "temperature": "sampling.temp", "temp": "sampling.temp",
     "top_k": "sampling.top_k", "top_p": "sampling.top_p", "min_p": "sampling.min_p",
 }  # fmt: skip
+_TABLE = SettingTable(kind="llama.cpp setting", readers=_READERS, aliases=ALIASES, unsupported=_UNSUPPORTED)
 # As xllamacpp's CommonParams has them, but for fit_params: kvscope turns it off, to measure what was asked for.
 _DEFAULTS: Mapping[str, SettingValue] = {
     "n_ctx": 0, "n_batch": 2048, "n_ubatch": 512, "cache_ram_mib": 8192, "kv_unified": False, "swa_full": False,
@@ -164,26 +165,14 @@ def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, Settin
     Raises UnknownName for a setting or value llama.cpp does not have; UsageError for a value it would not take, a
     setting given twice (in two spellings), and one whose memory is not known.
     """
-    found: dict[str, SettingValue] = {}
-    for given, value in settings.items():
-        name, plain = _canonical(given, value)
-        if name in found:
-            raise UsageError(f"{name} is given twice, as {found[name]!r} and {plain!r}.", hint="Give it once.")
-        found[name] = plain
-    return found
+    return _TABLE.canonical(settings, _mapped_or_not)
 
 
-def _canonical(given: str, value: SettingValue) -> tuple[str, SettingValue]:
-    key = given.strip().lstrip("-").replace("-", "_").lower()
-    if key in ("no_mmap", "mmap"):
-        is_mapped = truth(given, value) != (key == "no_mmap")
-        return "load_mode", "mmap" if is_mapped else "none"
-    name = ALIASES.get(key, key)
-    if name in _UNSUPPORTED:
-        raise UsageError(f"The setting {given} cannot be predicted: {_UNSUPPORTED[name]}.", hint="Leave it out.")
-    if name not in _READERS:
-        raise UnknownName("llama.cpp setting", given, [*_READERS, *ALIASES])
-    return name, _READERS[name](name, value)
+def _mapped_or_not(name: str, value: SettingValue) -> tuple[str, SettingValue]:
+    if name not in ("no_mmap", "mmap"):
+        return name, value
+    is_mapped = truth(name, value) != (name == "no_mmap")
+    return "load_mode", "mmap" if is_mapped else "none"
 
 
 def read_settings(settings: Mapping[str, SettingValue], num_sequences: int) -> LlamaCppSettings:

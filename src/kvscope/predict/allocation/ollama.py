@@ -14,10 +14,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kvscope.errors import UnknownName, UsageError
+from kvscope.errors import UsageError
 from kvscope.model.spec import ChunkedAttention, FullAttention, ModelSpec, SlidingWindow
 from kvscope.predict.allocation.llama_cpp import predict_llama_cpp
 from kvscope.predict.allocation.llama_cpp_settings import canonical_settings as llama_cpp_settings
+from kvscope.predict.allocation.setting_values import SettingTable, as_given
 from kvscope.predict.prediction import Asked, Prediction, Unknown
 from kvscope.scenario import SettingValue
 from kvscope.units import parse_bytes
@@ -47,6 +48,10 @@ _SAME_AS = {
 }
 _OWN = ("num_ctx", "num_parallel", "gpu_memory")
 SETTING_NAMES = (*_OWN, *_SAME_AS)
+# llama.cpp's own readers take the values.
+_TABLE = SettingTable(
+    kind="Ollama setting", readers=dict.fromkeys(SETTING_NAMES, as_given), aliases={"context_length": "num_ctx"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +67,7 @@ class OllamaSettings:
 
 def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
     """Settings by Ollama's own names: OLLAMA_NUM_PARALLEL becomes num_parallel, OLLAMA_CONTEXT_LENGTH num_ctx."""
-    found: dict[str, SettingValue] = {}
-    for given, value in settings.items():
-        name = given.strip().lower().removeprefix("ollama_")
-        name = {"context_length": "num_ctx"}.get(name, name)
-        if name not in SETTING_NAMES:
-            raise UnknownName("Ollama setting", given, SETTING_NAMES)
-        if name in found:
-            raise UsageError(f"{name} is given twice, as {found[name]!r} and {value!r}.", hint="Give it once.")
-        found[name] = value
-    return found
+    return _TABLE.canonical(settings, lambda name, value: (name.removeprefix("ollama_"), value))
 
 
 def predict_ollama(model: ModelSpec, asked: Asked, settings: Mapping[str, SettingValue]) -> Prediction:

@@ -1,9 +1,10 @@
-"""Values of engine settings as people write them, read into plain ones: what every engine's settings have in common."""
+"""Settings as people write them, read into an engine's own names and plain values: what all engines' have in common."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
-from kvscope.errors import UsageError
+from kvscope.errors import UnknownName, UsageError
 from kvscope.scenario import SettingValue
 from kvscope.units import parse_tokens
 
@@ -61,3 +62,52 @@ def finite_number(name: str, value: SettingValue) -> float:
     if not math.isfinite(number):
         raise UsageError(f"{name} is {value!r}; a number was expected.")
     return number
+
+
+def as_given(name: str, value: SettingValue) -> SettingValue:
+    """A value that only the engine itself reads."""
+    return value
+
+
+def _unchanged(name: str, value: SettingValue) -> tuple[str, SettingValue]:
+    return name, value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingTable:
+    """One engine's settings. ``kind``: what a message calls one. ``readers``: own name → how its value is read.
+    ``aliases``: another spelling → own name. ``unsupported``: a name the engine has → why it cannot be predicted."""
+
+    kind: str
+    readers: Mapping[str, Reader]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+
+    def canonical(
+        self,
+        settings: Mapping[str, SettingValue],
+        translate: Callable[[str, SettingValue], tuple[str, SettingValue]] = _unchanged,
+    ) -> dict[str, SettingValue]:
+        """Settings by the engine's own names. Dashes, capitals and leading dashes are as a command line has them;
+        ``translate``: a name and its value, so spelled, into another pair.
+
+        Raises UnknownName for a setting or value that is not known; UsageError for a value that would not be taken, a
+        setting given twice (in two spellings), and one that cannot be predicted.
+        """
+        found: dict[str, SettingValue] = {}
+        for given, value in settings.items():
+            key, meant = translate(given.strip().lstrip("-").replace("-", "_").lower(), value)
+            name = self.aliases.get(key, key)
+            if name in self.unsupported:
+                why = self.unsupported[name]
+                raise UsageError(f"The setting {given} cannot be predicted: {why}.", hint="Leave it out.")
+            if name not in self.readers:
+                raise UnknownName(self.kind, given, self._names())
+            plain = self.readers[name](name, meant)
+            if name in found:
+                raise UsageError(f"{name} is given twice, as {found[name]!r} and {plain!r}.", hint="Give it once.")
+            found[name] = plain
+        return found
+
+    def _names(self) -> Iterable[str]:
+        return [*self.readers, *self.aliases]

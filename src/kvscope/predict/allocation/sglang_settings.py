@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UnknownName, UsageError
-from kvscope.predict.allocation.setting_values import Reader, finite_number, truth, whole_number
+from kvscope.predict.allocation.setting_values import Reader, SettingTable, finite_number, truth, whole_number
 from kvscope.scenario import SettingValue
 
 VERSION = "SGLang 0.5 (source of early 2026)"
@@ -85,23 +85,13 @@ _UNSUPPORTED = {
     "speculative_algorithm": "the memory of a draft model is not known yet",
     "quantization": "quantised weights are read from the model's own config",
 }
+_TABLE = SettingTable(kind="SGLang setting", readers=_READERS, aliases=_ALIASES, unsupported=_UNSUPPORTED)
 
 
 def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
     """Settings by SGLang's own names. Raises UnknownName for one it does not have; UsageError for a value it would not
     take, a setting given twice, and one whose memory is not known."""
-    found: dict[str, SettingValue] = {}
-    for given, value in settings.items():
-        key = given.strip().lstrip("-").replace("-", "_").lower()
-        name = _ALIASES.get(key, key)
-        if name in _UNSUPPORTED:
-            raise UsageError(f"The setting {given} cannot be predicted: {_UNSUPPORTED[name]}.", hint="Leave it out.")
-        if name not in _READERS:
-            raise UnknownName("SGLang setting", given, [*_READERS, *_ALIASES])
-        if name in found:
-            raise UsageError(f"{name} is given twice.", hint="Give it once.")
-        found[name] = _READERS[name](name, value)
-    return found
+    return _TABLE.canonical(settings)
 
 
 def read_settings(settings: Mapping[str, SettingValue], model_dtype: str | None, dtype: str | None) -> SglangSettings:

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from kvscope.errors import UnknownName, UsageError
-from kvscope.predict.allocation.setting_values import whole_number
+from kvscope.predict.allocation.setting_values import Reader, SettingTable, whole_number
 from kvscope.scenario import SettingValue
 
 Implementation = Literal["dynamic", "dynamic_full", "static", "quantized", "offloaded", "offloaded_static"]
 IMPLEMENTATIONS = ("dynamic", "dynamic_full", "static", "quantized", "offloaded", "offloaded_static")
 # Backend → the numbers of bits it packs.
 BACKENDS: Mapping[str, tuple[int, ...]] = {"quanto": (2, 4), "hqq": (1, 2, 4, 8), "fp8": (8,)}
-_WHOLE_NUMBER = whole_number(1, tokens=True)
 _WHOLE = ("max_cache_len", "nbits", "q_group_size", "residual_length", "prompt_tokens")
-SETTING_NAMES = ("cache_implementation", "backend", *_WHOLE)
+_READERS: Mapping[str, Reader] = {
+    **dict.fromkeys(("cache_implementation", "backend"), lambda name, value: str(value).lower()),
+    **dict.fromkeys(_WHOLE, whole_number(1, tokens=True)),
+}
+SETTING_NAMES = tuple(_READERS)
+_TABLE = SettingTable(kind="transformers cache setting", readers=_READERS)
 _QUANTISED_ONLY = ("backend", "nbits", "q_group_size", "residual_length", "prompt_tokens")
 
 
@@ -44,15 +48,7 @@ class TransformersSettings:
 
 def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
     """Settings by one name each, and whole numbers as such ("8k" is 8,192). Raises UnknownName, UsageError."""
-    found: dict[str, SettingValue] = {}
-    for given, value in settings.items():
-        name = given.strip().removeprefix("cache_config.")
-        if name not in SETTING_NAMES:
-            raise UnknownName("transformers cache setting", given, SETTING_NAMES)
-        if name in found:
-            raise UsageError(f"{name} is given twice, as {found[name]!r} and {value!r}.", hint="Give it once.")
-        found[name] = _WHOLE_NUMBER(name, value) if name in _WHOLE else str(value).lower()
-    return found
+    return _TABLE.canonical(settings, lambda name, value: (name.removeprefix("cache_config."), value))
 
 
 def read_settings(settings: Mapping[str, SettingValue]) -> TransformersSettings:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UnknownName, UsageError
-from kvscope.predict.allocation.setting_values import Reader, finite_number, truth, whole_number
+from kvscope.predict.allocation.setting_values import Reader, SettingTable, as_given, finite_number, truth, whole_number
 from kvscope.scenario import SettingValue
 from kvscope.units import GIB, parse_bytes
 
@@ -104,10 +104,6 @@ def _model_dtype(name: str, value: SettingValue) -> SettingValue:
     return found
 
 
-def _anything(name: str, value: SettingValue) -> SettingValue:
-    return value
-
-
 _READERS: Mapping[str, Reader] = {
     "device": _word("vLLM device", ("cpu", "cuda"), {"gpu": "cuda"}),
     "dtype": _model_dtype,
@@ -135,7 +131,7 @@ _READERS: Mapping[str, Reader] = {
     "gpu_memory_utilization": _fraction,
     # Accepted and recorded; they do not change what the pool or the weights take.
     **dict.fromkeys(("enforce_eager", "enable_chunked_prefill", "trust_remote_code", "skip_tokenizer_init"), truth),
-    **dict.fromkeys(("load_format", "seed", "served_model_name", "prefix_caching_hash_algo", "revision"), _anything),
+    **dict.fromkeys(("load_format", "seed", "served_model_name", "prefix_caching_hash_algo", "revision"), as_given),
 }
 SETTING_NAMES = tuple(_READERS)
 ALIASES: Mapping[str, str] = {
@@ -153,6 +149,7 @@ _UNSUPPORTED = {
     "enable_lora": "the memory of adapters is not known yet",
     "speculative_config": "the memory of a draft model is not known yet; num_speculative_tokens is",
 }
+_TABLE = SettingTable(kind="vLLM setting", readers=_READERS, aliases=ALIASES, unsupported=_UNSUPPORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +171,6 @@ class VllmSettings:
     pipeline_parallel: int
     context_parallel: int
     data_parallel: int
-    mamba_cache_mode: str | None
     conv_dtype: str
     state_dtype: str
     speculative_tokens: int
@@ -200,22 +196,15 @@ def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, Settin
     Raises UnknownName for a setting or value vLLM does not have; UsageError for a value it would not take, a setting
     given twice, and one whose memory is not known.
     """
-    found: dict[str, SettingValue] = {}
-    for given, value in settings.items():
-        key = given.strip().lstrip("-").replace("-", "_").lower()
-        is_negated = key.startswith("no_") and key[3:] in _READERS
-        key = key[3:] if is_negated else key
-        name = ALIASES.get(key, key)
-        if name in _UNSUPPORTED:
-            raise UsageError(f"The setting {given} cannot be predicted: {_UNSUPPORTED[name]}.", hint="Leave it out.")
-        if name not in _READERS:
-            raise UnknownName("vLLM setting", given, [*_READERS, *ALIASES])
-        plain = _READERS[name](name, value)
-        plain = (not plain) if is_negated else plain
-        if name in found:
-            raise UsageError(f"{name} is given twice, as {found[name]!r} and {plain!r}.", hint="Give it once.")
-        found[name] = plain
-    return found
+    return _TABLE.canonical(settings, _switched_off)
+
+
+def _switched_off(name: str, value: SettingValue) -> tuple[str, SettingValue]:
+    """``no_enable_prefix_caching`` is ``enable_prefix_caching`` false."""
+    switch = name.removeprefix("no_")
+    if switch == name or _READERS.get(switch) is not truth:
+        return name, value
+    return switch, not truth(name, value)
 
 
 def read_settings(
@@ -226,8 +215,7 @@ def read_settings(
     asked = canonical_settings(settings)
     backend = _backend(asked)
     cache_dtype = str(asked.get("kv_cache_dtype", "auto"))
-    mode = asked.get("mamba_cache_mode")
-    if mode == "all":
+    if asked.get("mamba_cache_mode") == "all":
         raise UsageError(
             f"{VERSION} has no mamba_cache_mode 'all'.", hint="Use align (states at block ends) or none; all was older."
         )
@@ -253,7 +241,6 @@ def read_settings(
         pipeline_parallel=_optional(asked, "pipeline_parallel_size") or 1,
         context_parallel=_optional(asked, "decode_context_parallel_size") or 1,
         data_parallel=_optional(asked, "data_parallel_size") or 1,
-        mamba_cache_mode=None if mode is None else str(mode),
         conv_dtype=_state_format(asked, "mamba_cache_dtype", element),
         state_dtype=str(asked.get("mamba_ssm_cache_dtype", "auto")),
         speculative_tokens=_optional(asked, "num_speculative_tokens") or 0,
