@@ -212,3 +212,33 @@ def test_an_unknown_tower_leaves_the_parameters_unknown() -> None:
 def test_a_nested_config_that_is_no_object_is_malformed() -> None:
     with pytest.raises(MalformedFile, match="vision_config"):
         load_model({"model_type": "llava", "vision_config": [1]})
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        (
+            {"model_type": "gemma3n", "text_config": {"num_hidden_layers": 10, "num_kv_shared_layers": 5}},
+            {"model_type": "gemma3n_text", "num_hidden_layers": 10, "num_kv_shared_layers": 5},
+        ),
+        ({"model_type": "janus"}, {"model_type": "llama"}),
+        (
+            {"model_type": "internvl_chat", "llm_config": {"model_type": "qwen2", "num_hidden_layers": 3}},
+            {"model_type": "qwen2", "num_hidden_layers": 3},
+        ),
+        (
+            {"model_type": "qwen2_5_omni", "thinker_config": {"text_config": {"num_hidden_layers": 3}}},
+            {"model_type": "qwen2_5_vl", "text_config": {"num_hidden_layers": 3, "num_attention_heads": 28,
+             "num_key_value_heads": 4, "hidden_size": 3584, "intermediate_size": 18944}},
+        ),
+    ],
+)  # fmt: skip
+def test_caches_are_the_texts_where_parameters_are_unknown(config: dict[str, Any], text: dict[str, Any]) -> None:
+    model = load_model(config)
+    assert model.num_parameters is None
+    assert [layer.cache for layer in model.layers] == [layer.cache for layer in load_model(text).layers]
+
+
+def test_a_wrapper_whose_text_has_other_defaults_needs_it_stated() -> None:
+    with pytest.raises(UnsupportedArchitecture, match="llm_config"):
+        load_model({"model_type": "internvl_chat"})

@@ -81,6 +81,10 @@ MODULES: dict[str, tuple[str, ...]] = {
         "gemma3n", "fast_vlm", "perception_lm", "janus", "granite4_vision", "apertus1p5", "inkling_mm_model",
         "internvl_chat", "kimi_vl", "deepseek_vl_v2", "qwen2_5_omni", "qwen3_omni_moe",
     ),
+    "bert": (
+        "bert", "bert-generation", "ernie", "roberta", "xlm-roberta", "camembert", "data2vec-text",
+        "roberta-prelayernorm", "xlm-roberta-xl", "roformer", "electra",
+    ),
     "older": (
         "gpt2", "gpt-sw3", "openai-gpt", "gpt_bigcode", "gptj", "codegen", "gpt_neo", "gpt_neox", "gpt_neox_japanese",
         "bloom", "ctrl",

@@ -85,15 +85,6 @@ def _gated_attention(decoder: Decoder, query_heads: Sequence[int], *, per_head: 
 # -- Step 3.5 and 3.7 ----------------------------------------------------------------------------------------------
 
 
-def step3p7(config: ConfigReader) -> Architecture:
-    """The text model inside a multimodal Step 3.7; its vision tower is not counted here. The class reads any
-    text_config as its own."""
-    text = config.config.get("text_config")
-    own = {**text, "model_type": "step3p5"} if isinstance(text, Mapping) else text
-    holder = ConfigReader({"text_config": own}, config.model_type, where=config.where, sources=config.sources)
-    return replace(step3p5(holder.nested("text_config", "step3p5")), weights=None)
-
-
 def step3p5(config: ConfigReader) -> Architecture:
     """Laguna with a number of query heads for sliding layers; names as if the text model stood alone."""
     decoder = read_moe_decoder(config)

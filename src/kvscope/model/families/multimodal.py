@@ -61,14 +61,15 @@ def qwen3_vl_moe(config: ConfigReader) -> Architecture:
 def qwen3_5(config: ConfigReader) -> Architecture:
     """transformers has a class of the text model alone for the same model_type: it is meant by a file that names it in
     ``architectures``, and by one that neither names a class nor says anything about a tower."""
-    return _qwen3_5(config, "qwen3_5", "Qwen3_5ForCausalLM")
+    return text_or_whole(config, "qwen3_5", "Qwen3_5ForCausalLM")
 
 
 def qwen3_5_moe(config: ConfigReader) -> Architecture:
-    return _qwen3_5(config, "qwen3_5_moe", "Qwen3_5MoeForCausalLM")
+    return text_or_whole(config, "qwen3_5_moe", "Qwen3_5MoeForCausalLM")
 
 
-def _qwen3_5(config: ConfigReader, name: str, text_class: str) -> Architecture:
+def text_or_whole(config: ConfigReader, name: str, text_class: str) -> Architecture:
+    """Qwen3.5's form: Qwen3-VL's tower without inner mergers, or the text model alone."""
     classes = config.words("architectures")
     vision = section(config, "vision_config", f"{name}_vision", fixed=True)
     if text_class in classes if classes else is_class_default(vision):

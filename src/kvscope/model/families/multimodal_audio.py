@@ -6,9 +6,12 @@ from kvscope.model.families.vision import QKVO, Groups, all_norms, count, linear
 from kvscope.model.modules import conv, embedding, linear, norm, parameter
 
 
-def _whisper_layers(config: ConfigReader, *, key_bias: bool) -> Groups:
-    width, inner = config.number("d_model"), config.number("encoder_ffn_dim")
-    layers, layer = count(config, "encoder_layers"), "layers.{}"
+def _whisper_layers(config: ConfigReader, *, key_bias: bool, last: str = "ln_post") -> Groups:
+    """``last``: the name of the norm after them. Voxtral's class calls the same fields otherwise."""
+    newer = "hidden_size" in config.defaults.values
+    width = config.number("hidden_size" if newer else "d_model")
+    inner = config.number("intermediate_size" if newer else "encoder_ffn_dim")
+    layers, layer = count(config, "num_hidden_layers" if newer else "encoder_layers"), "layers.{}"
     biased = tuple(name for name in QKVO if key_bias or name != "k_proj")
     bare = tuple(name for name in QKVO if name not in biased)
     return [
@@ -17,7 +20,18 @@ def _whisper_layers(config: ConfigReader, *, key_bias: bool) -> Groups:
         *all_norms([f"{layer}.self_attn_layer_norm", f"{layer}.final_layer_norm"], width, bias=True, layers=layers),
         *linear(f"{layer}.fc1", width, inner, bias=True, layers=layers),
         *linear(f"{layer}.fc2", inner, width, bias=True, layers=layers),
-        *norm("ln_post", width, bias=True),
+        *norm(last, width, bias=True),
+    ]
+
+
+def whisper_encoder(config: ConfigReader) -> Groups:
+    """Two convolutions over time, embedded positions."""
+    width = config.number("hidden_size" if "hidden_size" in config.defaults.values else "d_model")
+    return [
+        *conv("conv1", (width, config.number("num_mel_bins"), 3)),
+        *conv("conv2", (width, width, 3)),
+        *embedding("embed_positions", config.number("max_source_positions"), width),
+        *_whisper_layers(config, key_bias=False, last="layer_norm"),
     ]
 
 

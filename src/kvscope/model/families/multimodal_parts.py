@@ -47,18 +47,19 @@ def text_section(
     fixed: bool = False,
     missing: Mapping[str, Any] | None = None,
     flat: bool = False,
+    key: str = "text_config",
 ) -> ConfigReader:
-    """text_config. ``flat``: an older file may have the text's fields outside instead."""
+    """The text model's config, under ``key``. ``flat``: an older file may have the text's fields outside instead."""
     if flat and config.config.get("text_config") is None:
         fields = ConfigReader({}, model_type, where=config.where).defaults
         known = {*fields.values, *fields.aliases, "rope_parameters", "rope_scaling", "rope_theta"}
         known -= set(config.defaults.values)  # the outer class keeps its own fields to itself
         values = {key: value for key, value in config.config.items() if key in known}
         return ConfigReader(values, model_type, where=config.where, prefix=config.prefix, sources=config.sources)
-    found = section(config, "text_config", model_type, fixed=fixed, missing=missing)
+    found = section(config, key, model_type, fixed=fixed, missing=missing)
     stated = found.config.get("model_type")
     if fixed and stated not in (None, "", model_type, config.model_type) and class_defaults(str(stated)) is not None:
-        raise config.refuse(f"its text_config is of type {stated!r}")
+        raise config.refuse(f"its {key} is of type {stated!r}")
     return ConfigReader(found.config, found.model_type, where=found.where, prefix=found.prefix, sources=config.sources)
 
 

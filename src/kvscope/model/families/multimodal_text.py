@@ -10,10 +10,13 @@ from kvscope.model.families.dense import ernie4_5, granite, hunyuan_v1_dense
 from kvscope.model.families.dense_decoder import LLAMA_NORMS, Decoder, read_decoder
 from kvscope.model.families.dense_window import qwen2
 from kvscope.model.families.gemma import FOUR_NORMS
+from kvscope.model.families.latent_indexed import hy_v4
 from kvscope.model.families.moe import QK_NORMS
 from kvscope.model.families.moe_decoder import (
+    Experts,
     dense_mlp,
     layers_from,
+    layers_named_sparse,
     layers_stepped,
     read_experts,
     read_moe_decoder,
@@ -131,6 +134,49 @@ def muse_glimmer_text(config: ConfigReader) -> Architecture:
     )
 
 
+def cosmos3_edge_text(config: ConfigReader) -> Architecture:
+    """Llama with a feed-forward of two matrices."""
+    decoder = read_decoder(config)
+    bias = config.flag("attention_bias")
+    return decoder.model(
+        "cosmos3_edge",
+        decoder.outer(),
+        decoder.attention(qkv_bias=bias, out_bias=bias),
+        decoder.plain_mlp("fc1", "fc2", bias=config.flag("mlp_bias")),
+        decoder.norms(),
+    )
+
+
+def ernie4_5_vl_moe_text(config: ConfigReader) -> Architecture:
+    """Experts for text and, of another width, for images; the shared ones are as wide as the text's."""
+    decoder = read_moe_decoder(config)
+    widths = config.numbers("moe_intermediate_size", smallest=1) or (1536, 512)
+    if len(widths) != 2:
+        raise config.malformed("moe_intermediate_size", "two numbers were expected, for text and for images")
+    number, shared = config.number("moe_num_experts"), config.number("moe_num_shared_experts", smallest=0)
+    for_text = Experts(count=number, per_token=config.number("moe_k"), width=widths[0], shared_width=shared * widths[0])
+    sparse, bias = layers_named_sparse(decoder, decoder.layers[1:]), config.flag("use_bias")
+    weights: list[WeightGroup] = []
+    for name, width in (("text_moe", widths[0]), ("vision_moe", widths[1])) if sparse else ():
+        experts = Experts(count=number, per_token=for_text.per_token, width=width)
+        weights += sparse_mlp(decoder, experts, sparse, module=f"mlp.{name}")
+        statics = decoder.path(f"mlp.{name}.gate.moe_statics.e_score_correction_bias")
+        weights += parameter(statics, (1, number), layers=sparse)
+    if shared and sparse:
+        weights += gated_mlp(
+            decoder.path("mlp.shared_experts"), decoder.heads.hidden, for_text.shared_width, bias=bias, layers=sparse
+        )
+    model = decoder.model(
+        "ernie4_5_vl_moe",
+        decoder.outer(),
+        decoder.attention(qkv_bias=bias, out_bias=bias),
+        dense_mlp(decoder, sparse, bias=bias),
+        weights,
+        decoder.norms(),
+    )
+    return with_experts(model, for_text, sparse)
+
+
 MLLAMA_EXTRA_ROWS = 8  # embeddings of special tokens, which the output matrix does not have
 
 
@@ -188,7 +234,11 @@ TEXT_READERS: Mapping[str, Reader] = {
     "glm4v_moe_text": glm4v_moe_text,
     "glm_ocr_text": glm_ocr_text,
     "granite_docling_text": granite,
+    "granite4_vision_text": granite,
+    "hy_v4_vl_text": hy_v4,
     "hunyuan_vl_text": hunyuan_v1_dense,
     "paddleocr_vl_text": paddleocr_vl_text,
     "muse_glimmer_text": muse_glimmer_text,
+    "cosmos3_edge_text": cosmos3_edge_text,
+    "ernie4_5_vl_moe_text": ernie4_5_vl_moe_text,
 }

@@ -103,6 +103,10 @@ def siglip(config: ConfigReader) -> Groups:
 
 
 def siglip2(config: ConfigReader) -> Groups:
+    return [*siglip2_body(config), *(pooling_head(config) if config.flag("vision_use_head") else [])]
+
+
+def siglip2_body(config: ConfigReader) -> Groups:
     """Patches come as rows, at most num_patches of them."""
     width, patch = config.number("hidden_size"), config.number("patch_size")
     return [
@@ -110,7 +114,6 @@ def siglip2(config: ConfigReader) -> Groups:
         *embedding("embeddings.position_embedding", config.number("num_patches"), width),
         *plain_encoder(config),
         *norm("post_layernorm", width, bias=True),
-        *(pooling_head(config) if config.flag("vision_use_head") else []),
     ]
 
 
@@ -142,11 +145,11 @@ def pixtral(config: ConfigReader) -> Groups:
     ]
 
 
-def internvl_vision(config: ConfigReader) -> Groups:
+def internvl_vision(config: ConfigReader, layer: str = "encoder.layer.{}") -> Groups:
     """BEiT's form: a class token, scales per channel on both residuals."""
     width, inner, layers = config.number("hidden_size"), config.number("intermediate_size"), count(config)
     (high, wide), (patch_high, patch_wide) = pair(config, "image_size"), pair(config, "patch_size")
-    patches, layer = (high // patch_high) * (wide // patch_wide), "encoder.layer.{}"
+    patches = (high // patch_high) * (wide // patch_wide)
     channels = config.number("num_channels")
     norm_bias = config.word("norm_type") == "layer_norm"
     qk_norms = [f"{layer}.attention.q_norm", f"{layer}.attention.k_norm"] if config.flag("use_qk_norm") else []

@@ -2,7 +2,7 @@
 after them. Tensors as in transformers 5.24.0, names relative to the tower."""
 
 from kvscope.model.config_reader import ConfigReader
-from kvscope.model.families.vision import Groups, all_norms, count, linears, num_patches
+from kvscope.model.families.vision import Groups, all_norms, count, linears, num_patches, plain_encoder
 from kvscope.model.modules import Layers, conv, embedding, gated_mlp, linear, norm
 
 NORMS = ("norm1", "norm2")
@@ -138,4 +138,32 @@ def _glm_merger(config: ConfigReader, width: int, outputs: int, inner: int) -> G
         *linear("merger.proj", outputs, outputs),
         *norm("merger.post_projection_norm", outputs, bias=True),
         *gated_mlp("merger", outputs, inner),
+    ]
+
+
+def minimax_vision(config: ConfigReader) -> Groups:
+    """CLIP's layers over patches of two frames."""
+    width, patch, frames = (
+        config.number("hidden_size"),
+        config.number("patch_size"),
+        config.number("temporal_patch_size"),
+    )
+    return [
+        *conv("embeddings.proj", (width, config.number("num_channels"), frames, patch, patch), bias=False),
+        *norm("pre_layrnorm", width, bias=True),
+        *plain_encoder(config, "layers.{}"),
+    ]
+
+
+def ernie_vision(config: ConfigReader) -> Groups:
+    """Patches come as rows; merging is done outside."""
+    width, inner, layers = config.number("hidden_size"), config.number("intermediate_size"), count(config, "depth")
+    return [
+        *linear("patch_embed.proj", config.number("in_channels") * config.number("patch_size") ** 2, width),
+        *linear(f"{BLOCK}.attn.qkv", width, 3 * width, bias=True, layers=layers),
+        *linear(f"{BLOCK}.attn.proj", width, width, bias=True, layers=layers),
+        *linear(f"{BLOCK}.mlp.fc1", width, inner, bias=True, layers=layers),
+        *linear(f"{BLOCK}.mlp.fc2", inner, width, bias=True, layers=layers),
+        *_block_norms(width, layers, bias=True),
+        *norm("ln", width, bias=True),
     ]

@@ -112,15 +112,10 @@ def muse_glimmer_vision(config: ConfigReader) -> Groups:
 
 
 def hunyuan_vision(config: ConfigReader, text_width: int) -> Groups:
-    """Positions of the largest image; neighbours merged by two convolutions."""
-    if config.given("head_dim"):
-        raise config.refuse("its vision tower has a head_dim")
-    width, side = config.number("hidden_size"), config.number("spatial_merge_size")
-    merger, edge = "patch_merger", config.number("max_image_size") // config.number("patch_size")
+    """Neighbours merged by two convolutions and a matrix."""
+    width, side, merger = config.number("hidden_size"), config.number("spatial_merge_size"), "patch_merger"
     return [
-        *patch_conv(config, "embeddings.patch_embedding", width, bias=True),
-        *embedding("embeddings.position_embedding", edge * edge + 1, width),
-        *_plain_layers(config, "layers.{}", count(config), norms=("layer_norm1", "layer_norm2"), bias=True),
+        *_hunyuan_body(config),
         *conv(f"{merger}.proj_conv", (2 * width, width, side, side)),
         *conv(f"{merger}.proj_out", (4 * width, 2 * width, 1, 1)),
         *linear(f"{merger}.mlp", 4 * width, text_width, bias=True),
@@ -128,6 +123,31 @@ def hunyuan_vision(config: ConfigReader, text_width: int) -> Groups:
         *(group for name in ("begin", "end", "sep") for group in parameter(f"{merger}.image_{name}", (text_width,))),
         *norm(f"{merger}.before_rms", width),
         *norm(f"{merger}.after_rms", text_width),
+    ]
+
+
+def hy_v4_vision(config: ConfigReader) -> Groups:
+    """Neighbours merged by two convolutions."""
+    width, side, merger = config.number("hidden_size"), config.number("spatial_merge_size"), "patch_merger"
+    merged, outputs = width * side * side, config.number("out_hidden_size")
+    return [
+        *_hunyuan_body(config),
+        *conv(f"{merger}.proj_conv", (merged, width, side, side)),
+        *conv(f"{merger}.proj_out", (outputs, merged, 1, 1)),
+        *parameter(f"{merger}.image_newline", (outputs,)),
+        *norm(f"{merger}.before_rms", width),
+    ]
+
+
+def _hunyuan_body(config: ConfigReader) -> Groups:
+    """Positions of the largest image."""
+    if config.given("head_dim"):
+        raise config.refuse("its vision tower has a head_dim")
+    width, edge = config.number("hidden_size"), config.number("max_image_size") // config.number("patch_size")
+    return [
+        *patch_conv(config, "embeddings.patch_embedding", width, bias=True),
+        *embedding("embeddings.position_embedding", edge * edge + 1, width),
+        *_plain_layers(config, "layers.{}", count(config), norms=("layer_norm1", "layer_norm2"), bias=True),
     ]
 
 
@@ -220,10 +240,11 @@ def gemma4_vision(config: ConfigReader) -> Groups:
     ]
 
 
-def got_ocr2_vision(config: ConfigReader) -> Groups:
-    """SAM's tower: windows in most layers, relative positions, a neck of convolutions."""
-    width, inner, layers = config.number("hidden_size"), config.number("mlp_dim"), count(config)
-    patch, outputs = config.number("patch_size"), config.number("output_channels")
+def sam_vision(config: ConfigReader) -> Groups:
+    """SAM's tower (also GOT-OCR 2's): windows in most layers, relative positions, a neck of convolutions."""
+    width, layers = config.number("hidden_size"), count(config)
+    inner = config.number_or("mlp_dim", _widened(config, width), "hidden_size × mlp_ratio")
+    patch = config.number("patch_size")
     side, head = config.number("image_size") // patch, width // config.number("num_attention_heads")
     everywhere = set(config.numbers("global_attn_indexes") or ())
     window, layer = config.number("window_size", smallest=0), "layers.{}"
@@ -243,11 +264,28 @@ def got_ocr2_vision(config: ConfigReader) -> Groups:
         *all_norms([f"{layer}.layer_norm1", f"{layer}.layer_norm2"], width, bias=True, layers=layers),
         *linear(f"{layer}.mlp.lin1", width, inner, bias=True, layers=layers),
         *linear(f"{layer}.mlp.lin2", inner, width, bias=True, layers=layers),
-        *conv("neck.conv1", (outputs, width, 1, 1), bias=False),
-        *norm("neck.layer_norm1", outputs, bias=True),
-        *conv("neck.conv2", (outputs, outputs, 3, 3), bias=False),
-        *norm("neck.layer_norm2", outputs, bias=True),
+        *sam_neck(config, "neck"),
     ]
+
+
+def sam_neck(config: ConfigReader, prefix: str) -> Groups:
+    """Two convolutions from the tower's width to its output channels."""
+    width, outputs = config.number("hidden_size"), config.number("output_channels")
+    return [
+        *conv(f"{prefix}.conv1", (outputs, width, 1, 1), bias=False),
+        *norm(f"{prefix}.layer_norm1", outputs, bias=True),
+        *conv(f"{prefix}.conv2", (outputs, outputs, 3, 3), bias=False),
+        *norm(f"{prefix}.layer_norm2", outputs, bias=True),
+    ]
+
+
+def _widened(config: ConfigReader, width: int) -> int:
+    """hidden_size × mlp_ratio, which need not be a whole number."""
+    ratio = config.lookup("mlp_ratio")[0]
+    ratio = 4.0 if ratio is None else ratio
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < 1000:
+        raise config.malformed("mlp_ratio", "a positive number was expected")
+    return int(width * ratio)
 
 
 def idefics2_resampler(config: ConfigReader, width: int) -> Groups:
@@ -265,4 +303,59 @@ def idefics2_resampler(config: ConfigReader, width: int) -> Groups:
         *linear(f"{layer}.self_attn.o_proj", heads * head, width, layers=layers),
         *gated_mlp(f"{layer}.mlp", width, 4 * width, layers=layers),
         *norm("norm", width),
+    ]
+
+
+def lfm3_vision(config: ConfigReader) -> Groups:
+    """LFM's layers over patches: attention in some, a convolution over the grid in the others."""
+    width, layers, layer = config.number("hidden_size"), count(config), "layers.{}"
+    types = config.layer_types(len(layers))
+    if types is None:
+        types = tuple("conv" if index < 2 or index % 2 else "full_attention" for index in layers)
+    mixing = tuple(index for index in layers if types[index] == "conv")
+    attending = tuple(index for index in layers if types[index] != "conv")
+    inputs = config.number("in_channels") * config.number("temporal_patch_size") * config.number("patch_size") ** 2
+    weights = [*linear("patch_embed", inputs, width), *norm("embedding_norm", width)]
+    if mixing:
+        kernel = config.number("conv_kernel_size")
+        weights += linear(f"{layer}.conv.in_proj", width, 3 * width, layers=mixing)
+        weights += conv(f"{layer}.conv.spatial_conv", (width, 1, kernel, kernel), bias=False, layers=mixing)
+        weights += linear(f"{layer}.conv.out_proj", width, width, layers=mixing)
+    if attending:
+        heads, kv_heads = config.number("num_attention_heads"), config.number("num_key_value_heads")
+        head = width // heads
+        weights += linear(f"{layer}.self_attn.q_proj", width, heads * head, layers=attending)
+        weights += linears(
+            f"{layer}.self_attn.", ("k_proj", "v_proj"), width, kv_heads * head, bias=False, layers=attending
+        )
+        weights += linear(f"{layer}.self_attn.out_proj", heads * head, width, layers=attending)
+        names = [f"{layer}.self_attn.{name}_norm" for name in "qk"]
+        weights += all_norms(names, head, bias=False, layers=attending)
+    inner = config.number("intermediate_size")
+    return [
+        *weights,
+        *linears(f"{layer}.feed_forward.", ("w1", "w3"), width, inner, bias=False, layers=layers),
+        *linear(f"{layer}.feed_forward.w2", inner, width, layers=layers),
+        *all_norms([f"{layer}.operator_norm", f"{layer}.ffn_norm"], width, bias=False, layers=layers),
+    ]
+
+
+def step3_vision(config: ConfigReader) -> Groups:
+    """Scales per channel on both residuals; two convolutions merge neighbours. Older files say width, layers, heads;
+    the feed-forward's width is always mlp_ratio's."""
+    width = config.number("width") if config.given("width") else config.number("hidden_size")
+    layers = count(config, "layers" if config.given("layers") else "num_hidden_layers")
+    inner, layer, patch = _widened(config, width), "layers.{}", config.number("patch_size")
+    return [
+        *conv("embeddings.patch_embedding", (width, config.number("num_channels"), patch, patch), bias=False),
+        *embedding("embeddings.position_embedding", num_patches(config), width),
+        *norm("pre_layernorm", width, bias=True),
+        *linears(f"{layer}.self_attn.", QKVO, width, width, bias=True, layers=layers),
+        *linear(f"{layer}.mlp.fc1", width, inner, bias=True, layers=layers),
+        *linear(f"{layer}.mlp.fc2", inner, width, bias=True, layers=layers),
+        *all_norms([f"{layer}.layernorm_before", f"{layer}.layernorm_after"], width, bias=True, layers=layers),
+        *parameter(f"{layer}.lambda_1", (width,), layers=layers),
+        *parameter(f"{layer}.lambda_2", (width,), layers=layers),
+        *conv("downsampler1", (2 * width, width, 3, 3)),
+        *conv("downsampler2", (4 * width, 2 * width, 3, 3)),
     ]
