@@ -115,3 +115,21 @@ def test_no_file_is_named_for_nothing() -> None:
 def test_every_module_says_what_it_is() -> None:
     silent = [p for p in SOURCE.rglob("*.py") if not ast.get_docstring(ast.parse(p.read_text(encoding="utf-8")))]
     assert silent == []
+
+
+def _speaks_for_itself(path: Path, node: ast.FunctionDef | ast.ClassDef) -> bool:
+    """Errors are drawn as a tree, a family's function is named after its model type, and a form of message is its own
+    pattern."""
+    is_form = any(isinstance(d, ast.Call) and ast.unparse(d.func) == "form" for d in node.decorator_list)
+    return path.name == "errors.py" or path.parent.name == "families" or is_form
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    silent = [
+        f"{path.relative_to(SOURCE)}: {node.name}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        if not ast.get_docstring(node) and not _speaks_for_itself(path, node)
+    ]
+    assert silent == []

@@ -30,5 +30,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
+    """The same question, asked of a prediction and of a measurement."""
+
     workload: Workload
     settings: EngineSettings

@@ -38,6 +38,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
+    """Every line that was recognised, in the order of the text."""
+
     matches: tuple[Match, ...]
 
     def to_dict(self) -> dict[str, Any]:

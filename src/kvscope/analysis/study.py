@@ -29,6 +29,8 @@ from kvscope.record.store import Records
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignStudy:
+    """One design with its attempts, and the table of its levels."""
+
     design: DesignRow
     attempts: tuple[Attempt, ...]
     levels: tuple[LevelRow, ...]

@@ -52,6 +52,7 @@ def parse_levels(text: str | None) -> "tuple[Level, ...] | None":
 
 
 def parse_token_list(text: str | None) -> tuple[int, ...]:
+    """Token counts as a person lists them: ``512,2k,8k``. None: none. Raises UsageError."""
     return () if text is None else tuple(parse_tokens(part) for part in text.split(","))
 
 
@@ -85,4 +86,5 @@ def command_line() -> str:
 
 
 def json_option(function: Any) -> Any:
+    """The option ``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(function)

@@ -102,6 +102,7 @@ def load(model: str, layers: str | None) -> ModelSpec:
 
 
 def add_what_if(questions: list[Question], predictions: list[Prediction], found: list[dict[str, Any]]) -> None:
+    """Put the single changes of each question into its answer."""
     from kvscope.predict.what_if import what_if
 
     for question, prediction, entry in zip(questions, predictions, found, strict=True):

@@ -73,6 +73,8 @@ class DesignKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
+    """What a design varies, and the values it takes."""
+
     name: str
     levels: tuple[Level, ...]
 

@@ -47,6 +47,7 @@ def headers_folder() -> Path:
 
 
 def is_offline() -> bool:
+    """Whether KVSCOPE_OFFLINE forbids the network."""
     return os.environ.get("KVSCOPE_OFFLINE", "").lower() not in ("", "0", "false", "no")
 
 

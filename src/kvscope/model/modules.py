@@ -40,6 +40,7 @@ def norm(name: str, width: int, *, bias: bool = False, layers: Layers = (), part
 
 
 def norms(names: Iterable[str], width: int, *, bias: bool = False, layers: Layers = ()) -> list[WeightGroup]:
+    """Several norms of one width."""
     return [group for name in names for group in norm(name, width, bias=bias, layers=layers)]
 
 
@@ -51,6 +52,7 @@ def parameter(
 
 
 def embedding(name: str, rows: int, width: int, *, part: str = "text") -> list[WeightGroup]:
+    """A table of ``rows`` vectors."""
     return [WeightGroup(name=f"{name}.weight", shape=(rows, width), kind="embedding", part=part)]
 
 

@@ -210,6 +210,8 @@ CacheKind = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseFfn:
+    """A feed-forward of two or three matrices, ``width`` wide inside."""
+
     width: int
 
 

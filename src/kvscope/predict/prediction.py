@@ -133,6 +133,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
+    """What is not known or not certain, and why."""
+
     what: str
     why: str
 

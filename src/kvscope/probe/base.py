@@ -31,6 +31,8 @@ class MemoryMapping:
 
 
 class Probe(Protocol):
+    """A source of readings."""
+
     name: str
 
     def unavailable(self) -> str | None:

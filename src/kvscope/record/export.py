@@ -101,6 +101,7 @@ def _reported_bytes(result: TrialResult, component: str) -> int | None:
 
 
 def write_jsonl(rows: Iterable[Mapping[str, Json]], out: TextIO) -> None:
+    """One JSON object a line."""
     for row in rows:
         out.write(json.dumps(row, ensure_ascii=False) + "\n")
 

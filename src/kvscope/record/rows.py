@@ -143,6 +143,8 @@ class RequestRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRow:
+    """One token's arrival. ``at_s``: seconds since its request was sent."""
+
     request_index: int
     index: int
     at_s: float
@@ -151,6 +153,8 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRow:
+    """One read from the connection: its bytes, and the tokens' events in it."""
+
     request_index: int
     at_s: float
     num_bytes: int
@@ -193,6 +197,8 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRow:
+    """One reading of memory. ``late_s``: seconds after it was due."""
+
     quantity: str
     at_s: float
     value_bytes: int

@@ -38,11 +38,15 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bullets:
+    """A list of short texts."""
+
     items: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
+    """One column of a table."""
+
     title: str
     is_number: bool = False
 
@@ -101,6 +105,8 @@ Block = Paragraph | Claim | Bullets | Table | Chart | Fold | Download
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
+    """One part of the report. ``slug``: its anchor."""
+
     slug: str
     title: str
     blocks: tuple[Block, ...]

@@ -12,14 +12,17 @@ from kvscope.units import format_count
 
 
 def ttft_chart(law: TimeLaw, failed_tokens: Sequence[int]) -> Chart:
+    """The wait for the first token, against the prompt's length."""
     return _law_chart("first-token", "ttft", law, 1.0, failed_tokens)
 
 
 def tpot_chart(law: TimeLaw, failed_tokens: Sequence[int]) -> Chart:
+    """The time of every later token, in milliseconds, against the length."""
     return _law_chart("later-tokens", "tpot", law, 1000.0, failed_tokens)
 
 
 def completion_chart(law: TimeLaw, failed_tokens: Sequence[int]) -> Chart:
+    """The time of a whole answer, against its length."""
     return _law_chart("completion", "completion", law, 1.0, failed_tokens)
 
 

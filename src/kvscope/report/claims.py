@@ -89,6 +89,7 @@ def interval_text(estimate: Estimate, words: str) -> str:
 
 
 def claim(finding: Finding, anchors: Mapping[str, Link]) -> Claim:
+    """A finding as a claim: sentence, remarks, and links to the rows behind it."""
     remarks = [text for text in (size_text(finding),) if text]
     remarks += [say(f"also.{slug}") for slug in finding.also_possible]
     if finding.how_to_check is not None:

@@ -16,10 +16,12 @@ def mib_cell(num_bytes: float | None, digits: int = 1, *, signed: bool = False) 
 
 
 def number_cell(value: float | None, digits: int = 0) -> str:
+    """A number, or the word for unknown."""
     return say("unknown") if value is None else format_number(value, digits)
 
 
 def seconds_cell(value: float | None) -> str:
+    """Seconds with three decimals, or the word for unknown."""
     return number_cell(value, 3)
 
 

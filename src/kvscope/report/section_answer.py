@@ -25,6 +25,7 @@ _TABLE_PARTS: Mapping[str, tuple[str, ...]] = {
 
 
 def answer(study: Study, anchors: Mapping[str, Link], prefix: str) -> Answer:
+    """The first screen."""
     return Answer(
         strip=strip(study),
         headline=headline(study),
@@ -38,6 +39,7 @@ def answer(study: Study, anchors: Mapping[str, Link], prefix: str) -> Answer:
 
 
 def contradictions(study: Study, anchors: Mapping[str, Link]) -> tuple[Claim, ...]:
+    """Findings in which prediction and measurement contradict each other."""
     return tuple(claim(finding, anchors) for finding in study.findings if finding.is_contradiction)
 
 

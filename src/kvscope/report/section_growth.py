@@ -13,6 +13,7 @@ from kvscope.units import format_count
 
 
 def growth_section(study: Study, anchors: Mapping[str, Link]) -> Section:
+    """Section 3."""
     blocks: list[Block] = [Paragraph(text=why(study), kind="lead")]
     blocks += claims(study, anchors, "slope_", "step_")
     if study.context is not None:

@@ -16,6 +16,7 @@ RUNTIME_TERMS = ("heap", "arenas", "stacks", "library_data", "library_code")
 
 
 def memory_section(study: Study, anchors: Mapping[str, Link]) -> Section:
+    """Section 2."""
     blocks: list[Block] = [*claims(study, anchors, "unexplained_", "reported_", "kv_not_resident")]
     if study.main is None:
         blocks.append(Paragraph(text=say("memory.not_measured"), kind="lead"))

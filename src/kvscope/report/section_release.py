@@ -15,6 +15,7 @@ _LEFT_TERMS = ("heap", "arenas", "stacks", "library_data")
 
 
 def release_section(study: Study, anchors: Mapping[str, Link]) -> Section:
+    """Section 6."""
     if not study.releases:
         text = Paragraph(text=say("release.not_measured"), kind="lead")
         return Section(slug="release", title=say("title.release"), blocks=(text,))

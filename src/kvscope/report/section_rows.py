@@ -25,6 +25,7 @@ _NUMBERS = (
 
 
 def rows_section(study: Study, anchors: Mapping[str, Link]) -> Section:
+    """Section 10."""
     attempts = study.attempts[:MOST_ROWS]
     titles = [Column(title=say("col.row"), is_number=True)]
     titles += [Column(title=say(f"col.{name}")) for name in _TEXT]
@@ -100,6 +101,7 @@ def _short(value: Any) -> Any:
 
 
 def sources_section(study: Study) -> Section:
+    """Section 11."""
     blocks: list[Block] = [_facts(study), _designs(study), _definitions()]
     blocks += [_machine(study)] if study.machine else []
     blocks += [Fold(summary=say("summary.commands"), text="\n".join(dict.fromkeys(r.command for r in study.runs)))]

@@ -19,6 +19,7 @@ _MEMORY = ("memory_loaded_bytes", "memory_peak_bytes")
 
 
 def time_section(study: Study, anchors: Mapping[str, Link]) -> Section:
+    """Section 4."""
     blocks: list[Block] = [Paragraph(text=say("time.lead"), kind="lead")]
     failed_inputs = failed_levels(study, "prompt_tokens")
     blocks += claims(study, anchors, "ttft_")
@@ -54,6 +55,7 @@ def _limits(study: Study) -> Table:
 
 
 def changes_section(study: Study) -> Section:
+    """Section 5."""
     blocks: list[Block] = [Paragraph(text=say("changes.lead"), kind="lead")]
     for design in study.designs:
         blocks += _design_blocks(design)

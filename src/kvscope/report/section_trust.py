@@ -14,11 +14,13 @@ _SIGNS = {True: "passed", False: "doubt", None: "not_looked"}
 
 
 def quality_section() -> Section:
+    """Section 7."""
     text = Paragraph(text=say("quality.not_measured"), kind="lead")
     return Section(slug="quality", title=say("title.quality"), blocks=(text,))
 
 
 def failures_section(study: Study, anchors: Mapping[str, Link]) -> Section:
+    """Section 8."""
     if not study.failures:
         lead = say("failures.none", total=len(study.trials))
     else:
@@ -76,6 +78,7 @@ def clipped(text: str, limit: int = 300) -> str:
 
 
 def trust_section(study: Study) -> Section:
+    """Section 9."""
     doubts = sum(check.passed is False for check in study.checks)
     lead = say("trust.lead" if doubts else "trust.clean", doubts=doubts, total=len(study.checks))
     table = Table(

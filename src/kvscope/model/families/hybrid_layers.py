@@ -83,4 +83,5 @@ def attention_weights(prefix: str, heads: Heads, *, layers: Layers, bias: bool =
 
 
 def trained_context(config: ConfigReader) -> int | None:
+    """The declared context, or None. Recurrent families often declare none."""
     return config.optional("max_position_embeddings", field="trained_context_tokens")

@@ -147,6 +147,7 @@ def check_layers(model: ModelSpec) -> None:
 
 
 def has_states(model: ModelSpec) -> bool:
+    """Whether any layer keeps a recurrent state."""
     return any(state_of(layer.cache) is not None for layer in model.layers)
 
 
