@@ -257,3 +257,13 @@ def test_xlnet_remembers_hidden_states() -> None:
 def test_variants_that_would_change_the_memory_unseen_are_refused(config: dict[str, Any], named: str) -> None:
     with pytest.raises(UnsupportedArchitecture, match=named):
         load(config)
+
+
+@pytest.mark.parametrize("fields", [{}, {"is_decoder": False}, {"is_decoder": True, "add_cross_attention": True}])
+def test_an_encoder_is_no_decoder(fields: dict[str, bool]) -> None:
+    """bert-base's file says neither which class it is loaded as nor that anything is cached: it is refused."""
+    with pytest.raises(UnsupportedArchitecture):
+        load({"model_type": "bert", **fields})
+    known = load({"model_type": "bert", "is_decoder": True})
+    # BERT base, counted by the library with BertLMHeadModel(BertConfig(is_decoder=True)): 109,514,298.
+    assert known.num_parameters == 109_514_298

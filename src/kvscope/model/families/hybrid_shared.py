@@ -145,7 +145,11 @@ def _zamba_mixer(prefix: str, mixer: ZambaMixer, layers: Layers) -> list[WeightG
 def zamba2(config: ConfigReader) -> Architecture:
     """Mamba 2; num_mem_blocks shared blocks in turn, with a low-rank adapter for each layer that uses one."""
     num_layers = config.num_layers()
+    if not config.given("layers_block_type"):
+        config.refuse_keys("layer_types")  # the class takes its shared blocks' places from its own default then
     types = stated_types(config, num_layers, "layers_block_type") or _zamba2_types(config, num_layers)
+    if config.given("hybrid_layer_ids") and config.numbers("hybrid_layer_ids") != which(types, HYBRID):
+        raise config.refuse("its hybrid_layer_ids are not those of its layers_block_type")
     heads = _heads(config)
     mixer = _zamba2_mixer(config)
     width = config.number_or("intermediate_size", 4 * mixer.hidden, "4 × hidden_size", field="ffn.width")

@@ -43,6 +43,8 @@ def aria_text(config: ConfigReader) -> Architecture:
 def dbrx(config: ConfigReader) -> Architecture:
     """Fused queries, keys and values; experts as three matrices of all experts stacked; head_dim is not read."""
     config.refuse_keys("tie_word_embeddings")
+    if not config.given("d_model"):
+        config.refuse_keys("hidden_size")  # its experts keep the default width then
     num_layers = config.num_layers("n_layers")
     hidden, q_heads = config.number("d_model", field="hidden_size"), config.number("n_heads", field="num_q_heads")
     if hidden % q_heads:
