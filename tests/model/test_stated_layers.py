@@ -96,3 +96,18 @@ def test_anything_else_is_refused_as_a_wrong_question(layers: str) -> None:
         load_model_with_layers(UNKNOWN, layers)
     assert caught.value.exit_code == 2
     assert caught.value.hint or "there is none" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        "2 x shared layer=0",  # itself
+        "shared layer=1; full kv_heads=1 head_dim=8",  # the layer behind it
+        "none; shared layer=0",
+        "full kv_heads=1 head_dim=8; 2 x shared layer=1",  # one that shares itself
+    ],
+)
+def test_a_shared_cache_is_filled_by_a_layer_before(layers: str) -> None:
+    """Else nobody would fill it, and its bytes would be 0 without a word."""
+    with pytest.raises(UsageError, match="shares the cache of layer"):
+        load_model_with_layers({"model_type": "unheard_of", "hidden_size": 8, "vocab_size": 8}, layers)

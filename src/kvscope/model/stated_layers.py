@@ -68,8 +68,8 @@ def with_layers(model: ModelSpec, stated: Stated) -> ModelSpec:
         for index, (cache, heads) in enumerate(stated.caches)
     )
     for layer in layers:
-        if isinstance(layer.cache, SharedCache) and not 0 <= layer.cache.layer_index < len(layers):
-            raise UsageError(f"Layer {layer.index} shares the cache of layer {layer.cache.layer_index}: there is none.")
+        if isinstance(layer.cache, SharedCache):
+            _check_shared(layer.index, layer.cache.layer_index, layers)
     sources = {name: where for name, where in model.sources.items() if not name.startswith("layers[")}
     sources.update({f"layers[{layer.index}].cache": SOURCE for layer in layers}, num_layers=SOURCE)
     sources.update(
@@ -86,6 +86,16 @@ def with_layers(model: ModelSpec, stated: Stated) -> ModelSpec:
         num_parameters=model.num_parameters if model.tensors else None,
         sources=sources,
     )
+
+
+def _check_shared(index: int, source: int, layers: tuple[LayerSpec, ...]) -> None:
+    """A cache is read by layers behind the one that fills it."""
+    what = f"Layer {index} shares the cache of layer {source}"
+    if not 0 <= source < len(layers):
+        raise UsageError(f"{what}: there is none.")
+    if source >= index or isinstance(layers[source].cache, SharedCache | NoCache):
+        why = "which does not come before it" if source >= index else "which has no cache of its own"
+        raise UsageError(f"{what}, {why}.", hint="Name the layer that fills the cache.")
 
 
 def _tokens(spec: str) -> "list[tuple[str, Any]]":

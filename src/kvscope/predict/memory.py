@@ -13,6 +13,8 @@ __all__ = ["Prediction", "predict"]
 
 # Engines whose rules are known. 'logical' is no engine: what the tokens need on any.
 READY_ENGINES = ("llama.cpp", "logical", "ollama", "sglang", "transformers", "vllm")
+# What a counter of 64 bits holds: more tokens, sequences or bytes there are nowhere.
+MOST = 2**63 - 1
 # Engines that reserve a pool of cache pages out of what memory they may use.
 _POOL_ENGINES = ("vllm", "sglang")
 # Engines that run a file as it is stored.
@@ -124,5 +126,8 @@ def _check_settings(settings: Mapping[str, SettingValue]) -> None:
 
 
 def _check_count(name: str, value: int | None, *, smallest: int) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < smallest):
-        raise UsageError(f"{name} is {value!r}; a whole number from {smallest} up was expected.")
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= MOST:
+        shown = "a number of too many digits" if isinstance(value, int) and abs(value) > 10**30 else repr(value)
+        raise UsageError(f"{name} is {shown}; a whole number from {smallest} up to {MOST} was expected.")

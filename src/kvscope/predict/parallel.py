@@ -64,6 +64,16 @@ def split_layers(num_layers: int, stages: int) -> tuple[range, ...]:
     return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
 
 
+def check_query_heads(model: ModelSpec, ranks: int) -> None:
+    """Engines share queries out evenly, whatever they do with keys and values. Raises UsageError."""
+    for layer in model.layers:
+        if layer.num_q_heads % ranks:
+            raise UsageError(
+                f"{layer.num_q_heads} attention heads of layer {layer.index} cannot be split over {ranks} ranks.",
+                hint="Choose a tensor parallel size that divides the heads.",
+            )
+
+
 def heads_per_rank(num_kv_heads: int, ranks: int) -> int:
     """KV heads that one of ``ranks`` tensor-parallel ranks keeps. Raises UsageError where they do not divide."""
     larger, smaller = max(num_kv_heads, ranks), min(num_kv_heads, ranks)

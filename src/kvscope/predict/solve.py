@@ -13,6 +13,7 @@ from typing import Any
 from kvscope.errors import UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.growth import round_up, sum_of_laws
+from kvscope.predict.memory import MOST
 from kvscope.predict.prediction import CACHE_COMPONENTS, Prediction
 from kvscope.predict.question import LLAMA_CPP_BLOCK, LLAMA_CPP_ENGINES, Question
 from kvscope.predict.what_if import Candidate, Change, candidates, try_change
@@ -169,13 +170,13 @@ def fit(
 
 
 def _check(budget_bytes: int, reserve_bytes: int, sequences: int) -> None:
-    for name, value, smallest in (
-        ("budget_bytes", budget_bytes, 1),
-        ("reserve_bytes", reserve_bytes, 0),
-        ("sequences", sequences, 1),
+    for name, value, smallest, largest in (
+        ("budget_bytes", budget_bytes, 1, MOST),
+        ("reserve_bytes", reserve_bytes, 0, budget_bytes - 1),
+        ("sequences", sequences, 1, MOST_SEQUENCES),
     ):
-        if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
-            raise UsageError(f"{name} is {value!r}; a whole number from {smallest} up was expected.")
+        if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= largest:
+            raise UsageError(f"{name} is {value!r}; a whole number from {smallest} up to {largest} was expected.")
 
 
 def held_bytes(prediction: Prediction) -> int:

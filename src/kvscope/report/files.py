@@ -21,11 +21,11 @@ def write_file(out_path: str | Path, text: str, *, force: bool) -> Path:
         target = path.resolve()
         mode = target.stat().st_mode if target.exists() else None
         if mode is not None and stat.S_ISDIR(mode):
-            raise RecordUnwritable(f"{path} is a folder.", hint="Name a file, with --out.")
+            raise RecordUnwritable(f"{path} is a folder.", hint="Name a file.")
         if mode is not None and not force:
-            raise OutputExists(f"{path} exists already.", hint="Name another file with --out, or add --force.")
+            raise OutputExists(f"{path} exists already.", hint="Name another file, or add --force.")
         if mode is not None and stat.S_ISREG(mode) and _is_record(target):
-            raise OutputExists(f"{path} is a record: it holds measurements.", hint="Name another file with --out.")
+            raise OutputExists(f"{path} is a record: it holds measurements.", hint="Name another file.")
         if mode is None or stat.S_ISREG(mode):
             _replace(target, text, 0o644 if mode is None else stat.S_IMODE(mode))
         else:
@@ -61,5 +61,5 @@ def _replace(target: Path, text: str, mode: int) -> None:
 
 def _hint(error: Exception) -> str:
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-        return "Free some space, or name a file on another disk with --out."
-    return "Name a file in a folder that exists and can be written to, with --out."
+        return "Free some space, or name a file on another disk."
+    return "Name a file in a folder that exists and can be written to."

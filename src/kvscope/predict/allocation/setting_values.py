@@ -36,7 +36,7 @@ def whole_number(
         if is_whole and number in named.values():
             return number
         if not isinstance(number, int) or not is_whole or not smallest <= number <= largest:
-            end = "up" if largest == MAX_INT else f"to {largest}"
+            end = f"up to {largest}" if largest == MAX_INT else f"to {largest}"
             raise UsageError(f"{name} is {value!r}; a whole number from {smallest} {end} was expected.")
         return number
 
@@ -49,6 +49,12 @@ def truth(name: str, value: SettingValue) -> bool:
     if found is None:
         raise UsageError(f"{name} is {value!r}; true or false was expected.")
     return found
+
+
+def refuse_two_dtypes(argument: str, setting: SettingValue) -> None:
+    """The argument dtype and an engine's setting of that name mean the same. Raises UsageError."""
+    if setting is not None and setting != argument:
+        raise UsageError(f"dtype is given twice, as {argument} and {setting}.", hint="Give it once.")
 
 
 def finite_number(name: str, value: SettingValue) -> float:

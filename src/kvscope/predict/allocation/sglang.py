@@ -31,7 +31,7 @@ from kvscope.model.spec import (
 from kvscope.predict.allocation.sglang_settings import VERSION, SglangSettings, canonical_settings, read_settings
 from kvscope.predict.growth import GrowthLaw, constant
 from kvscope.predict.kv_cache import kind_name
-from kvscope.predict.parallel import rank_cache, split_layers
+from kvscope.predict.parallel import check_query_heads, rank_cache, split_layers
 from kvscope.predict.prediction import (
     Asked,
     CacheTensor,
@@ -81,6 +81,7 @@ def predict_sglang(
 ) -> Prediction:
     """Raises UnsupportedArchitecture for layers whose pool is not known, UsageError and UnknownName for settings."""
     parsed = read_settings(settings, model.dtype, dtype)
+    check_query_heads(model, parsed.tensor_parallel)
     on_stage, rows = _fullest_stage(model, parsed)
     limit = parsed.context_length or model.trained_context_tokens
     tokens = asked.tokens if asked.tokens is not None else limit

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UnknownName, UsageError
-from kvscope.predict.allocation.setting_values import Reader, SettingTable, finite_number, truth, whole_number
+from kvscope.predict.allocation.setting_values import (
+    Reader,
+    SettingTable,
+    finite_number,
+    refuse_two_dtypes,
+    truth,
+    whole_number,
+)
 from kvscope.scenario import SettingValue
 
 VERSION = "SGLang 0.5 (source of early 2026)"
@@ -14,6 +21,7 @@ _CACHE_DTYPES = {
     "auto": None, "bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp8_e4m3": "float8_e4m3fn",
     "fp8_e5m2": "float8_e5m2",
 }  # fmt: skip
+LOADED_DTYPES = ("bfloat16", "float16", "float32")
 _STATE_DTYPES = ("float32", "bfloat16")
 
 
@@ -97,10 +105,14 @@ def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, Settin
 def read_settings(settings: Mapping[str, SettingValue], model_dtype: str | None, dtype: str | None) -> SglangSettings:
     """Raises as ``canonical_settings``."""
     asked = canonical_settings(settings)
+    if dtype is not None:
+        refuse_two_dtypes(str(_model_dtype("dtype", dtype)), asked.get("dtype"))
     named = dtype or asked.get("dtype", "auto")
     # "auto" runs a float32 model in float16 and any other in its own format.
     own = model_dtype or "bfloat16"
     element = dtype_named(("float16" if own == "float32" else own) if named == "auto" else str(named))
+    if element.name not in LOADED_DTYPES:
+        raise UsageError(f"SGLang runs no model in {element.name}.", hint=f"Its dtypes: {', '.join(LOADED_DTYPES)}.")
     cache = _CACHE_DTYPES[str(asked.get("kv_cache_dtype", "auto"))]
     return SglangSettings(
         dtype=element,

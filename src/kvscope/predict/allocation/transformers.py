@@ -46,6 +46,7 @@ from kvscope.scenario import Phase, SettingValue
 
 VERSION = "transformers 5.24.0"
 DEFAULT_DTYPE = "float32"
+LOADED_DTYPES = ("bfloat16", "float16", "float32", "float64")
 _LEFT_OUT: tuple[Component, ...] = ("compute_buffer", "output_buffer", "runtime", "host_cache")
 
 
@@ -61,7 +62,7 @@ def predict_transformers(
     if read.implementation == "quantized":
         check_quantisable(model)
     _check_prompt_cache(model, read)
-    element = dtype_named(dtype or model.dtype or DEFAULT_DTYPE)
+    element = _loaded_dtype(dtype or model.dtype or DEFAULT_DTYPE)
     release = read_release(asked.engine_version)
     weights, weights_unknown = needed_weights(model, element.name)
     doubtful = (
@@ -99,6 +100,16 @@ def predict_transformers(
         missing=frozenset((*_LEFT_OUT, *(("weights",) if weights_unknown else ()))),
         notes=(*_notes(read, tokens), *model.warnings),
     )
+
+
+def _loaded_dtype(name: str) -> Dtype:
+    """torch makes the parameters and the cache of a model in a format that it can compute in."""
+    found = dtype_named(name)
+    if found.name not in LOADED_DTYPES:
+        raise UsageError(
+            f"transformers loads no model in {found.name}.", hint=f"Give a dtype: {', '.join(LOADED_DTYPES)}."
+        )
+    return found
 
 
 _Held = tuple[CacheTensor, tuple[GrowthLaw, GrowthLaw]]

@@ -32,7 +32,7 @@ from kvscope.predict.allocation.vllm_settings import RELEASE, VERSION, VllmSetti
 from kvscope.predict.allocation.vllm_specs import Page, engine_caches, state_tensors
 from kvscope.predict.growth import GrowthLaw, constant
 from kvscope.predict.kv_cache import kind_name
-from kvscope.predict.parallel import rank_cache, rank_weights
+from kvscope.predict.parallel import check_query_heads, rank_cache, rank_weights
 from kvscope.predict.prediction import (
     Asked,
     Buffer,
@@ -71,6 +71,7 @@ def predict_vllm(
             f"{VERSION} loads no GGUF files.", hint="Give the model's config.json, or its folder of safetensors."
         )
     parsed = read_settings(settings, model.dtype, dtype, asked.available_bytes)
+    check_query_heads(model, parsed.tensor_parallel)
     pool = plan_pool(model, parsed)
     tokens = asked.tokens if asked.tokens is not None else pool.max_model_len
     stage = pool.fullest_stage

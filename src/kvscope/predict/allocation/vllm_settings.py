@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UnknownName, UsageError
-from kvscope.predict.allocation.setting_values import Reader, SettingTable, as_given, finite_number, truth, whole_number
+from kvscope.predict.allocation.setting_values import (
+    Reader,
+    SettingTable,
+    as_given,
+    finite_number,
+    refuse_two_dtypes,
+    truth,
+    whole_number,
+)
 from kvscope.scenario import SettingValue
 from kvscope.units import GIB, parse_bytes
 
@@ -224,6 +232,9 @@ def read_settings(
             f"vLLM's CPU backend refuses kv_cache_dtype {cache_dtype}; it takes {', '.join(sorted(CPU_CACHE_DTYPES))}.",
             hint="Say device=cuda for a GPU.",
         )
+    if dtype is not None:
+        dtype = str(_model_dtype("dtype", dtype))
+        refuse_two_dtypes(dtype, asked.get("dtype"))
     element = _element(str(dtype or asked.get("dtype") or "auto"), model_dtype)
     return VllmSettings(
         backend=backend,
