@@ -11,7 +11,7 @@ from golden_gguf import GOLDEN
 
 from kvscope.errors import MalformedFile, ModelNotFound, UnsupportedArchitecture
 from kvscope.model.load import load_model
-from kvscope.model.ollama_store import ollama_parameters, ollama_template
+from kvscope.model.ollama_store import ollama_template
 
 TINY = (GOLDEN / "tiny-wq-llama-Q4_0.gguf").read_bytes()
 LIBRARY = "registry.ollama.ai/library"
@@ -62,10 +62,10 @@ def test_a_model_with_its_parameters(store: Store) -> None:
     assert model.file_path is not None
     assert Path(model.file_path).read_bytes() == TINY
     assert model.sources["ollama.num_ctx"].startswith("8192")
-    assert ollama_parameters("ollama:tiny:latest") == {"num_ctx": 8192, "stop": ["<end>"]}
+    assert model.stored_settings == {"num_ctx": 8192, "stop": ["<end>"]}
     assert ollama_template("ollama:tiny") == "{{ .Prompt }}"
     assert load_model("ollama:tiny:1b").tensors == model.tensors
-    assert (ollama_parameters("ollama:tiny:1b"), ollama_template("ollama:tiny:1b")) == ({}, None)
+    assert (load_model("ollama:tiny:1b").stored_settings, ollama_template("ollama:tiny:1b")) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_manifests_that_are_no_json(store: Store, content: bytes) -> None:
 def test_parameters_that_are_no_object(store: Store) -> None:
     store.manifest(f"{LIBRARY}/tiny/latest", [store.blob("model", TINY), store.blob("params", b"[1]")])
     with pytest.raises(MalformedFile, match="object"):
-        ollama_parameters("ollama:tiny")
+        load_model("ollama:tiny")
 
 
 def test_a_folder_of_that_name_is_no_model_of_the_store(

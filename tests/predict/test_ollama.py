@@ -1,6 +1,7 @@
 """Ollama's rules: what it asks llama-server for. Expected values are worked out by hand from the sources named in
 predict/allocation/ollama.py and from public reports."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,17 @@ def test_the_cache_is_reserved_for_every_parallel_request(smollm2: ModelSpec) ->
     assert predicted.component_bytes("kv_cache") == 23040 * 4096 * 4
     assert predicted.effective["num_ctx"] == 4096
     assert predicted.status != "exact"
+
+
+def test_what_the_store_keeps_with_the_model_is_used_unless_asked_otherwise(smollm2: ModelSpec) -> None:
+    # Modelfile: PARAMETER num_ctx 8192. What is no setting of memory ("stop") is left alone.
+    stored = replace(smollm2, stored_settings={"num_ctx": 8192, "stop": ["<end>"], "temperature": 0.7})
+    predicted = ask(stored)
+    assert predicted.component_bytes("kv_cache") == 23040 * 8192
+    assert predicted.scenario.settings.values == {}
+    assert any("num_ctx is 8192 in Ollama's store" in note for note in predicted.notes)
+    assert ask(stored, num_ctx=2048).component_bytes("kv_cache") == 23040 * 2048
+    assert ask(smollm2).component_bytes("kv_cache") == 23040 * 4096
 
 
 def test_environment_variables_are_the_same_settings(smollm2: ModelSpec) -> None:

@@ -43,8 +43,9 @@ class StoredModel:
 
 
 def load_ollama(text: str) -> ModelSpec:
-    """The model of ``ollama:NAME[:TAG]``. ``sources`` holds its parameters as "ollama.num_ctx" and so on; projectors
-    and adapters are named in warnings. Raises ModelNotFound, MalformedFile, UnsupportedArchitecture."""
+    """The model of ``ollama:NAME[:TAG]``. ``stored_settings`` are its parameters, in ``sources`` as "ollama.num_ctx"
+    and so on; projectors and adapters are named in warnings. Raises ModelNotFound, MalformedFile,
+    UnsupportedArchitecture."""
     stored = find_stored(text)
     models = stored.blobs("model")
     if not models:
@@ -68,14 +69,10 @@ def load_ollama(text: str) -> ModelSpec:
     return replace(
         model,
         name=stored.reference if named_by_file else model.name,
+        stored_settings=parameters,
         warnings=(*model.warnings, *warnings),
         sources=sources,
     )
-
-
-def ollama_parameters(text: str) -> dict[str, Any]:
-    """The parameters stored with a model: num_ctx, stop, temperature, ...; empty where it has none."""
-    return _parameters(find_stored(text))
 
 
 def ollama_template(text: str) -> str | None:

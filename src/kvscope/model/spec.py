@@ -300,6 +300,7 @@ class ModelSpec:
     weights are not known (``num_parameters`` None then). ``quantisation``: the config's quantization_config.
     ``graph_keys``: keys of a GGUF that change how llama.cpp computes a model but not what it keeps (how experts are
     weighed).
+    ``stored_settings``: settings that the model's store keeps with it (Ollama's parameters).
     ``warnings``: what is doubtful about the files, in plain sentences."""
 
     name: str
@@ -318,6 +319,7 @@ class ModelSpec:
     weights: tuple[WeightGroup, ...] = ()
     is_tied: bool | None = None
     quantisation: Mapping[str, object] | None = None
+    stored_settings: Mapping[str, object] = field(default_factory=dict)
     graph_keys: Mapping[str, object] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""

@@ -62,7 +62,6 @@ class OllamaSettings:
     num_parallel: int
     gpu_memory_bytes: int | None
     rest: Mapping[str, SettingValue]
-    as_asked: Mapping[str, SettingValue]
 
 
 def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
@@ -75,7 +74,9 @@ def predict_ollama(model: ModelSpec, asked: Asked, settings: Mapping[str, Settin
 
     Raises UsageError, UnknownName, UnsupportedArchitecture.
     """
-    read = _read(settings, asked.num_sequences)
+    given = canonical_settings(settings)
+    stored = {name: value for name, value in _stored_settings(model).items() if name not in given}
+    read = _read({**stored, **given}, asked.num_sequences)
     num_ctx, why_ctx = _num_ctx(read, asked.engine_version, model)
     server = {_SAME_AS[name]: value for name, value in read.rest.items()}
     if "cache_type_k" in server:
@@ -85,9 +86,7 @@ def predict_ollama(model: ModelSpec, asked: Asked, settings: Mapping[str, Settin
     estimate = own_estimate_bytes(model, num_ctx * read.num_parallel)
     return replace(
         predicted,
-        scenario=asked.scenario(
-            "ollama", asked.engine_version or VERSION, predicted.scenario.workload.tokens, dict(read.as_asked)
-        ),
+        scenario=asked.scenario("ollama", asked.engine_version or VERSION, predicted.scenario.workload.tokens, given),
         effective={
             **predicted.effective,
             "num_ctx": num_ctx,
@@ -101,9 +100,19 @@ def predict_ollama(model: ModelSpec, asked: Asked, settings: Mapping[str, Settin
             f"{num_ctx * read.num_parallel} tokens.",
             f"A prompt longer than {num_ctx} tokens is cut without an error: {num_ctx // 2 + 2} tokens remain of it in "
             "releases that shift the context.",
+            *(f"{name} is {value!r} in Ollama's store, with the model." for name, value in stored.items()),
             *predicted.notes,
         ),
     )
+
+
+def _stored_settings(model: ModelSpec) -> dict[str, SettingValue]:
+    """The model's own parameters as Ollama keeps them, of those that are settings here; a request's win over them."""
+    return {
+        name: value
+        for name, value in model.stored_settings.items()
+        if name in SETTING_NAMES and isinstance(value, str | int | float)
+    }
 
 
 def own_estimate_bytes(model: ModelSpec, context_tokens: int) -> int | None:
@@ -122,8 +131,7 @@ def own_estimate_bytes(model: ModelSpec, context_tokens: int) -> int | None:
     return weights + 2 * len(heads) * max(1, min(heads)) * (model.hidden_size // q_heads) * context_tokens * 2
 
 
-def _read(settings: Mapping[str, SettingValue], num_sequences: int) -> OllamaSettings:
-    canonical = canonical_settings(settings)
+def _read(canonical: Mapping[str, SettingValue], num_sequences: int) -> OllamaSettings:
     num_ctx = canonical.get("num_ctx")
     parallel = canonical.get("num_parallel", num_sequences)
     memory = canonical.get("gpu_memory")
@@ -141,7 +149,6 @@ def _read(settings: Mapping[str, SettingValue], num_sequences: int) -> OllamaSet
         num_parallel=slots,
         gpu_memory_bytes=parse_bytes(str(memory)) if memory is not None else None,
         rest={name: value for name, value in canonical.items() if name not in _OWN},
-        as_asked=canonical,
     )
 
 
