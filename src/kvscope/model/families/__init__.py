@@ -39,7 +39,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "mistral", "ministral", "ministral3", "cwm", "granite_swa", "phi3", "olmo3", "exaone4", "cohere2",
     ),
     "windowed_inkling": ("inkling_text", "inkling2_text", "inkling2_loop_text"),
-    "windowed_other": ("modernbert-decoder", "hrm_text"),
+    "windowed_other": ("modernbert-decoder", "hrm_text", "moshi"),
     "gemma": ("gemma2", "vaultgemma", "gemma3_text", "gemma3n_text", "gemma4_text", "gemma4_unified_text"),
     "latent": (
         "deepseek_v2", "deepseek_v3", "kimi_k2", "mistral4", "sarvam_mla", "glm4_moe_lite", "axk1", "youtu", "minicpm3",
@@ -77,13 +77,14 @@ MODULES: dict[str, tuple[str, ...]] = {
         "qianfan_ocr", "video_llama_3", "video_llava", "lfm3_vl", "minimax_m3_vl", "qwen4_exp", "step3p7",
         "cosmos3_edge", "deepseek_vl_hybrid", "ernie4_5_vl_moe", "hy_v4_vl", "qwen2_audio", "voxtral",
     ),
+    "encoder_decoder": ("whisper",),
     "multimodal_caches": (
         "gemma3n", "fast_vlm", "perception_lm", "janus", "granite4_vision", "apertus1p5", "inkling_mm_model",
         "internvl_chat", "kimi_vl", "deepseek_vl_v2", "qwen2_5_omni", "qwen3_omni_moe",
     ),
     "bert": (
         "bert", "bert-generation", "ernie", "roberta", "xlm-roberta", "camembert", "data2vec-text",
-        "roberta-prelayernorm", "xlm-roberta-xl", "roformer", "electra",
+        "roberta-prelayernorm", "xlm-roberta-xl", "roformer", "electra", "git",
     ),
     "older": (
         "gpt2", "gpt-sw3", "openai-gpt", "gpt_bigcode", "gptj", "codegen", "gpt_neo", "gpt_neox", "gpt_neox_japanese",

@@ -5,10 +5,12 @@ The same files describe encoders, which keep nothing between steps and whose cla
 not say: those are refused.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvscope.model.config_reader import ConfigReader
-from kvscope.model.families.architecture import Architecture, Heads, full_attention_model, read_heads
+from kvscope.model.families.architecture import Architecture, Heads, full_attention_model, read_context, read_heads
+from kvscope.model.families.multimodal_parts import section
+from kvscope.model.families.vision import clip, placed
 from kvscope.model.modules import Layers, embedding, head, linear, norm, norms, parameter
 from kvscope.model.spec import WeightGroup
 
@@ -82,6 +84,27 @@ def bert_like(config: ConfigReader) -> Architecture:
     return full_attention_model(
         config, "bert", heads, num_layers, width, weights, context=positions if positions > 0 else None
     )
+
+
+def git(config: ConfigReader) -> Architecture:
+    """GIT: BERT's layers as a decoder, with CLIP's tower before the text."""
+    config.refuse_keys("num_image_with_embedding")
+    form = Form(base="git", has_types=False)
+    heads, num_layers = read_heads(config, head_dim_key=False, kv_heads_key=False), config.num_layers()
+    width, positions = config.number("intermediate_size", field="ffn.width"), config.number("max_position_embeddings")
+    vision = section(config, "vision_config", "git_vision_model", fixed=True)
+    joint = [
+        *linear("git.visual_projection.visual_projection.0", vision.number("hidden_size"), heads.hidden, bias=True),
+        *norm("git.visual_projection.visual_projection.1", heads.hidden, bias=True),
+    ]
+    weights = [
+        *_embeddings(config, form, heads, heads.hidden, positions),
+        *_layers(form, heads, width, tuple(range(num_layers))),
+        *placed("git.image_encoder.vision_model", clip(vision)),
+        *(replace(group, part="vision") for group in joint),
+        *head("output", heads.hidden, config.number("vocab_size"), tied=config.flag("tie_word_embeddings"), bias=True),
+    ]
+    return full_attention_model(config, "git", heads, num_layers, width, weights, context=read_context(config))
 
 
 def _embeddings(config: ConfigReader, form: Form, heads: Heads, width: int, positions: int) -> list[WeightGroup]:

@@ -47,7 +47,7 @@ def dbrx(config: ConfigReader) -> Architecture:
         config.refuse_keys("hidden_size")  # its experts keep the default width then
     num_layers = config.num_layers("n_layers")
     hidden, q_heads = config.number("d_model", field="hidden_size"), config.number("n_heads", field="num_q_heads")
-    if hidden % q_heads:
+    if hidden % q_heads or hidden == q_heads:
         raise config.malformed("d_model", f"{q_heads} heads do not divide a width of {hidden}")
     vocab = config.number("vocab_size")
     attn = config.nested("attn_config", "dbrx_attention")

@@ -1,5 +1,5 @@
-"""Two decoders of their own build: ModernBERT's, and the Hierarchical Reasoning Model, which runs its layers several
-times. Facts of the classes in transformers 5.24.0."""
+"""Decoders of their own build: ModernBERT's, Moshi's, and the Hierarchical Reasoning Model, which runs its layers
+several times. Facts of the classes in transformers 5.24.0."""
 
 from kvscope.model.config_reader import MAX_LAYERS, ConfigReader
 from kvscope.model.families.architecture import (
@@ -11,7 +11,8 @@ from kvscope.model.families.architecture import (
     read_heads,
     typed_caches,
 )
-from kvscope.model.families.windowed_decoder import FULL, SLIDING, listed_types
+from kvscope.model.families.dense_decoder import Decoder
+from kvscope.model.families.windowed_decoder import FULL, SLIDING, keyed_caches, listed_types, read_window
 from kvscope.model.modules import attention, embedding, gated_mlp, head, linear, norm, parameter
 from kvscope.model.spec import DenseFfn, WeightGroup
 
@@ -34,6 +35,47 @@ def modernbert_decoder(config: ConfigReader) -> Architecture:
         hidden_size=heads.hidden,
         trained_context_tokens=read_context(config),
         is_tied=tied,
+    )
+
+
+def moshi(config: ConfigReader) -> Architecture:
+    """The text decoder alone (MoshiForCausalLM): one embedding more than words, and matrices one module deeper. A file
+    of the whole speech model is refused: its audio codec's and depth decoder's tensors are not known."""
+    if config.config.get("architectures") not in (None, [], ["MoshiForCausalLM"]):
+        raise config.refuse("it is not the text decoder alone")
+    config.refuse_keys("tie_word_embeddings")
+    decoder = Decoder(
+        config=config,
+        num_layers=config.num_layers(),
+        heads=read_heads(config),
+        width=config.number("ffn_dim", field="ffn.width"),
+        vocab=config.number("vocab_size"),
+        tied=False,
+    )
+    hidden, layers, heads = decoder.heads.hidden, decoder.layers, decoder.heads
+    if hidden % heads.q_heads or decoder.width % 2:
+        raise config.malformed("hidden_size", "heads that divide it, and an even ffn_dim, were expected")
+    needed, kept = keyed_caches(decoder, read_window(config))
+    projections = (("q", hidden, heads.q_heads), ("k", hidden, heads.kv_heads), ("v", hidden, heads.kv_heads))
+    attend = [
+        group
+        for name, inputs, count in projections
+        for group in linear(
+            decoder.path(f"self_attn.{name}_proj.linear"), inputs, count * heads.head_dim, layers=layers
+        )
+    ]
+    return decoder.model(
+        "moshi",
+        embedding("model.embed_tokens", decoder.vocab + 1, hidden),
+        norm("model.norm", hidden),
+        head("lm_head", hidden, decoder.vocab, tied=False),
+        attend,
+        linear(decoder.path("self_attn.o_proj.linear"), heads.q_heads * heads.head_dim, hidden, layers=layers),
+        linear(decoder.path("mlp.fc1"), hidden, decoder.width, layers=layers),
+        linear(decoder.path("mlp.fc2"), decoder.width // 2, hidden, layers=layers),
+        decoder.norms(),
+        caches=needed,
+        library=kept,
     )
 
 
