@@ -20,7 +20,8 @@ from study_rows import (
     trial_row,
 )
 
-from kvscope.analysis.attribute import Attribution, attribute, host_cache_bytes, unexplained_bytes
+from kvscope.analysis.attribute import Attribution, attribute, unexplained_bytes
+from kvscope.analysis.prompt_copies import host_cache_bytes
 from kvscope.record.rows import MapRow, MarkRow, ReportedBufferRow, TrialResult
 
 KV_KIB = 2048 * KV_BYTES_PER_CELL // KIB  # 46,080

@@ -6,22 +6,18 @@ Each term was read from the operating system's list of mappings, or follows from
 is added to make the sum come out: what no term covers is ``unexplained``, with its sign.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from kvscope.analysis.match import Buffer, Place, new_mappings, place_buffers, without
 from kvscope.analysis.notes import Note, note
+from kvscope.analysis.prompt_copies import stated_checkpoints, stated_copies
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, MapRow, MarkRow, TrialResult
 from kvscope.units import MIB
 
 # More than this share of what the load added without a name is a doubt about the whole picture.
 UNEXPLAINED_SHARE = 0.10
-
-# How llama.cpp's log lists a copy of an old prompt: "- prompt 0x…: 503 tokens, checkpoints: 0, 11.586 MiB".
-_COPY = re.compile(r"checkpoints: +\d+, +([\d.]+) MiB")
 
 # Larger blocks than this always get a mapping of their own from glibc's malloc: the upper limit of its mmap threshold
 # on 64-bit systems (mallopt(3), DEFAULT_MMAP_THRESHOLD_MAX). Smaller ones may lie in a heap or an arena.
@@ -220,62 +216,7 @@ def _buffers(result: TrialResult, prediction: Mapping[str, Json] | None, mark: M
     ]
     if mark.phase != "after_request":
         return buffers
-    return [*buffers, *_host_copies(result, mark.request_index), *_checkpoints(result, mark.request_index)]
-
-
-def _host_copies(result: TrialResult, request_index: int | None) -> list[Buffer]:
-    """The copies in the host prompt cache: as the log lists them, or else each as large as the cache grew by from one
-    stated size to the next."""
-    rows = [
-        r
-        for r in result.reported
-        if r.component == "host_cache"
-        and r.request_index is not None
-        and request_index is not None
-        and r.request_index <= request_index
-    ]
-    if not rows:
-        return []
-    listed = [_at_least(text) for text in _COPY.findall(rows[-1].line)]
-    sizes = listed or _steps([_at_least(r.printed_mib) for r in rows])
-    return [
-        Buffer(component="host_cache", name="copy", num_bytes=size, is_filled=True, source="reported") for size in sizes
-    ]
-
-
-def _checkpoints(result: TrialResult, request_index: int | None) -> list[Buffer]:
-    """The context checkpoints that the engine holds after a request: copies of what its windows hold, beside them."""
-    return [
-        Buffer(
-            component="checkpoint",
-            name=r.name,
-            num_bytes=_at_least(r.printed_mib),
-            is_filled=True,
-            source="reported",
-        )
-        for r in result.reported
-        if r.component == "checkpoint" and r.request_index == request_index
-    ]
-
-
-def _steps(totals: Sequence[int]) -> list[int]:
-    if list(totals) != sorted(totals):
-        # Old copies were dropped: which of them are left, the totals do not say.
-        return [totals[-1]]
-    return [after - before for before, after in pairwise([0, *totals]) if after > before]
-
-
-def host_cache_bytes(result: TrialResult, request_index: int | None) -> int | None:
-    """The engine's host prompt cache as its log states it after a request, in whole bytes not above the real size;
-    None where it states none."""
-    stated = [r for r in result.reported if r.component == "host_cache" and r.request_index == request_index]
-    return _at_least(stated[-1].printed_mib) if stated else None
-
-
-def _at_least(printed_mib: str) -> int:
-    """The least whole number of bytes that prints so: half of the last digit is taken off."""
-    digits = len(printed_mib.partition(".")[2])
-    return max(0, int((float(printed_mib) - 0.5 / 10**digits) * MIB))
+    return [*buffers, *stated_copies(result, mark.request_index), *stated_checkpoints(result, mark.request_index)]
 
 
 def _mapped_weights_bytes(prediction: Mapping[str, Json] | None) -> int | None:

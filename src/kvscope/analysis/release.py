@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.attribute import Attribution, attribute, host_cache_bytes
+from kvscope.analysis.attribute import Attribution, attribute
 from kvscope.analysis.fit import Estimate, mean
+from kvscope.analysis.prompt_copies import host_cache_bytes
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, TrialResult
 from kvscope.units import MIB

@@ -1,0 +1,68 @@
+"""What an engine keeps of earlier prompts beside its cache, as its own log states it: copies in host memory, and
+checkpoints of what cannot be rolled back."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from kvscope.analysis.match import Buffer
+from kvscope.record.rows import TrialResult
+from kvscope.units import MIB
+
+# How llama.cpp's log lists a copy of an old prompt: "- prompt 0x…: 503 tokens, checkpoints: 0, 11.586 MiB".
+_COPY = re.compile(r"checkpoints: +\d+, +([\d.]+) MiB")
+
+
+def stated_copies(result: TrialResult, request_index: int | None) -> list[Buffer]:
+    """The copies in the host prompt cache: as the log lists them, or else each as large as the cache grew by from one
+    stated size to the next."""
+    rows = [
+        r
+        for r in result.reported
+        if r.component == "host_cache"
+        and r.request_index is not None
+        and request_index is not None
+        and r.request_index <= request_index
+    ]
+    if not rows:
+        return []
+    listed = [_at_least(text) for text in _COPY.findall(rows[-1].line)]
+    sizes = listed or _steps([_at_least(r.printed_mib) for r in rows])
+    return [
+        Buffer(component="host_cache", name="copy", num_bytes=size, is_filled=True, source="reported") for size in sizes
+    ]
+
+
+def stated_checkpoints(result: TrialResult, request_index: int | None) -> list[Buffer]:
+    """The context checkpoints that the engine holds after a request: copies of what its windows hold, beside them."""
+    return [
+        Buffer(
+            component="checkpoint",
+            name=r.name,
+            num_bytes=_at_least(r.printed_mib),
+            is_filled=True,
+            source="reported",
+        )
+        for r in result.reported
+        if r.component == "checkpoint" and r.request_index == request_index
+    ]
+
+
+def _steps(totals: Sequence[int]) -> list[int]:
+    if list(totals) != sorted(totals):
+        # Old copies were dropped: which of them are left, the totals do not say.
+        return [totals[-1]]
+    return [after - before for before, after in pairwise([0, *totals]) if after > before]
+
+
+def host_cache_bytes(result: TrialResult, request_index: int | None) -> int | None:
+    """The engine's host prompt cache as its log states it after a request, in whole bytes not above the real size;
+    None where it states none."""
+    stated = [r for r in result.reported if r.component == "host_cache" and r.request_index == request_index]
+    return _at_least(stated[-1].printed_mib) if stated else None
+
+
+def _at_least(printed_mib: str) -> int:
+    """The least whole number of bytes that prints so: half of the last digit is taken off."""
+    digits = len(printed_mib.partition(".")[2])
+    return max(0, int((float(printed_mib) - 0.5 / 10**digits) * MIB))
