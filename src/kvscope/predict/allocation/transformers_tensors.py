@@ -110,7 +110,9 @@ def kept_tensors(cache: CacheKind, dtype: Dtype) -> tuple[KeptTensor, ...]:
             return _recurrent(cache, dtype)
         case HybridCache():
             return (*kept_tensors(cache.attention, dtype), *_recurrent(cache.recurrent, dtype))
-        case CrossAttention() | SharedCache() | NoCache():
+        case CrossAttention():
+            return _cross(cache, dtype)
+        case SharedCache() | NoCache():
             return ()
         case HiddenStateMemory():
             return _hidden_states(cache, dtype)
@@ -122,6 +124,18 @@ def _pair(heads: int, key_dim: int, value_dim: int, dtype: Dtype, window: int | 
     return tuple(
         KeptTensor(name=name, component="kv_cache", shape=(heads, 0, width), dtype=dtype, token_axis=1, window=window)
         for name, width in (("keys", key_dim), ("values", value_dim))
+    )
+
+
+def _cross(cache: CrossAttention, dtype: Dtype) -> tuple[KeptTensor, ...]:
+    """EncoderDecoderCache's other half, as long as the other input is; nothing where that is not stated."""
+    if cache.source_tokens is None:
+        return ()
+    return tuple(
+        KeptTensor(
+            name=name, component="kv_cache", shape=(cache.num_kv_heads, cache.source_tokens, width), dtype=dtype
+        )
+        for name, width in (("cross_keys", cache.key_dim), ("cross_values", cache.value_dim))
     )
 
 
