@@ -66,3 +66,9 @@ def test_two_formats_that_disagree_are_refused(engine: str) -> None:
     predict(model, engine=engine, tokens=1, dtype="half", settings={"dtype": "float16"})
     with pytest.raises(UsageError, match="given twice, as float32 and float16"):
         predict(model, engine=engine, tokens=1, dtype="float32", settings={"dtype": "float16"})
+
+
+def test_a_model_without_a_trained_context_has_the_engine_s_limit_alone() -> None:
+    model = load_model({"model_type": "mamba", "torch_dtype": "float32"})
+    assert model.trained_context_tokens is None
+    assert predict(model, engine="llama.cpp", tokens=1, settings={"n_ctx": 2048}).limit_tokens == 2048

@@ -142,3 +142,19 @@ def test_too_little_memory_is_refused_not_counted_below_zero() -> None:
     states = load_model({"model_type": "falcon_h1", "num_hidden_layers": 3, "torch_dtype": "bfloat16"})
     with pytest.raises(UsageError, match="Not enough memory"):
         ask(states, 10**8, tokens=1, max_mamba_cache_size=10**6)
+
+
+def test_states_are_never_counted_as_none_at_all() -> None:
+    """max_total_tokens says nothing of states: one for each sequence is counted; memory for none is refused."""
+    model = load_model({"model_type": "falcon_h1", "num_hidden_layers": 3, "torch_dtype": "bfloat16"})
+    one = ask(model, tokens=1).component_bytes("recurrent_state")
+    assert one
+    limited = predict(model, engine="sglang", tokens=1, sequences=4, settings={"max_total_tokens": 64})
+    assert limited.component_bytes("recurrent_state") == 4 * one
+    assert any("one for each" in note for note in limited.notes)
+    with pytest.raises(UsageError, match="Not enough memory"):
+        ask(model, one, tokens=1)  # 0.9 / 1.9 of it is less than one state
+    short = predict(
+        model, engine="sglang", tokens=1, sequences=4, available_bytes=10**9, settings={"max_mamba_cache_size": 3}
+    )
+    assert any("4 sequences do not all fit: there are 3 states" in note for note in short.notes)

@@ -76,7 +76,7 @@ def plan_cells(model: ModelSpec, settings: LlamaCppSettings) -> Cells:
 def slot_limit(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> int:
     """Tokens one sequence may hold: the server caps a slot at the trained context, and at kv_unified_per_slot."""
     caps = (model.trained_context_tokens, settings.slot_tokens)
-    return min(cells.per_stream, *(cap for cap in caps if cap is not None))
+    return min([cells.per_stream, *(cap for cap in caps if cap is not None)])
 
 
 def layer_caches(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tuple[LayerCache, ...]:

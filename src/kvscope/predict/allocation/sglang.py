@@ -69,11 +69,12 @@ class _Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
-    """``tokens``: places of attention; ``window_tokens``: places of windows in a pool of their own; ``state_slots``."""
+    """``tokens``: places of attention; ``window_tokens``: places of windows in a pool of their own; ``state_slots``:
+    None where nothing says how many."""
 
     tokens: int
     window_tokens: int
-    state_slots: int
+    state_slots: int | None
 
 
 def predict_sglang(
@@ -111,7 +112,7 @@ def predict_sglang(
         status="estimated",
         unknown=(*_unknown(), *weights_unknown),
         missing=missing,
-        notes=_notes(model, asked, parsed, pool, tokens),
+        notes=(*_slot_notes(asked, places), *_notes(model, asked, parsed, pool, tokens)),
         pool=pool,
     )
 
@@ -175,19 +176,19 @@ def _places(rows: list[_Row], settings: SglangSettings, available: int | None, h
     """None where neither memory nor max_total_tokens is given."""
     cell = sum(row.row_bytes for row in rows)
     state = sum(row.state_bytes for row in rows)
-    slots = 0
+    slots: int | None = 0
     if state:
         slots = _state_slots(state, settings, available)
-        available = None if available is None else available - slots * state
+        available = None if available is None or slots is None else available - slots * state
     if available is None and settings.max_total_tokens is None:
         return None
     asked = settings.max_total_tokens
     tokens = asked or 0 if available is None or not cell else available // cell
     tokens = tokens if asked is None else min(tokens, asked)
     tokens = tokens // settings.page_size * settings.page_size
-    if (available is not None and available < 0) or (cell and tokens <= 0):
+    if (available is not None and available < 0) or (cell and tokens <= 0) or (state and slots == 0):
         raise UsageError(
-            "SGLang refuses this: Not enough memory for a single page of the pool.",
+            "SGLang refuses this: Not enough memory for a single page or state of its pools.",
             hint="Give more available_bytes, fewer state slots (max_mamba_cache_size) or smaller pages.",
         )
     window = 0
@@ -196,13 +197,13 @@ def _places(rows: list[_Row], settings: SglangSettings, available: int | None, h
     return _Places(tokens=tokens, window_tokens=window, state_slots=slots)
 
 
-def _state_slots(state: int, settings: SglangSettings, available: int | None) -> int:
+def _state_slots(state: int, settings: SglangSettings, available: int | None) -> int | None:
     if settings.max_mamba_cache_size is not None:
         return settings.max_mamba_cache_size
     if settings.disable_radix_cache and settings.max_running_requests is not None:
         return settings.max_running_requests
     if available is None:
-        return 0
+        return None
     ratio = settings.mamba_full_memory_ratio
     return int(available * ratio / (1 + ratio)) // state
 
@@ -267,15 +268,15 @@ def _allocated(
     full = sum(row.row_bytes for row in rows if row.window_tokens is None)
     windows = sum(row.row_bytes for row in rows if row.window_tokens is not None)
     state = sum(row.state_bytes for row in rows)
+    slots = None if places is None else places.state_slots
+    slots = asked.num_sequences if slots is None else slots
     if places is None:
         law = GrowthLaw(bytes_per_token=full + windows, step_tokens=page).times(asked.num_sequences)
         text = f"{full + windows} B × {tokens} tokens × {asked.num_sequences} sequences in pages of {page}"
-        slots = asked.num_sequences
     else:
         window_tokens = places.window_tokens or places.tokens
         law = constant((places.tokens + page) * full + (window_tokens + page) * windows)
         text = f"{places.tokens} places × {full} B and {window_tokens} × {windows} B of windows, reserved at start"
-        slots = places.state_slots
     items = [_pool_item("kv_cache", law, text)] if full or windows else []
     if state:
         items.append(_pool_item("recurrent_state", constant(slots * state), f"{slots} slots × {state} B of state"))
@@ -321,6 +322,20 @@ def _unknown() -> tuple[Unknown, ...]:
             "available_bytes is what remains for the pools after the weights",
         ),
     )
+
+
+def _slot_notes(asked: Asked, places: _Places | None) -> tuple[str, ...]:
+    """What a person should know of the states of a recurrent model."""
+    if places is None:
+        return ()
+    if places.state_slots is None:
+        return (
+            "How many states SGLang reserves depends on the memory it gets (available_bytes): counted with one for "
+            "each sequence asked.",
+        )
+    if 0 < places.state_slots < asked.num_sequences:
+        return (f"{asked.num_sequences} sequences do not all fit: there are {places.state_slots} states.",)
+    return ()
 
 
 def _notes(model: ModelSpec, asked: Asked, settings: SglangSettings, pool: Pool | None, tokens: int) -> tuple[str, ...]:
