@@ -21,7 +21,6 @@ from study_rows import (
 )
 
 from kvscope.analysis.attribute import Attribution, attribute, unexplained_bytes
-from kvscope.analysis.prompt_copies import host_cache_bytes
 from kvscope.record.rows import MapRow, MarkRow, ReportedBufferRow, TrialResult
 
 KV_KIB = 2048 * KV_BYTES_PER_CELL // KIB  # 46,080
@@ -349,16 +348,6 @@ def test_copies_are_known_one_by_one_where_the_log_lists_them() -> None:
     assert found is not None
     # Half of the last printed digit, 0.0005 MiB = 524 B, is taken off each.
     assert found.term_bytes("host_cache") == int(7.9995 * 2**20) + int(3.9995 * 2**20)
-
-
-@pytest.mark.parametrize(("printed", "least"), [("40.563", 42_532_864), ("0.000", 0)])
-def test_the_log_is_read_as_not_more_than_it_says(printed: str, least: int) -> None:
-    line = reported("host_cache", printed, "after_request", request_index=1)
-    assert host_cache_bytes(result(reported=(line,)), 1) == least
-
-
-def test_what_the_log_never_said_is_unknown() -> None:
-    assert host_cache_bytes(result(), 1) is None
 
 
 _kinds = st.sampled_from(["heap", "arena", "stack", "anonymous", "file"])

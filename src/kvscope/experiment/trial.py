@@ -5,14 +5,14 @@ Whatever happens, the attempt ends as a result: what was seen until then, and wh
 
 import os
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kvscope.engine.base import ChatRequest, Engine, EngineReport, OwnMemory
-from kvscope.errors import EngineError, KvscopeError, ModelError, ProbeError, ProbeLost, UsageError
+from kvscope.errors import KvscopeError, ProbeError
 from kvscope.experiment.attempt_rows import AttemptRows, reported_row
 from kvscope.experiment.design import Trial
+from kvscope.experiment.ending import INTERRUPTED, Ending, ending_of
 from kvscope.probe.machine_memory import machine_memory, other_occupants
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
 from kvscope.probe.sampler import Sampler
@@ -58,7 +58,7 @@ def run_trial(
         attempt.engine = create()
         attempt.run = _TrialRun(attempt.engine, trial, rows, seed=seed, now=lambda: now() - started_s, sleep=sleep)
         attempt.run.run()
-        attempt.ending = _Ending(outcome=rows.outcome())
+        attempt.ending = Ending(outcome=rows.outcome())
     except (Exception, KeyboardInterrupt) as error:
         attempt.fail(error)
     attempt.close()
@@ -88,21 +88,6 @@ def run_trial(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ending:
-    """How an attempt ended, as it is recorded."""
-
-    outcome: str
-    slug: str | None = None
-    message: str | None = None
-    hint: str | None = None
-    traceback: str | None = None
-    engine_log_tail: str | None = None
-
-
-_INTERRUPTED = _Ending(outcome="interrupted", slug="interrupted", message="Stopped by the user while this trial ran.")
-
-
 @dataclass(slots=True)
 class _Attempt:
     """What has to be put in order however an attempt ends."""
@@ -110,21 +95,11 @@ class _Attempt:
     rows: AttemptRows
     engine: Engine | None = None
     run: "_TrialRun | None" = None
-    ending: _Ending = _INTERRUPTED
+    ending: Ending = INTERRUPTED
 
     def fail(self, error: BaseException) -> None:
-        if isinstance(error, KeyboardInterrupt):
-            self.ending = _INTERRUPTED
-            return
-        ours = isinstance(error, KvscopeError)
-        self.ending = _Ending(
-            outcome=_outcome_of(error),
-            slug=error.slug if isinstance(error, KvscopeError) else "internal",
-            message=str(error) if ours else f"{type(error).__name__}: {error}",
-            hint=error.hint if isinstance(error, KvscopeError) else None,
-            traceback="".join(traceback.format_exception(error)),
-            engine_log_tail=self.engine.log_tail() if self.engine is not None else None,
-        )
+        is_failure = not isinstance(error, KeyboardInterrupt)
+        self.ending = ending_of(error, self.engine.log_tail() if is_failure and self.engine is not None else None)
 
     def close(self) -> None:
         """Stop what runs. Ctrl-C in here, or an error, does not lose what was measured."""
@@ -135,20 +110,6 @@ class _Attempt:
         except (Exception, KeyboardInterrupt) as error:
             self.fail(error)
             self.run.engine.stop()
-
-
-def _outcome_of(error: BaseException) -> str:
-    match error:
-        case EngineError():
-            return error.outcome
-        case ProbeLost():  # the engine's process ended between two requests
-            return "engine_died"
-        case UsageError():  # what was asked cannot be, such as a prompt too short for its own template
-            return "invalid_settings"
-        case ModelError():
-            return "model_error"
-        case _:
-            return "internal"
 
 
 class _TrialRun:
