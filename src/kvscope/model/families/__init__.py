@@ -45,7 +45,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "deepseek_v2", "deepseek_v3", "kimi_k2", "mistral4", "sarvam_mla", "glm4_moe_lite", "axk1", "youtu", "minicpm3",
         "longcat_flash",
     ),
-    "latent_shared": ("mistral_large4_text", "mistral_large4"),
+    "latent_shared": ("mistral_large4_text",),
     "latent_sliding": ("dots3_note_text", "dots3_note"),
     "compressed": ("deepseek_v4",),
     "unlimited_ocr": ("unlimited_ocr",),
@@ -62,7 +62,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "hybrid_other": ("minimax", "minimax_text_01", "minimax_m1", "qwen4_exp_text", "dory"),
     "multimodal": (
         "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen2_5_omni_thinker",
-        "qwen3_omni_moe_thinker", "gemma3", "gemma4", "gemma4_unified", "llama4", "mllama", "mistral3", "lighton_ocr",
+        "qwen3_omni_moe_thinker", "gemma3", "gemma4", "gemma4_unified", "llama4", "mllama", "mistral3",
+        "mistral_large4", "lighton_ocr",
     ),
     "multimodal_llava": (
         "llava", "llava_next", "llava_next_video", "llava_onevision", "vipllava", "internvl", "deepseek_vl",

@@ -1,17 +1,17 @@
 """Indexed latent attention whose layers may share a cache: Mistral Large 4, whose every few layers have no rotary part.
 
-Facts of transformers 5.24.0's MistralLarge4TextConfig and MistralLarge4ForConditionalGeneration.
+Facts of transformers 5.24.0's MistralLarge4TextConfig. The multimodal model around it is in multimodal.py.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kvscope.model.config_reader import MAX_LAYERS, ConfigReader
+from kvscope.model.config_reader import ConfigReader
 from kvscope.model.families.architecture import Architecture
 from kvscope.model.families.latent import assemble, layer_norms, leading_dense
 from kvscope.model.families.latent_indexed import check_indexed, index_cache, indexer, scheduled_indexers
 from kvscope.model.families.mla import Mla, feed_forward, mlp_layer_types, read_mla, read_moe
-from kvscope.model.modules import Layers, gated_mlp, linear, norm, parameter
+from kvscope.model.modules import Layers, linear, norm, parameter
 from kvscope.model.spec import CacheKind, SharedCache, WeightGroup
 
 NO_ROPE_INTERVAL = 4
@@ -99,60 +99,4 @@ def _indexers(config: ConfigReader, prefix: str, hidden: int, full: Sequence[boo
         *indexer(prefix, hidden, hidden, heads, width, layers=layers),
         *norm(f"{prefix}.q_input_norm", hidden, bias=True, layers=layers),
         *_softmax_scaling(prefix, heads, layers),
-    ]
-
-
-def mistral_large4(config: ConfigReader) -> Architecture:
-    """The text model, a Pixtral vision tower and a projector between them. Whether the head is tied is said outside
-    text_config."""
-    text = config.nested("text_config", "mistral_large4_text")
-    tied = config.flag("tie_word_embeddings")
-    outer = ConfigReader(
-        {**text.config, "tie_word_embeddings": tied},
-        text.model_type,
-        where=text.where,
-        prefix=text.prefix,
-        sources=text.sources,
-    )
-    found = mistral_large4_text(outer, "model.language_model")
-    vision = _pixtral(config.nested("vision_config", "pixtral"))
-    if vision is None or found.weights is None:
-        return replace(found, weights=None)
-    return replace(found, weights=(*found.weights, *vision, *_projector(config, found.hidden_size)))
-
-
-def _pixtral(config: ConfigReader) -> list[WeightGroup] | None:
-    """The vision tower; None where the file leaves out a number, whose default is not that of the Pixtral class here,
-    or names another tower."""
-    keys = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "patch_size")
-    if config.model_type != "pixtral" or not all(config.given(key) for key in keys):
-        return None
-    hidden, width, patch = (config.number(key, field=f"vision.{key}") for key in (keys[0], keys[1], keys[4]))
-    layers = tuple(range(config.number("num_hidden_layers", field="vision.num_layers", limit=MAX_LAYERS)))
-    channels = config.number("num_channels", field="vision.num_channels")
-    prefix, part = "model.vision_tower", "vision"
-    layer = f"{prefix}.transformer.layers.{{}}"
-    shape = (hidden, channels, patch, patch)
-    return [
-        WeightGroup(name=f"{prefix}.patch_conv.weight", shape=shape, kind="conv", part=part),
-        *norm(f"{prefix}.ln_pre", hidden, part=part),
-        *(group for name in ("q_proj", "k_proj", "v_proj", "o_proj")
-          for group in linear(f"{layer}.attention.{name}", hidden, hidden, layers=layers, part=part)),
-        *gated_mlp(f"{layer}.feed_forward", hidden, width, layers=layers, part=part),
-        *norm(f"{layer}.attention_norm", hidden, layers=layers, part=part),
-        *norm(f"{layer}.ffn_norm", hidden, layers=layers, part=part),
-    ]  # fmt: skip
-
-
-def _projector(config: ConfigReader, text_hidden: int) -> list[WeightGroup]:
-    vision_hidden = config.nested("vision_config", "pixtral").number("hidden_size", field="vision.hidden_size")
-    merged = config.number("spatial_merge_size") ** 2 * vision_hidden
-    chosen = config.lookup("vision_feature_layer")[0]
-    inputs = vision_hidden * (len(chosen) if isinstance(chosen, list | tuple) else 1)
-    bias, prefix = config.flag("multimodal_projector_bias"), "model.multi_modal_projector"
-    return [
-        *norm(f"{prefix}.norm", vision_hidden, part="vision"),
-        *linear(f"{prefix}.patch_merger.merging_layer", merged, vision_hidden, part="vision"),
-        *linear(f"{prefix}.linear_1", inputs, text_hidden, bias=bias, part="vision"),
-        *linear(f"{prefix}.linear_2", text_hidden, text_hidden, bias=bias, part="vision"),
     ]

@@ -4,7 +4,7 @@ The text model's layers are those of its own family; only the text part keeps a 
 5.24.0, and which of the tie_word_embeddings flags counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kvscope.model.config_reader import ConfigReader
@@ -259,11 +259,27 @@ def lighton_ocr(config: ConfigReader) -> Architecture:
     return _pixtral_model(config, text, "vision_encoder", "vision_projection", bias=False)
 
 
+MISTRAL_LARGE4_VISION = {**PIXTRAL_LARGE, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 30}
+
+
+def mistral_large4(config: ConfigReader) -> Architecture:
+    """The same parts, the tower larger, around layers that share their caches."""
+    text = text_section(config, "mistral_large4_text", fixed=True)
+    missing = MISTRAL_LARGE4_VISION
+    return _pixtral_model(config, text, "vision_tower", "multi_modal_projector", bias=None, missing=missing)
+
+
 def _pixtral_model(
-    config: ConfigReader, text: ConfigReader, tower_name: str, projector: str, *, bias: bool | None
+    config: ConfigReader,
+    text: ConfigReader,
+    tower_name: str,
+    projector: str,
+    *,
+    bias: bool | None,
+    missing: Mapping[str, int] = PIXTRAL_LARGE,
 ) -> Architecture:
     model = read_text(text, tied=read_tied(config, text))
-    vision = section(config, "vision_config", "pixtral", missing=PIXTRAL_LARGE)
+    vision = section(config, "vision_config", "pixtral", missing=missing)
     seen = tower(vision)
     if seen is None:
         return replace(model, weights=None)
