@@ -144,8 +144,11 @@ def test_p36_p65_p61_p64_p42_p45_p66_grouped_heads() -> None:
 def test_p25_p26_tokens_that_vllm_names_are_blocks(report: str) -> None:
     assert rate(llama(32, 32, 128)) == 524288
     if report == "P25":
-        match = explain("The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in "
-                        "KV cache (7344).").matches[0]  # fmt: skip
+        line = (
+            "The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache "
+            "(7344)."
+        )
+        match = explain(line).matches[0]
         assert match.numbers["blocks"] == expected("P25")["blocks"]
         assert logical(llama(32, 32, 128), 7344) == expected("P25")["pool_bytes"]
         assert logical(llama(32, 32, 128), 32768) == expected("P25")["needed_bytes"]

@@ -1,7 +1,7 @@
 """What transformers' config classes assume where a config.json is silent: published ones leave out much.
 
-The facts are in class_defaults.jsonl, one line per model_type, written from the library by tools/make_class_defaults.py.
-Only the line asked for is parsed.
+The facts are in class_defaults.jsonl, one line per model_type, written from the library by
+tools/make_class_defaults.py. Only the line asked for is parsed.
 """
 
 import json
