@@ -132,9 +132,7 @@ def _cross(cache: CrossAttention, dtype: Dtype) -> tuple[KeptTensor, ...]:
     if cache.source_tokens is None:
         return ()
     return tuple(
-        KeptTensor(
-            name=name, component="kv_cache", shape=(cache.num_kv_heads, cache.source_tokens, width), dtype=dtype
-        )
+        KeptTensor(name=name, component="kv_cache", shape=(cache.num_kv_heads, cache.source_tokens, width), dtype=dtype)
         for name, width in (("cross_keys", cache.key_dim), ("cross_values", cache.value_dim))
     )
 
