@@ -145,8 +145,8 @@ def test_p25_p26_tokens_that_vllm_names_are_blocks(report: str) -> None:
     assert rate(llama(32, 32, 128)) == 524288
     if report == "P25":
         line = (
-            "The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache "
-            "(7344)."
+            "The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV "
+            "cache (7344)."
         )
         match = explain(line).matches[0]
         assert match.numbers["blocks"] == expected("P25")["blocks"]
