@@ -61,6 +61,23 @@ def test_parts_are_told_apart(case: str) -> None:
             assert group.part == "audio"
 
 
+DEFAULTS: dict[str, int] = json.loads((GOLDEN / "multimodal_defaults.json").read_text(encoding="utf-8"))
+WHOLE_CLASSES = {
+    "llama4": "Llama4ForConditionalGeneration",
+    "qwen3_5": "Qwen3_5ForConditionalGeneration",
+    "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
+}
+
+
+@pytest.mark.parametrize("model_type", DEFAULTS)
+def test_a_bare_config_stands_for_the_defaults_of_its_class(model_type: str) -> None:
+    """multimodal_defaults.json: parameters of transformers 5.24.0's multimodal class of each model_type with the config
+    class's own defaults, built on the meta device. What a wrapper assumes of a part that is not described at all is not
+    always what the part's own class does."""
+    classes = {"architectures": [WHOLE_CLASSES[model_type]]} if model_type in WHOLE_CLASSES else {}
+    assert load_model({"model_type": model_type, **classes}).num_parameters == DEFAULTS[model_type]
+
+
 QWEN2_5_VL_7B = {
     "model_type": "qwen2_5_vl",
     "hidden_size": 3584,

@@ -286,9 +286,21 @@ def paddleocr_vl(config: ConfigReader) -> Architecture:
     return wrapped(model, placed("model.visual.vision_model", siglip_body(vision)), joint)
 
 
+GOT_OCR2_TEXT = {
+    "vocab_size": 151860,
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 21,
+}
+
+
 def got_ocr2(config: ConfigReader) -> Architecture:
     """SAM's tower, two convolutions and a matrix."""
-    text = text_section(config, "qwen2")
+    text = text_section(config, "qwen2", missing=GOT_OCR2_TEXT)
     model = read_text(text, tied=read_tied(config, text))
     vision = section(config, "vision_config", "got_ocr2_vision", fixed=True)
     channels, hidden = vision.number("output_channels"), model.hidden_size
