@@ -78,8 +78,8 @@ def test_a_layer_that_reads_anothers_latent_keeps_its_index_keys() -> None:
     assert isinstance(first.main, LatentAttention)
     assert isinstance(second, IndexedAttention)
     assert second.main == third == SharedCache(layer_index=0)
-    # Counted on MistralLarge4ForConditionalGeneration of this config, built on the meta device: text, the tower that the
-    # wrapper's class assumes where the file has none, and the projector.
+    # Counted on MistralLarge4ForConditionalGeneration of this config, built on the meta device: with the tower that the
+    # class assumes where the file has none.
     assert model.num_parameters == 34_269_650_464
 
 
