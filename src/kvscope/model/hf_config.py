@@ -92,7 +92,7 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
         trained_context_tokens=found.trained_context_tokens,
         layers=found.layers,
         dtype=_dtype(content, where, config.sources),
-        weights=with_kept_formats(model_type, found.weights or ()),
+        weights=with_kept_formats(content, config.defaults, found.weights or ()),
         is_tied=found.is_tied,
         quantisation=quantisation,
         warnings=(*found.warnings, *_doubts(content, config, found)),

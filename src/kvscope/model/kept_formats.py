@@ -5,9 +5,11 @@ parameters made as float32 whatever the format (olmo_hybrid, unlimited_ocr, xlne
 _keep_in_fp32_modules. Families whose reader says the format of a tensor itself (``WeightGroup.dtype``) are not listed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
+from kvscope.model.class_defaults import ClassDefaults
 from kvscope.model.spec import WeightGroup
 
 _GATE = ("gate.weight", "e_score_correction_bias")
@@ -21,12 +23,15 @@ _ALWAYS: dict[str, tuple[str, ...]] = {
     "bailing_hybrid": (*_GATE, "conv1d.weight", "A_log", "dt_bias"),
     "dots1": _GATE,
     "ernie4_5_moe": _GATE,
+    "ernie4_5_vl_moe": _GATE,
     "exaone_moe": _GATE,
     "flint": ("gate.weight", "sinks"),
     "glm4_moe": _GATE,
     "glm4v_moe": _GATE,
+    "glm4v_moe_text": _GATE,
     "hunyuan_v1_moe": ("mlp.gate.wg.weight",),
     "hy_v3": _GATE,
+    "hy_v4_vl": ("lm_head.weight",),
     "inkling2_loop_text": (
         *_INKLING,
         "message_input.query",
@@ -48,6 +53,7 @@ _ALWAYS: dict[str, tuple[str, ...]] = {
     "sarvam_moe": _GATE,
     "solar_open": _GATE,
     "unlimited_ocr": ("mlp.gate.weight",),
+    "voxtral": ("audio_tower.embed_positions.weight",),
     "xlnet": (
         *(f"rel_attn.{name}" for name in ("q", "k", "v", "o", "r", "r_r_bias", "r_s_bias", "r_w_bias", "seg_embed")),
         "mask_emb",
@@ -73,9 +79,18 @@ _IN_FLOAT16: dict[str, tuple[str, ...]] = {
 }
 
 
-def with_kept_formats(model_type: str, weights: Iterable[WeightGroup]) -> tuple[WeightGroup, ...]:
-    """The weights of a model of this type, with the formats that its class keeps."""
-    always, in_float16 = _ALWAYS.get(model_type, ()), _IN_FLOAT16.get(model_type, ())
+def with_kept_formats(
+    config: Mapping[str, Any], defaults: ClassDefaults, weights: Iterable[WeightGroup]
+) -> tuple[WeightGroup, ...]:
+    """The weights of the model of a config, with the formats that its class and those of its nested configs keep: the
+    library applies the lists of all parts to the whole."""
+    types = [config.get("model_type")]
+    for key in {"text_config", "llm_config", *defaults.nested}:
+        nested = config.get(key)
+        stated = nested.get("model_type") if isinstance(nested, Mapping) else None
+        types.append(stated or defaults.nested.get(key))
+    always = tuple(ending for name in types for ending in _ALWAYS.get(str(name), ()))
+    in_float16 = tuple(ending for name in types for ending in _IN_FLOAT16.get(str(name), ()))
     if not always and not in_float16:
         return tuple(weights)
     return tuple(_kept(group, always, in_float16) for group in weights)
