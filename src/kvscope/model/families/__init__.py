@@ -82,6 +82,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "multimodal_caches": (
         "gemma3n", "fast_vlm", "perception_lm", "janus", "granite4_vision", "apertus1p5", "inkling_mm_model",
         "internvl_chat", "kimi_vl", "deepseek_vl_v2", "qwen2_5_omni", "qwen3_omni_moe",
+        "chameleon", "nemotron_h_omni",
     ),
     "bert": (
         "bert", "bert-generation", "ernie", "roberta", "xlm-roberta", "camembert", "data2vec-text",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kvscope.model.config_reader import ConfigReader
 from kvscope.model.families.architecture import Architecture
+from kvscope.model.families.dense import llama
 from kvscope.model.families.multimodal import qwen2_5_omni_thinker, qwen3_omni_moe_thinker
 from kvscope.model.families.multimodal_parts import read_text, text_section
 
@@ -21,6 +22,7 @@ _TEXTS: dict[str, tuple[str, str, bool]] = {
     "granite4_vision": ("text_config", "granite4_vision_text", True),
     "apertus1p5": ("text_config", "apertus1p5_text", True),
     "inkling_mm_model": ("text_config", "inkling_text", True),
+    "nemotron_h_omni": ("text_config", "nemotron_h", False),
     "internvl_chat": ("llm_config", "", False),
     "kimi_vl": ("text_config", "deepseek_v3", False),
     "deepseek_vl_v2": ("language_config", "deepseek_v2", False),
@@ -32,6 +34,8 @@ _NEED_TEXT = ("fast_vlm", "internvl_chat", "kimi_vl", "deepseek_vl_v2")
 
 def _text_inside(config: ConfigReader) -> Architecture:
     key, model_type, fixed = _TEXTS[config.model_type]
+    if key == "text_config" and not config.given(key) and config.given("llm_config"):
+        key = "llm_config"  # an older name, of Nemotron's
     if config.model_type in _NEED_TEXT and not config.given(key):
         raise config.refuse(f"it has no {key}")
     text = text_section(config, model_type, fixed=fixed, key=key)
@@ -51,6 +55,11 @@ def qwen3_omni_moe(config: ConfigReader) -> Architecture:
 def _thinker(config: ConfigReader, model_type: str) -> ConfigReader:
     found = config.nested("thinker_config", model_type)
     return ConfigReader(found.config, model_type, where=found.where, prefix=found.prefix, sources=config.sources)
+
+
+def chameleon(config: ConfigReader) -> Architecture:
+    """Llama with norms per head; images are tokens of the same vocabulary."""
+    return replace(llama(config), family="chameleon", weights=None)
 
 
 READERS: dict[str, Reader] = dict.fromkeys(_TEXTS, _text_inside)

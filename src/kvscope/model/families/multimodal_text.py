@@ -33,6 +33,13 @@ Reader = Callable[[ConfigReader], Architecture]
 # -- Qwen --------------------------------------------------------------------------------------------------------------
 
 
+def qwen2_vl_text(config: ConfigReader) -> Architecture:
+    """Qwen2 whose heads are always hidden_size / heads wide."""
+    kept = {key: value for key, value in config.config.items() if key != "head_dim"}
+    alone = ConfigReader(kept, config.model_type, where=config.where, prefix=config.prefix, sources=config.sources)
+    return qwen2(alone)
+
+
 def qwen3_vl_text(config: ConfigReader) -> Architecture:
     """Qwen3 without a window."""
     decoder = read_decoder(config)
@@ -224,8 +231,8 @@ def _mllama_gates(decoder: Decoder, cross: tuple[int, ...]) -> list[WeightGroup]
 
 
 TEXT_READERS: Mapping[str, Reader] = {
-    "qwen2_vl_text": qwen2,
-    "qwen2_5_vl_text": qwen2,
+    "qwen2_vl_text": qwen2_vl_text,
+    "qwen2_5_vl_text": qwen2_vl_text,
     "qwen2_5_omni_text": qwen2,
     "qwen3_vl_text": qwen3_vl_text,
     "qwen3_vl_moe_text": qwen3_moe_text,
