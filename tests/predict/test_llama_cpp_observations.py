@@ -15,14 +15,6 @@ OBSERVATIONS = [
     for name in ALL_MODELS
     for index, entry in enumerate(golden(name)["observations"])
 ]
-# Settings of the real models whose compute buffer is only estimated, and said to be.
-ESTIMATED = {
-    "smollm2-135m-instruct-q4_1": [{"cache_type_k": "f32", "flash_attn_type": "auto"}, {"embedding": True}],
-    "gemma3-270m-q4_k_m": [
-        {"cache_type_k": "f32", "flash_attn_type": "auto"},
-        {"cache_type_k": "q8_0", "flash_attn_type": "off"},
-    ],
-}
 
 
 def ask(model: ModelSpec, entry: dict[str, Any]) -> Prediction:
@@ -59,10 +51,8 @@ def test_observation(golden_model: Callable[[str], ModelSpec], name: str, entry:
         "n_ubatch": effective["microbatch_tokens"],
     }
     assert entry["slots"] == [effective["slot_limit_tokens"]] * effective["slots"]
-    is_unsure = any(unknown["what"] == "compute_buffer" for unknown in content["unknown"])
-    exact = [i for i in content["items"] if i["component"] == "compute_buffer" and i["status"] == "exact"]
-    assert is_unsure != bool(exact)
-    assert [item["allocated_bytes"] for item in exact] == [entry["compute"]] * len(exact)
+    assert all(unknown["what"] != "compute_buffer" for unknown in content["unknown"])
+    assert content["totals"]["compute_buffer_bytes"] == entry["compute"]
 
 
 def mib(*sizes: int) -> list[str]:
@@ -80,18 +70,13 @@ def weights_agree(buffers: list[dict[str, Any]], seen: dict[str, list[Any]]) -> 
 
 
 @pytest.mark.parametrize("name", REAL_MODELS)
-def test_the_real_models_are_exact_but_for_named_settings(golden_model: Callable[[str], ModelSpec], name: str) -> None:
-    estimated = []
+def test_the_real_models_are_exact(golden_model: Callable[[str], ModelSpec], name: str) -> None:
     for entry in golden(name)["observations"]:
         if "refused" in entry:
             continue
         found = ask(golden_model(name), entry)
         assert found.status == "exact"
-        if any(item.status == "estimated" for item in found.items):
-            estimated.append(entry["settings"])
-    assert len(estimated) == len(ESTIMATED[name])
-    for expected, settings in zip(ESTIMATED[name], estimated, strict=True):
-        assert expected.items() <= settings.items()
+        assert all(item.status == "exact" for item in found.items)
 
 
 def test_there_are_observations_of_every_kind() -> None:

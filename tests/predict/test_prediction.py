@@ -230,8 +230,20 @@ def test_memory_never_shrinks_with_context(
     model = gemma3 if gemma else smollm2
     longer = asked | {"n_ctx": asked["n_ctx"] + more}
     first, second = (predict(model, engine="llama.cpp", tokens=10, settings=s).to_dict() for s in (asked, longer))
-    for key in ("kv_cache_bytes", "compute_buffer_bytes", "total_bytes"):
-        assert first["totals"][key] <= second["totals"][key]
+    # The compute buffer may: ggml fills gaps, and reserves 3,459,360 B for SmolLM2 with 8 slots, one cache of 8,766
+    # cells and 64 tokens at once, but 3,229,984 B with 10,045 cells (both measured).
+    assert first["totals"]["kv_cache_bytes"] <= second["totals"]["kv_cache_bytes"]
+    rest = [found["totals"]["total_bytes"] - found["totals"]["compute_buffer_bytes"] for found in (first, second)]
+    assert rest[0] <= rest[1]
+
+
+def test_the_compute_buffer_may_shrink_with_context_as_measured(smollm2: ModelSpec) -> None:
+    asked = {"n_parallel": 8, "kv_unified": True, "n_ubatch": 64, "flash_attn": "on"}
+    sizes = [
+        predict(smollm2, engine="llama.cpp", settings={**asked, "n_ctx": n_ctx}).component_bytes("compute_buffer")
+        for n_ctx in (8766, 10045)
+    ]
+    assert sizes == [3_459_360, 3_229_984]
 
 
 @SHARED

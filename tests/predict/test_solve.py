@@ -115,8 +115,8 @@ def test_against_every_context_one_by_one(gemma3: ModelSpec, sequences: int, set
 
 def test_more_slots_that_need_less_are_found() -> None:
     """Scratch is for rows of whole slots: 7 slots round 512 rows up to 518, 8 slots need 512. In a model with so small
-    a cache (one layer, one KV head) the eighth slot makes it cheaper."""
-    config = {**LLAMA_8B, "num_key_value_heads": 1, "num_hidden_layers": 1, "head_dim": 128}
+    a cache (two layers, one KV head) the eighth slot makes it cheaper."""
+    config = {**LLAMA_8B, "num_key_value_heads": 1, "num_hidden_layers": 2, "head_dim": 128}
     model = kvscope.load_model(config)
     question = Question(model=model, engine="llama.cpp")
     search = Search(question=question, room=0)

@@ -33,6 +33,11 @@ _GUARDED_KEYS = (
     "shortconv.l_cache", "wkv.head_size", "token_shift_count", "num_loops", "hrm.layers_per_stack",
     "decoder_block_count", "ple.layers", "hyper_connection.count",
 )  # fmt: skip
+# Keys that change llama.cpp's graph, and so its compute buffer, but no cache.
+_GRAPH_KEYS = (
+    "expert_weights_norm", "expert_group_count", "expert_group_used_count", "use_parallel_residual",
+    "attn_logit_softcapping", "final_logit_softcapping", "logit_scale", "embedding_scale", "residual_scale",
+)  # fmt: skip
 
 
 def load_gguf(path: str | Path, source: str | None = None) -> ModelSpec:
@@ -68,6 +73,7 @@ def model_from_header(header: GgufHeader, source: str) -> ModelSpec:
         layers=layers,
         tensors=header.tensors,
         is_tied=all(t.name != "output.weight" for t in header.tensors) if header.tensors else None,
+        graph_keys={key: value for key in _GRAPH_KEYS if (value := keys.get(key)) is not None},
         warnings=(*_context_warnings(keys, family, context), *_cache_warnings(layers)),
         fingerprint=header.sha256,
         sources=keys.sources,

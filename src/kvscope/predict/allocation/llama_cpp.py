@@ -7,29 +7,25 @@ The cache is paid in full at load, whatever the conversation holds: its cells ar
 from collections.abc import Mapping
 from typing import Any
 
-from kvscope.model.spec import DenseFfn, FullAttention, ModelSpec, NoCache, SlidingWindow
+from kvscope.model.spec import ModelSpec
 from kvscope.predict.allocation.llama_cpp_cache import (
     Cells,
     cache_buffers,
-    cells_of_used_caches,
     layer_caches,
     layer_items,
     plan_cells,
     slot_limit,
 )
-from kvscope.predict.allocation.llama_cpp_families import graph_family
-from kvscope.predict.allocation.llama_cpp_layers import Cached, check_cache_types, check_layers
+from kvscope.predict.allocation.llama_cpp_layers import check_cache_types, check_layers
 from kvscope.predict.allocation.llama_cpp_recurrent import state_buffers, state_item
 from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings, read_settings
-from kvscope.predict.buffers import ComputeBuffer, Graph, compute_buffer, output_buffer, rotation_sizes
+from kvscope.predict.buffers import compute_buffer, output_buffer
 from kvscope.predict.growth import constant
 from kvscope.predict.prediction import Asked, Buffer, Component, MemoryItem, Prediction, Status, Unknown
 from kvscope.predict.weights import cpu_weight_buffers, untried_types
 from kvscope.scenario import SettingValue
 
 ENGINE = "llama.cpp"
-# Families whose compute buffer is known.
-_KNOWN_GRAPHS = frozenset({"llama", "deci", "qwen2", "qwen3", "granite", "command-r", "ernie4_5", "phi3", "gemma3"})
 BUILD = "11549"
 
 
@@ -126,23 +122,9 @@ def _output(model: ModelSpec, settings: LlamaCppSettings) -> tuple[MemoryItem, l
 
 
 def _compute(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tuple[MemoryItem | None, list[Unknown]]:
-    if not _has_known_graph(model):
-        why = f"the graph of {model.family} was not measured; total_bytes leaves it out"
-        return None, [Unknown(what="compute_buffer", why=why)]
-    caches = cells_of_used_caches(model, cells)
-    graph = Graph(
-        microbatch_tokens=cells.microbatch,
-        num_slots=settings.n_parallel,
-        cells=caches,
-        flash_attn=settings.flash_attn == "on",
-        embedding=settings.embedding,
-        rotations=_rotations(model, settings) * len(caches),
-        key_is_quantised=settings.cache_type_k.is_quantised,
-        cache_is_float32="float32" in (settings.cache_type_k.name, settings.cache_type_v.name),
-    )
-    found: ComputeBuffer | None = compute_buffer(model, graph)
+    found = compute_buffer(model, settings, cells)
     if found is None:
-        why = "the layers differ in shape, which was not measured; total_bytes leaves it out"
+        why = f"the graph of {model.family} was not measured with such layers; total_bytes leaves it out"
         return None, [Unknown(what="compute_buffer", why=why)]
     item = MemoryItem(
         component="compute_buffer",
@@ -152,29 +134,6 @@ def _compute(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tupl
         because=f"{found.because}; reserved at load, touched by the first full microbatch; {VERSION}",
     )
     return item, [] if found.doubt is None else [Unknown(what="compute_buffer", why=f"estimated: {found.doubt}")]
-
-
-def _has_known_graph(model: ModelSpec) -> bool:
-    """Whether buffers.py's formula is that of this model's graph."""
-    return graph_family(model).name in _KNOWN_GRAPHS and all(
-        isinstance(layer.cache, FullAttention | SlidingWindow | NoCache) and isinstance(layer.ffn, DenseFfn)
-        for layer in model.layers
-    )
-
-
-def _rotations(model: ModelSpec, settings: LlamaCppSettings) -> tuple[int, ...]:
-    """Sides of the rotation matrices of one cache. llama.cpp rotates only where all layers' heads are equally wide."""
-    caches = [layer.cache for layer in model.layers if isinstance(layer.cache, Cached)]
-    sides = []
-    for dtype, widths, is_value in (
-        (settings.cache_type_k, {cache.key_dim for cache in caches}, False),
-        (settings.cache_type_v, {cache.value_dim for cache in caches}, True),
-    ):
-        if dtype.is_quantised and len(widths) == 1:
-            side = rotation_sizes(widths.pop(), is_value=is_value)
-            if side is not None:
-                sides.append(side)
-    return tuple(sides)
 
 
 def _host_cache(settings: LlamaCppSettings) -> MemoryItem:

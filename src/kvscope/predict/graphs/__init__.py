@@ -1,0 +1,1 @@
+"""llama.cpp's compute graphs, as far as they decide how much memory one microbatch takes."""
