@@ -78,6 +78,16 @@ def test_a_bare_config_stands_for_the_defaults_of_its_class(model_type: str) -> 
     assert load_model({"model_type": model_type, **classes}).num_parameters == DEFAULTS[model_type]
 
 
+PUBLISHED: dict[str, Any] = json.loads((GOLDEN / "multimodal_published.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_models_count_what_their_checkpoints_have(name: str) -> None:
+    """The fields of published configs that bear on shapes, and the number of elements that the hub reports for the
+    safetensors files beside them."""
+    assert load_model(PUBLISHED[name]["config"]).num_parameters == PUBLISHED[name]["parameters"]
+
+
 QWEN2_5_VL_7B = {
     "model_type": "qwen2_5_vl",
     "hidden_size": 3584,
