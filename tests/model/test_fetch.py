@@ -405,6 +405,14 @@ def _empty(status: int, headers: dict[str, str], body: bytes) -> Answer:
     return 416, {"Content-Range": "bytes */0"}, b""
 
 
+def _absurd_size(status: int, headers: dict[str, str], body: bytes) -> Answer:
+    return status, {**headers, "Content-Range": f"bytes 0-{len(body) - 1}/{10**26}"}, body
+
+
+def _size_of_thousands_of_digits(status: int, headers: dict[str, str], body: bytes) -> Answer:
+    return status, {**headers, "Content-Range": f"bytes 0-{len(body) - 1}/{'9' * 5000}"}, body
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -416,6 +424,8 @@ def _empty(status: int, headers: dict[str, str], body: bytes) -> Answer:
         (_page, "web page"),
         (_page_as_data, "web page"),
         (_no_length, "how long the file is"),
+        (_absurd_size, "does not say which bytes"),
+        (_size_of_thousands_of_digits, "does not say which bytes"),
         (_empty, "not a GGUF file|8-byte length"),
     ],
 )
@@ -589,3 +599,26 @@ def test_weights_without_a_config_at_a_plain_address(server: Standin, tmp_path: 
     with pytest.raises(ModelNotFound, match="weights only") as caught:
         load_model(f"{server.url}/m/model.safetensors")
     assert f"{server.url}/m/model.safetensors" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../x.gguf", "/etc/x.gguf", "a/../x.gguf", "\ud800.gguf", "a/\0.gguf", "x" * 300 + ".gguf", "a\\b.gguf", ""],
+)
+def test_names_that_lead_elsewhere_are_no_files_of_a_repository(hub: Standin, name: str) -> None:
+    listing = {"siblings": [{"rfilename": name}]}
+    hub.files["/api/models/owner/x/revision/main"] = json.dumps(listing).encode()
+    with pytest.raises(ModelNotFound, match=r"neither a config\.json nor a GGUF"):
+        load_model("owner/x")
+    assert len(hub.asked) == 1
+    listing["siblings"].append({"rfilename": "good.gguf"})
+    hub.files["/api/models/owner/x/revision/main"] = json.dumps(listing).encode()
+    hub.files["/owner/x/resolve/main/good.gguf"] = TINY_GGUF.read_bytes()
+    assert load_model("owner/x").source_kind == "gguf"
+
+
+@pytest.mark.parametrize("name", ["a%00b.gguf", "%0a.gguf", "x" * 300 + ".gguf"])
+def test_addresses_of_what_is_no_file_name(server: Standin, name: str) -> None:
+    with pytest.raises(ModelNotFound, match="does not name a file"):
+        load_model(f"{server.url}/m/{name}")
+    assert server.asked == []

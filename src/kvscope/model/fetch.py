@@ -22,7 +22,8 @@ from kvscope.model.safetensors import LENGTH_BYTES, header_length
 
 # More than the header itself, at most, is read: in each step up to here beyond what there must be.
 SLACK_BYTES = 900_000
-MAX_WHOLE_BYTES = 64 * 1024**2  # of a config.json or an index
+MAX_WHOLE_BYTES = 16 * 1024**2  # of an index, the largest of the small files
+LONGEST_NAME_BYTES = 240  # of one file; with what is kept beside it, what file systems take
 FIRST_SAFETENSORS_BYTES = 256 * 1024
 _HEADERS = "headers"
 
@@ -51,11 +52,12 @@ def is_offline() -> bool:
     return os.environ.get("KVSCOPE_OFFLINE", "").lower() not in ("", "0", "false", "no")
 
 
-def fetch_whole(url: str, folder: Path, name: str, source: Source) -> Path:
-    """A small file (config.json, an index) in ``folder``. Raises NotThere, ModelNotFound, ModelError."""
+def fetch_whole(url: str, folder: Path, name: str, source: Source, limit: int = MAX_WHOLE_BYTES) -> Path:
+    """A small file (config.json, an index), of at most ``limit`` bytes, in ``folder``. Raises NotThere, ModelNotFound,
+    ModelError."""
 
     def read(remote: RemoteFile) -> tuple[bytes, int] | None:
-        data = remote.read_all(MAX_WHOLE_BYTES)
+        data = remote.read_all(limit)
         if remote.not_modified:
             return None
         _refuse_page(remote, data)
@@ -128,7 +130,7 @@ def _fetch(
     url: str, folder: Path, name: str, source: Source, read: Callable[[RemoteFile], tuple[bytes, int] | None]
 ) -> Path:
     """``folder``/``name``, current. ``read`` returns the bytes to keep and the file's size; None: it is unchanged."""
-    if Path(name).name != name or name in ("", ".", ".."):
+    if not is_file_name(name) or "/" in name:
         raise ModelNotFound(f"{url} does not name a file.", hint="Name a file.")
     target, origin = folder / name, folder / f".{name}.origin"
     cached = _origin_of(target, origin, url)
@@ -153,6 +155,16 @@ def _fetch(
             raise
         source.warnings.append(f"{error} What was read earlier is used.")
     return target
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a file of a repository can be kept under this name, with / between its folders: a name that leads
+    elsewhere, or that no file system takes, is none."""
+    parts = name.split("/")
+    fits = all(
+        part not in ("", ".", "..") and len(part.encode(errors="replace")) <= LONGEST_NAME_BYTES for part in parts
+    )
+    return fits and "\\" not in name and name.isprintable() and len(name) <= 1024
 
 
 def _origin_of(target: Path, origin: Path, url: str) -> dict[str, str | None] | None:

@@ -20,7 +20,9 @@ TIMEOUT_S = 20.0  # without a single byte
 WHOLE_TIMEOUT_S = 180.0  # for one file's header
 MAX_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+# No file system holds a file of more digits.
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
+_LENGTH = re.compile(r"\d{1,18}", re.ASCII)
 _CHUNK_BYTES = 256 * 1024
 
 
@@ -136,7 +138,7 @@ class RemoteFile:
         if wanted is not None and wanted[0] > 0:
             raise self._malformed("the status", f"the server gave ranges before, and now answers {answer.status}")
         length = answer.headers.get("Content-Length", "")
-        self._remember(answer.headers, int(length) if length.isdecimal() else None)
+        self._remember(answer.headers, int(length) if _LENGTH.fullmatch(length) else None)
         self._stream = answer
         return None
 

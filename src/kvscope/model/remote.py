@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from kvscope.errors import MalformedFile, ModelError, ModelNotFound
-from kvscope.model.fetch import Source, fetch_gguf, fetch_safetensors, fetch_whole, headers_folder
+from kvscope.model.fetch import Source, fetch_gguf, fetch_safetensors, fetch_whole, headers_folder, is_file_name
 from kvscope.model.folder import CONFIG, MAIN_FILE, MAIN_INDEX, SPLIT_GGUF, load_folder, load_safetensors
 from kvscope.model.gguf import load_gguf
-from kvscope.model.hf_config import load_config
+from kvscope.model.hf_config import MAX_CONFIG_BYTES, load_config
 from kvscope.model.http_range import NotThere, origin, without_query
 from kvscope.model.safetensors import read_index, read_safetensors
 from kvscope.model.spec import ModelSpec
@@ -28,6 +28,7 @@ from kvscope.model.spec import ModelSpec
 DEFAULT_ENDPOINT = "https://huggingface.co"
 HUB_ID = re.compile(r"(?P<id>[\w.-]{1,96}/[\w.-]{1,96})(?:@(?P<revision>[^:\s]{1,200}))?(?::(?P<file>[^:\s]{1,300}))?")
 MAX_SHARDS = 1_000
+MAX_LISTING_BYTES = 4 * 1024**2  # of some 30,000 files
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
 _WORKERS = 8
 _LISTED = 8
@@ -127,7 +128,7 @@ def _key(base: str) -> str:
 def _listing(endpoint: str, repository: str, revision: str, source: Source) -> tuple[str | None, list[str]]:
     """(commit, names of all files) of a revision."""
     url = f"{endpoint}/api/models/{repository}/revision/{urllib.parse.quote(revision, safe='')}"
-    path = fetch_whole(url, headers_folder() / _key(url), "listing.json", source)
+    path = fetch_whole(url, headers_folder() / _key(url), "listing.json", source, MAX_LISTING_BYTES)
     try:
         content = json.loads(path.read_bytes())
         names = [entry["rfilename"] for entry in content["siblings"]]
@@ -138,6 +139,7 @@ def _listing(endpoint: str, repository: str, revision: str, source: Source) -> t
         ) from None
     if not all(isinstance(name, str) for name in names):
         raise MalformedFile(url, "siblings", "a list of file names was expected", hint="Check HF_ENDPOINT.")
+    names = [name for name in names if is_file_name(name)]
     return (commit if isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{40,64}", commit) else None), names
 
 
@@ -173,7 +175,7 @@ def _load_repository(place: _Place, repository: str, names: Sequence[str], text:
     ggufs = _first_ggufs(names)
     if CONFIG in names and (weights or not ggufs):
         with _about(place):
-            fetch_whole(place.address(CONFIG), place.folder, CONFIG, place.source)
+            fetch_whole(place.address(CONFIG), place.folder, CONFIG, place.source, MAX_CONFIG_BYTES)
             _fetch_weights(place, names)
             return _finished(load_folder(place.folder, text), place, text)
     if len(ggufs) == 1:
