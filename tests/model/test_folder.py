@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,20 @@ def test_parts_of_one_gguf_are_one_model_and_two_models_are_refused(tmp_path: Pa
     shutil.copy(TINY_GGUF, tmp_path / "small.gguf")
     with pytest.raises(ModelNotFound, match=r"several models: big-00001-of-00002\.gguf, small\.gguf"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("numbers", ["00000-of-00000", "00003-of-00002", "00000-of-00002"])
+def test_a_file_of_a_set_that_cannot_be_is_not_read_as_no_weights(tmp_path: Path, numbers: str) -> None:
+    folder_with(tmp_path)
+    write_safetensors(tmp_path / f"model-{numbers}.safetensors", tiny_tensors())
+    with pytest.raises(MalformedFile, match="which no set of files has"):
+        load_model(tmp_path)
+
+
+def test_a_set_of_99999_files_is_missed_in_no_time(tmp_path: Path) -> None:
+    folder_with(tmp_path)
+    write_safetensors(tmp_path / "model-00001-of-99999.safetensors", tiny_tensors())
+    started = time.process_time()
+    with pytest.raises(ModelNotFound, match=r"nor are 99997 more"):
+        load_model(tmp_path)
+    assert time.process_time() - started < 1

@@ -7,6 +7,7 @@ Which file says what:
 - adapters (LoRA) and projectors (mmproj) are named in a warning, and not counted.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -199,8 +200,12 @@ def _whole_set(path: Path) -> list[Path]:
     if part is None:
         return [path]
     count = int(part[3])
+    if not 1 <= int(part[2]) <= count:
+        problem = f"its name says file {int(part[2])} of {count}, which no set of files has"
+        raise MalformedFile(path, "its name", problem, hint="Give the file the name it was published with.")
     names = [f"{part[1]}-{number:05d}-of-{part[3]}.safetensors" for number in range(1, count + 1)]
-    missing = [name for name in names if not (path.parent / name).exists()]
+    there = set(os.listdir(path.parent))  # asked once: a name may claim 99,999 files
+    missing = [name for name in names if name not in there]
     if missing:
         raise ModelNotFound(
             f"{path} is one of {count} files, and {missing[0]} is not beside it"
