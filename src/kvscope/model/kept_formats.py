@@ -21,6 +21,7 @@ _INDEXER = ("indexer.weights_proj.weight",)
 _ALWAYS: dict[str, tuple[str, ...]] = {
     "afmoe": ("expert_bias",),
     "bailing_hybrid": (*_GATE, "conv1d.weight", "A_log", "dt_bias"),
+    "beam": ("mlp.gate.weight",),
     "dots1": _GATE,
     "ernie4_5_moe": _GATE,
     "ernie4_5_vl_moe": _GATE,

@@ -33,7 +33,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "gpt_oss", "granitemoe_swa", "cohere2_moe", "exaone_moe", "afmoe", "mimo_v2_flash", "flint",
         "kolibri1", "mellum", "llama4_text",
     ),
-    "moe_gated": ("laguna", "step3p5"),
+    "moe_gated": ("laguna", "beam", "step3p5"),
     "moe_other": ("aria_text", "dbrx", "jetmoe"),
     "windowed": (
         "mistral", "ministral", "ministral3", "cwm", "granite_swa", "phi3", "olmo3", "exaone4", "cohere2",

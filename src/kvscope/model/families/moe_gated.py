@@ -1,4 +1,4 @@
-"""Mixture-of-experts families with gated attention, whose layers may differ in query heads: Laguna and Step.
+"""Mixture-of-experts families with gated attention, whose layers may differ in query heads: Laguna, Beam and Step.
 
 Facts of the classes in transformers 5.24.0.
 """
@@ -9,6 +9,7 @@ from dataclasses import replace
 from kvscope.model.config_reader import ConfigReader
 from kvscope.model.families.architecture import Architecture, typed_caches
 from kvscope.model.families.dense_decoder import Decoder
+from kvscope.model.families.gemma import FOUR_NORMS
 from kvscope.model.families.moe import QK_NORMS
 from kvscope.model.families.moe_decoder import (
     Experts,
@@ -20,7 +21,7 @@ from kvscope.model.families.moe_decoder import (
     sparse_mlp,
     with_experts,
 )
-from kvscope.model.families.windowed_decoder import FULL, SLIDING, listed_caches, read_window
+from kvscope.model.families.windowed_decoder import FULL, SLIDING, last_full, listed_caches, read_window
 from kvscope.model.modules import attention, linear, parameter
 from kvscope.model.spec import WeightGroup
 
@@ -52,6 +53,32 @@ def laguna(config: ConfigReader) -> Architecture:
         caches=listed_caches(decoder, [FULL] * decoder.num_layers),
     )
     return with_experts(_with_query_heads(model, query_heads), experts, sparse)
+
+
+def beam(config: ConfigReader) -> Architecture:
+    """A gate per element, with a bias per head; every sixth layer is full, and the last; three dense layers first."""
+    decoder = read_moe_decoder(config)
+    heads, bias = decoder.heads, config.flag("attention_bias")
+    experts = read_experts(config, "num_experts")
+    sparse = layers_named_sparse(decoder, decoder.layers[3:])
+    gates = [
+        *linear(
+            decoder.path("self_attn.gate_proj"), heads.hidden, heads.q_heads * heads.head_dim, layers=decoder.layers
+        ),
+        *parameter(decoder.path("self_attn.gate_bias"), (heads.q_heads,), layers=decoder.layers),
+    ]
+    model = decoder.model(
+        "beam",
+        decoder.outer(),
+        decoder.attention(qkv_bias=bias, out_bias=bias),
+        gates,
+        decoder.head_norms(*QK_NORMS),
+        dense_mlp(decoder, sparse),
+        sparse_mlp(decoder, experts, sparse),
+        decoder.norms(FOUR_NORMS),
+        caches=listed_caches(decoder, [*last_full(decoder, 6)[:-1], FULL]),
+    )
+    return with_experts(model, experts, sparse)
 
 
 def _with_query_heads(model: Architecture, query_heads: Sequence[int]) -> Architecture:
