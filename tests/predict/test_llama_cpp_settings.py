@@ -92,7 +92,6 @@ def test_an_unknown_setting_suggests_the_nearest() -> None:
         ({"load_mode": "tape"}, "load_mode"),
         ({"cache_type_v": "q8_0", "flash_attn": "off"}, "quantized V cache requires flash_attn"),
         ({"n_ctx": 512, "ctx_size": 1024}, "given twice"),
-        ({"n_gpu_layers": 99}, "CPU only"),
         ({"lora": "x"}, "adapters"),
     ],
 )

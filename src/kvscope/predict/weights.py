@@ -132,14 +132,16 @@ def untried_types(model: ModelSpec) -> tuple[str, ...]:
     return tuple(sorted({t.dtype for t in model.tensors if len(t.shape) >= 2 and t.dtype not in TRIED_TYPES}))
 
 
-def cpu_weight_buffers(model: ModelSpec, *, is_mapped: bool, repack: bool) -> tuple[WeightBuffer, ...]:
+def cpu_weight_buffers(
+    model: ModelSpec, *, is_mapped: bool, repack: bool, has_output: bool = True
+) -> tuple[WeightBuffer, ...]:
     """The buffers llama.cpp makes on a CPU for these tensors. ``repack`` False: with no_extra_bufts. Of a split model
-    each file is mapped, and has a buffer of its own."""
+    each file is mapped, and has a buffer of its own. ``has_output`` False: the output matrix is on another device."""
     loaded = [tensor for tensor in model.tensors if not is_ignored(model, tensor)]
     moved = [tensor for tensor in loaded if repack and is_repacked(tensor)]
     moved_names = {tensor.name for tensor in moved}
     kept = [tensor for tensor in loaded if tensor.name not in moved_names]
-    tied = _tied_output(model) if repack else None
+    tied = _tied_output(model) if repack and has_output else None
     copies = [*moved, *([tied] if tied is not None else [])]
     buffers: list[WeightBuffer] = []
     if kept and is_mapped:

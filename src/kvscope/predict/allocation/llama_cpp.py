@@ -17,6 +17,7 @@ from kvscope.predict.allocation.llama_cpp_cache import (
     slot_limit,
 )
 from kvscope.predict.allocation.llama_cpp_layers import check_cache_types, check_layers
+from kvscope.predict.allocation.llama_cpp_offload import offloaded, split_offload
 from kvscope.predict.allocation.llama_cpp_recurrent import state_buffers, state_item
 from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings, read_settings
 from kvscope.predict.buffers import compute_buffer, output_buffer
@@ -32,6 +33,16 @@ BUILD = "11549"
 def predict_llama_cpp(model: ModelSpec, asked: Asked, settings: Mapping[str, SettingValue]) -> Prediction:
     """Raises UsageError with llama.cpp's own reason where it would refuse; UnsupportedArchitecture for layers it would
     cache in a way that is not known here."""
+    offload, plain = split_offload(settings)
+    found = _predict_on_cpu(model, asked, plain)
+    if offload is None:
+        return found
+    parsed = read_settings(plain, asked.num_sequences)
+    is_mapped = parsed.load_mode == "mmap"
+    return offloaded(model, found, offload, is_mapped=is_mapped, repack=not parsed.no_extra_bufts)
+
+
+def _predict_on_cpu(model: ModelSpec, asked: Asked, settings: Mapping[str, SettingValue]) -> Prediction:
     parsed = read_settings(settings, asked.num_sequences)
     check_layers(model)
     check_cache_types(model, parsed)
