@@ -7,7 +7,6 @@ Which file says what:
 - adapters (LoRA) and projectors (mmproj) are named in a warning, and not counted.
 """
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -204,7 +203,7 @@ def _whole_set(path: Path) -> list[Path]:
         problem = f"its name says file {int(part[2])} of {count}, which no set of files has"
         raise MalformedFile(path, "its name", problem, hint="Give the file the name it was published with.")
     names = [f"{part[1]}-{number:05d}-of-{part[3]}.safetensors" for number in range(1, count + 1)]
-    there = set(os.listdir(path.parent))  # asked once: a name may claim 99,999 files
+    there = {beside.name for beside in path.parent.iterdir()}  # asked once: a name may claim 99,999 files
     missing = [name for name in names if name not in there]
     if missing:
         raise ModelNotFound(
