@@ -4,7 +4,7 @@ cache. Tensors as in transformers 5.24.0, and which of the tie_word_embeddings f
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kvscope.model.config_reader import ConfigReader
+from kvscope.model.config_reader import MAX_LAYERS, ConfigReader
 from kvscope.model.families.architecture import Architecture
 from kvscope.model.families.multimodal import visual
 from kvscope.model.families.multimodal_llava import LANGUAGE_PROJECTOR, VISION, towered, two_matrices
@@ -32,7 +32,7 @@ from kvscope.model.families.vision_own import (
     ovis2_vision,
     sam_vision,
 )
-from kvscope.model.modules import conv, embedding, linear, norm, parameter
+from kvscope.model.modules import Layers, conv, embedding, linear, norm, parameter
 
 
 def cohere_compass(config: ConfigReader) -> Architecture:
@@ -232,15 +232,19 @@ def _minicpm(config: ConfigReader, vision_type: str) -> Architecture:
     text = text_section(config, "qwen3_5_text")
     model = read_text(text, tied=read_tied(config, text))
     vision = section(config, "vision_config", vision_type, fixed=True)
-    width, last = vision.number("hidden_size"), config.number("merger_times") - 1
-    merged = 4 * width
-    joint: Groups = []
-    for index in range(last + 1):
-        prefix, outputs = f"model.merger.mlp.{index}", model.hidden_size if index == last else width
-        joint += norm(f"{prefix}.pre_norm", merged, bias=True, part=VISION)
-        joint += linear(f"{prefix}.linear_1", merged, merged, bias=True, part=VISION)
-        joint += linear(f"{prefix}.linear_2", merged, outputs, bias=True, part=VISION)
+    width, last = vision.number("hidden_size"), config.number("merger_times", limit=MAX_LAYERS) - 1
+    joint = _minicpm_merger("model.merger.mlp.{}", width, width, tuple(range(last))) if last else []
+    joint += _minicpm_merger(f"model.merger.mlp.{last}", width, model.hidden_size, ())
     return wrapped(model, placed("model.vision_tower", minicpm_vision(vision)), joint)
+
+
+def _minicpm_merger(prefix: str, width: int, outputs: int, numbers: Layers) -> Groups:
+    merged = 4 * width
+    return [
+        *norm(f"{prefix}.pre_norm", merged, bias=True, layers=numbers, part=VISION),
+        *linear(f"{prefix}.linear_1", merged, merged, bias=True, layers=numbers, part=VISION),
+        *linear(f"{prefix}.linear_2", merged, outputs, bias=True, layers=numbers, part=VISION),
+    ]
 
 
 def muse_glimmer(config: ConfigReader) -> Architecture:

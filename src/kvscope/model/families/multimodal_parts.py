@@ -56,6 +56,10 @@ def text_section(
         known -= set(config.defaults.values)  # the outer class keeps its own fields to itself
         values = {key: value for key, value in config.config.items() if key in known}
         return ConfigReader(values, model_type, where=config.where, prefix=config.prefix, sources=config.sources)
+    if config.config.get(key) is None:
+        for field in ("hidden_size", "num_hidden_layers", "num_attention_heads"):
+            if config.given(field) and field not in config.defaults.values:
+                raise config.refuse(f"it has {field}, but no {key}")
     found = section(config, key, model_type, fixed=fixed, missing=missing)
     stated = found.config.get("model_type")
     if fixed and stated not in (None, "", model_type, config.model_type) and class_defaults(str(stated)) is not None:
