@@ -113,3 +113,35 @@ def test_stopped_by_a_signal_it_says_how_to_go_on(tmp_path: Path, number: signal
     assert "Traceback" not in said
     rows = run("export", "--records", "a b.db", cwd=tmp_path).stdout.splitlines()
     assert [json.loads(row)["outcome"] for row in rows] == ["interrupted"]
+
+
+def test_a_name_out_of_a_file_does_not_drive_the_terminal(tmp_path: Path) -> None:
+    """Not even half a character, which no output can encode."""
+    config = {"model_type": "llama", "torch_dtype": "bfloat16", "_name_or_path": "\x1b[31m\u202e\x9b\ud800"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    path = str(tmp_path / "config.json")
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    for words in (["show", path], ["predict", path, "--engine", "logical"], ["fit", path, "--budget", "99GiB"]):
+        for more in ([], ["--json"]):
+            done = run(*words, *more, env=environment)
+            assert done.returncode == 0, done.stderr
+            assert not set("\x1b\u202e\x9b") & set(done.stdout + done.stderr), (words, more)
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "code"),
+    [
+        ("show {tiny}", ">&-", 0),
+        ("show nowhere.gguf", ">&- 2>&-", 3),
+        ("show nowhere.gguf", "2>/dev/full", 3),
+        ("show {tiny}", ">/dev/full", 2),
+        ("predict {tiny} --engine llama.cpp --json", ">/dev/full", 2),
+        ("explain -", "<&-", 2),
+    ],
+)
+def test_closed_and_full_streams(words: str, closed: str, code: int) -> None:
+    command = f"{sys.executable} -m kvscope {words.format(tiny=TINY)} {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert "internal" not in done.stderr
+    assert "Traceback" not in done.stderr

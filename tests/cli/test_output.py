@@ -1,8 +1,10 @@
 """A terminal obeys control characters; what comes from files, engines and records must not reach it raw."""
 
+import json
+
 import pytest
 
-from kvscope.cli.output import printable
+from kvscope.cli.output import printable, say_json
 
 
 @pytest.mark.parametrize(
@@ -17,3 +19,17 @@ from kvscope.cli.output import printable
 )
 def test_control_characters_are_written_out(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+def test_json_is_the_same_value_and_obeyed_by_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"name": "\x1b[31m \x7f\x9b \u202e \ud800 한국어 é \U0001f600\U000e0001", "list": [1, None, True, "a\tb\n"]}
+    say_json(value)
+    text = capsys.readouterr().out
+    assert json.loads(text) == value
+    assert "한국어 é \U0001f600" in text
+    assert not set("\x1b\x7f\x9b\u202e\ud800\U000e0001") & set(text)
+    text.encode()
+
+
+def test_half_a_character_can_be_printed() -> None:
+    assert printable("a\ud800b") == "a\\ud800b"

@@ -1,6 +1,5 @@
 """kvscope doctor: which engines and probes work here, which do not, why, and what to install."""
 
-import json
 import platform
 from typing import Any
 
@@ -8,6 +7,7 @@ import click
 
 from kvscope import __version__
 from kvscope.cli.options import json_option
+from kvscope.cli.output import say, say_json
 from kvscope.engine.registry import available_engines
 from kvscope.errors import ProbeUnavailable
 from kvscope.probe.available import available_probes
@@ -28,7 +28,7 @@ Predicting and reporting need no engine at all; measuring needs one that works h
 def doctor(as_json: bool) -> int:
     """Say what works on this machine, what does not, and what to do about it."""
     found = examine()
-    click.echo(json.dumps(found, indent=1, ensure_ascii=False) if as_json else render(found))
+    say_json(found) if as_json else say(render(found))
     return 0
 
 

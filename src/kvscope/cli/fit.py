@@ -1,11 +1,9 @@
 """kvscope fit: what fits into a budget."""
 
-import json
-
 import click
 
 from kvscope.cli.options import parse_single_settings
-from kvscope.cli.output import say
+from kvscope.cli.output import say, say_json
 from kvscope.cli.predict import load
 from kvscope.errors import ProbeUnavailable, UsageError
 from kvscope.predict.devices import device_named
@@ -66,7 +64,7 @@ def fit(
     ).to_dict()
     found["budget_source"] = source
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        say_json(found)
     else:
         say(render_fit(found, source), nl=False)
 

@@ -1,6 +1,5 @@
 """kvscope lab: the main job, end to end."""
 
-import json
 from pathlib import Path
 
 import click
@@ -8,7 +7,7 @@ import click
 from kvscope.analysis.study import analyse
 from kvscope.analysis.table import table_rows
 from kvscope.cli.options import check_minutes, command_line, json_option
-from kvscope.cli.output import say
+from kvscope.cli.output import say, say_json
 from kvscope.cli.progress import show_progress
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import RecordUnwritable
@@ -79,7 +78,7 @@ def _report(records: Path, page: Path, as_json: bool) -> None:
     write_report(records, page, force=True)
     with open_records(records) as found:
         if as_json:
-            click.echo(json.dumps(table_rows(found), ensure_ascii=False))
+            say_json(table_rows(found), indent=None)
         else:
             say(render_text(analyse(found)))
     say(f"The report: {page}", err=as_json)

@@ -1,5 +1,6 @@
 """The command `kvscope`: finds the sub-command, runs it, turns errors into one clear message and an exit code."""
 
+import contextlib
 import importlib
 import os
 import signal
@@ -71,7 +72,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGHUP, _interrupt)
         code = _run()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a caller may close it
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output went away (kvscope ... | head): nothing to say, and nobody to say it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -111,7 +113,8 @@ def _interrupt(*_: object) -> None:
 
 
 def _say(message: str, hint: str | None, code: int) -> int:
-    say(message, err=True)
-    if hint:
-        say(f"  What to do: {hint}", err=True)
+    with contextlib.suppress(OSError):  # the exit code is said even where nothing else can be
+        say(message, err=True)
+        if hint:
+            say(f"  What to do: {hint}", err=True)
     return code

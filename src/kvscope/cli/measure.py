@@ -8,7 +8,7 @@ import click
 
 from kvscope.analysis.table import table_rows
 from kvscope.cli.options import check_minutes, command_line, json_option, parse_levels, parse_settings, parse_token_list
-from kvscope.cli.output import say
+from kvscope.cli.output import say, say_json
 from kvscope.cli.progress import show_progress
 from kvscope.engine.registry import EngineChoice
 from kvscope.experiment.design import Design, Level
@@ -127,7 +127,7 @@ def _show_plan(design: Design, doubts: list[tuple[Mapping[str, Level], str]], as
             }
             for trial in trials
         ]
-        click.echo(json.dumps({"design": design.kind.name, "is_grid": design.is_grid, "trials": rows}, indent=1))
+        say_json({"design": design.kind.name, "is_grid": design.is_grid, "trials": rows})
         return
     say(f"{design.kind.question}\nHeld fixed: {json.dumps(design.held.to_dict(), ensure_ascii=False)}")
     for trial in trials:
@@ -141,7 +141,7 @@ def _tell(summary: DesignSummary, records: str, as_json: bool) -> None:
     if as_json:
         with open_records(records) as found:
             ids = {trial.trial_id for trial in found.trials(summary.design_id)}
-            click.echo(json.dumps([row for row in table_rows(found) if row["trial_id"] in ids], ensure_ascii=False))
+            say_json([row for row in table_rows(found) if row["trial_id"] in ids], indent=None)
         return
     text = f"{summary.name}: {summary.measured} measured, {summary.failed} failed, {summary.kept} kept from before"
     if summary.not_run:

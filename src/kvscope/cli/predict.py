@@ -1,12 +1,11 @@
 """kvscope predict: what an engine will need, before anything runs."""
 
-import json
 from typing import Any
 
 import click
 
 from kvscope.cli.options import parse_single_settings
-from kvscope.cli.output import say
+from kvscope.cli.output import say, say_json
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.curve import growth_curve
@@ -82,7 +81,7 @@ def predict(
     if chart is not None:
         draw(predictions, chart, force)
     if as_json:
-        click.echo(json.dumps(found if len(found) > 1 else found[0], ensure_ascii=False, indent=1))
+        say_json(found if len(found) > 1 else found[0])
     elif len(found) > 1:
         longest = max(predictions, key=_tokens)
         say(render_predictions(found, growth_curve(longest).to_dict()), nl=False)

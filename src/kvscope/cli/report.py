@@ -1,12 +1,11 @@
 """kvscope report: the one-page report, or the same findings as text, from a record alone."""
 
-import json
 from pathlib import Path
 
 import click
 
 from kvscope.analysis.study import Analysis, analyse
-from kvscope.cli.output import say
+from kvscope.cli.output import say, say_json
 from kvscope.errors import OutputExists, RecordUnwritable
 from kvscope.experiment.measure import DEFAULT_RECORDS
 from kvscope.record.store import open_records
@@ -42,7 +41,7 @@ def report(
     if as_json:
         from kvscope.report.summary import summary
 
-        click.echo(json.dumps(summary(analysis), ensure_ascii=False))
+        say_json(summary(analysis), indent=None)
     chosen = file_format or (_BY_SUFFIX.get(Path(out).suffix.lower(), "html") if out else "text")
     if out is not None:
         write_file(out, _render(analysis, chosen), force=force)

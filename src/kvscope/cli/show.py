@@ -1,9 +1,8 @@
 """kvscope show: what a model is."""
 
-import json
-
 import click
 
+from kvscope.cli.output import say, say_json
 from kvscope.model.load import load_model
 from kvscope.model.load_stated import load_model_with_layers
 from kvscope.predict.summary import summarise_model
@@ -25,4 +24,7 @@ def show(model: str, layers: str | None, as_json: bool) -> None:
     MODEL is a .gguf file, a config.json, a model folder, or pkg:NAME for a model inside an installed Python package.
     """
     summary = summarise_model(load_model(model) if layers is None else load_model_with_layers(model, layers))
-    click.echo(json.dumps(summary, ensure_ascii=False, indent=1) if as_json else render_model(summary), nl=as_json)
+    if as_json:
+        say_json(summary)
+    else:
+        say(render_model(summary), nl=False)
