@@ -6,6 +6,7 @@ import click
 
 from kvscope.cli.options import parse_single_settings
 from kvscope.cli.output import say, say_json
+from kvscope.errors import UsageError
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.curve import growth_curve
@@ -34,6 +35,7 @@ Examples:
 @click.option("--available-bytes", help="Memory an engine may use for its pool, such as 24GiB.")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="An engine setting; may be repeated.")
 @click.option("--layers", help="State the layers by hand, such as '32 x full kv_heads=8 head_dim=128'.")
+@click.option("--draft", help="A smaller model that drafts tokens for it (speculative decoding, llama.cpp).")
 @click.option("--what-if", "with_what_if", is_flag=True, help="Add each single change, what it saves and costs.")
 @click.option("--chart", type=click.Path(dir_okay=False), help="Draw the growth curve into this SVG file.")
 @click.option("--force", is_flag=True, help="Overwrite the chart's file.")
@@ -49,6 +51,7 @@ def predict(
     available_bytes: str | None,
     pairs: tuple[str, ...],
     layers: str | None,
+    draft: str | None,
     with_what_if: bool,
     chart: str | None,
     force: bool,
@@ -58,6 +61,10 @@ def predict(
 
     MODEL is a .gguf file, a config.json, a model folder, or pkg:NAME for a model inside an installed Python package.
     """
+    if draft is not None and with_what_if:
+        raise UsageError(
+            "--what-if changes one model's settings; with --draft there are two.", hint="Ask for one of them."
+        )
     spec = load(model, layers)
     lengths = [parse_tokens(part) for part in tokens.split(",")] if tokens is not None else [None]
     questions = [
@@ -74,7 +81,7 @@ def predict(
         )
         for length in lengths
     ]
-    predictions = [question.ask() for question in questions]
+    predictions = [question.ask() for question in questions] if draft is None else ask_with_draft(questions, draft)
     found = [prediction.to_dict() for prediction in predictions]
     if with_what_if:
         add_what_if(questions, predictions, found)
@@ -98,6 +105,25 @@ def load(model: str, layers: str | None) -> ModelSpec:
     from kvscope.model.load_stated import load_model_with_layers
 
     return load_model_with_layers(model, layers)
+
+
+def ask_with_draft(questions: list[Question], draft: str) -> list[Prediction]:
+    """The same questions with a second model that drafts."""
+    from kvscope.predict.drafts import predict_with_draft
+
+    other = load_model(draft)
+    return [
+        predict_with_draft(
+            question.model,
+            other,
+            engine=question.engine,
+            engine_version=question.engine_version,
+            tokens=question.tokens,
+            sequences=question.sequences,
+            settings=question.settings,
+        )
+        for question in questions
+    ]
 
 
 def add_what_if(questions: list[Question], predictions: list[Prediction], found: list[dict[str, Any]]) -> None:
