@@ -5,7 +5,16 @@ import pytest
 from tiny_decoders import TINY, TOKENS, load, needed_bytes
 
 from kvscope.errors import MalformedFile, UnsupportedArchitecture
-from kvscope.model.spec import ChunkedAttention, FullAttention, HybridCache, ModelSpec, SharedCache, SlidingWindow
+from kvscope.model.load import load_model
+from kvscope.model.spec import (
+    ChunkedAttention,
+    FullAttention,
+    HybridCache,
+    ModelSpec,
+    NoCache,
+    SharedCache,
+    SlidingWindow,
+)
 
 
 def kinds(model: ModelSpec) -> str:
@@ -167,3 +176,15 @@ def test_one_field_under_two_names_must_say_one_thing() -> None:
     with pytest.raises(MalformedFile, match="another name"):
         load("inkling2_text", **INKLING, sliding_window=16, sliding_window_size=32)
     load("inkling2_text", **INKLING, sliding_window=16, sliding_window_size=16)
+
+
+def test_a_draft_model_keeps_no_cache_of_its_own() -> None:
+    """Gemma 4's assistant: every layer reads the large model's keys and values."""
+    text = {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0, "num_hidden_layers": 6}
+    model = load_model({"model_type": "gemma4_assistant", "text_config": text})
+    assert {type(layer.cache) for layer in model.layers} == {NoCache}
+    assert any("drafts for" in warning for warning in model.warnings)
+    with pytest.raises(UnsupportedArchitecture, match="only some"):
+        load_model({"model_type": "gemma4_assistant", "text_config": {**text, "num_kv_shared_layers": 2}})
+    with pytest.raises(UnsupportedArchitecture, match="hidden_size_per_layer_input"):
+        load_model({"model_type": "gemma4_assistant"})  # its class's own defaults, which the library refuses too

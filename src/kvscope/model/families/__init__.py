@@ -41,6 +41,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "windowed_inkling": ("inkling_text", "inkling2_text", "inkling2_loop_text"),
     "windowed_other": ("modernbert-decoder", "hrm_text", "moshi"),
     "gemma": ("gemma2", "vaultgemma", "gemma3_text", "gemma3n_text", "gemma4_text", "gemma4_unified_text"),
+    "gemma_draft": ("gemma4_assistant", "gemma4_unified_assistant"),
     "latent": (
         "deepseek_v2", "deepseek_v3", "kimi_k2", "mistral4", "sarvam_mla", "glm4_moe_lite", "axk1", "youtu", "minicpm3",
         "longcat_flash",

@@ -15,7 +15,7 @@ from kvscope.model.families.windowed_decoder import (
     listed_types,
 )
 from kvscope.model.modules import embedding, fused_experts, gated_mlp, head, linear, norm, norms, parameter
-from kvscope.model.spec import CacheKind, DenseFfn, FullAttention, MoeFfn, SharedCache, WeightGroup
+from kvscope.model.spec import CacheKind, DenseFfn, FullAttention, MoeFfn, NoCache, SharedCache, WeightGroup
 
 FOUR_NORMS = (*LLAMA_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
 GEMMA3_PERIOD = 6  # Gemma3TextConfig: every sixth layer is full
@@ -101,7 +101,7 @@ def shared_caches(config: ConfigReader, types: Sequence[str], caches: Sequence[C
 
 
 def _caching_layers(caches: Sequence[CacheKind]) -> set[int]:
-    return {index for index, cache in enumerate(caches) if not isinstance(cache, SharedCache)}
+    return {index for index, cache in enumerate(caches) if not isinstance(cache, SharedCache | NoCache)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +230,15 @@ def gemma4_unified_text(config: ConfigReader) -> Architecture:
     return _gemma4(config, has_extras=False)
 
 
-def _gemma4(config: ConfigReader, *, has_extras: bool) -> Architecture:
+def gemma4_draft(config: ConfigReader, *, has_extras: bool) -> Architecture:
+    """The layers of a draft model: each reads the cache of the model it drafts for, and keeps none of its own."""
+    num_layers = config.num_layers()
+    if config.optional("num_kv_shared_layers") not in (None, 0, num_layers):
+        raise config.refuse("only some of a draft model's layers share caches")
+    return _gemma4(config, has_extras=has_extras, is_draft=True)
+
+
+def _gemma4(config: ConfigReader, *, has_extras: bool, is_draft: bool = False) -> Architecture:
     decoder = read_decoder(config)
     num_layers, heads, hidden = decoder.num_layers, decoder.heads, decoder.heads.hidden
     types = list(listed_types(config, num_layers, last_full(decoder, 6)))
@@ -240,7 +248,7 @@ def _gemma4(config: ConfigReader, *, has_extras: bool) -> Architecture:
     if config.word("use_bidirectional_attention") == "all":
         window = _halved(config, window)
     caches = [typed_caches(config, [name], full, window)[0] for name, full in zip(types, fulls, strict=True)]
-    caches = shared_caches(config, types, caches)
+    caches = [NoCache()] * num_layers if is_draft else shared_caches(config, types, caches)
     own, key_is_value = _caching_layers(caches), config.flag("attention_k_eq_v")
     shapes = [
         _AttentionShape(full=full, makes_keys=i in own, makes_values=i in own and not (key_is_value and name == FULL))
