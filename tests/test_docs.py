@@ -16,6 +16,7 @@ from kvscope.analysis.explain_llama_cpp import LLAMA_CPP_FORMS
 from kvscope.analysis.explain_servers import SERVER_FORMS
 from kvscope.cli.main import COMMANDS, cli
 from kvscope.predict.allocation import (
+    llama_cpp_offload,
     llama_cpp_settings,
     logical,
     ollama,
@@ -176,7 +177,8 @@ def test_every_engine_has_a_section_with_the_version_of_its_rules() -> None:
 @pytest.mark.parametrize("engine", SETTINGS)
 def test_every_setting_is_documented_and_none_that_is_not_there(engine: str) -> None:
     module, section = SETTINGS[engine], _engine_sections()[engine]
-    assert sorted(_setting_rows(section)) == sorted(module.SETTING_NAMES)
+    names = {*module.SETTING_NAMES, *(llama_cpp_offload.SETTING_NAMES if engine == "llama.cpp" else ())}
+    assert sorted(_setting_rows(section)) == sorted(names)
     others = {*getattr(module, "ALIASES", ()), *getattr(module, "_ALIASES", ()), *getattr(module, "_UNSUPPORTED", ())}
     assert {name for name in others if f"`{name}`" not in section} == set()
 

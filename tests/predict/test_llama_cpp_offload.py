@@ -8,6 +8,7 @@ import pytest
 from kvscope.errors import UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction, predict
+from kvscope.predict.question import Question
 
 CELLS, PER_CELL, LAYERS = 2048, 768, 30
 
@@ -80,3 +81,13 @@ def test_no_layers_is_the_cpu_alone(smollm2: ModelSpec) -> None:
 def test_what_is_not_known_is_refused(smollm2: ModelSpec, settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         placed(smollm2, **settings)
+
+
+def test_questions_and_ollama_take_the_same_settings(smollm2: ModelSpec) -> None:
+    direct = predict(smollm2, engine="llama.cpp", tokens=100, settings={"n_gpu_layers": 10})
+    asked = Question(model=smollm2, engine="llama.cpp", tokens=100, settings={"--ngl": "10"}).ask()
+    assert asked.to_dict() == direct.to_dict()
+    ollama = predict(smollm2, engine="ollama", tokens=100, settings={"num_gpu": 10, "num_ctx": 8192})
+    assert [(i.component, i.device, i.needed) for i in ollama.items if i.component == "weights"] == [
+        (i.component, i.device, i.needed) for i in direct.items if i.component == "weights"
+    ]

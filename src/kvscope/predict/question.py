@@ -18,7 +18,7 @@ LLAMA_CPP_BLOCK = 256
 LLAMA_CPP_ENGINES = frozenset({"llama.cpp", "ollama"})
 # Engines whose settings have several spellings → the module that knows them; imported when asked for.
 _CANONICAL: Mapping[str, str] = {
-    "llama.cpp": "kvscope.predict.allocation.llama_cpp_settings",
+    "llama.cpp": "kvscope.predict.allocation.llama_cpp_offload",
     "ollama": "kvscope.predict.allocation.ollama",
     "sglang": "kvscope.predict.allocation.sglang_settings",
     "transformers": "kvscope.predict.allocation.transformers_settings",

@@ -10,6 +10,7 @@ from itertools import accumulate
 from kvscope.errors import UsageError
 from kvscope.model.spec import ModelSpec, TensorInfo
 from kvscope.predict.allocation.llama_cpp_layers import held_by
+from kvscope.predict.allocation.llama_cpp_settings import canonical_settings as cpu_settings
 from kvscope.predict.growth import constant
 from kvscope.predict.prediction import Buffer, LayerCache, MemoryItem, Prediction, Unknown
 from kvscope.predict.weights import OUTPUT, TOKEN_EMBEDDINGS, cpu_weight_buffers, is_ignored
@@ -22,6 +23,8 @@ _NAMES = {
     "tensor_split": "tensor_split", "ts": "tensor_split",
     "main_gpu": "main_gpu", "mg": "main_gpu",
 }  # fmt: skip
+SETTING_NAMES = tuple(dict.fromkeys(_NAMES.values()))
+_COUNTS = ("n_gpu_layers", "main_gpu")
 _MOVED = ("weights", "kv_cache", "recurrent_state")
 
 
@@ -44,6 +47,13 @@ class Offload:
         place = (layer - start) / count * sum(self.shares)
         index = sum(1 for bound in accumulate(self.shares) if place >= bound)
         return f"gpu{self.first_device + min(index, len(self.shares) - 1)}"
+
+
+def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    """As ``llama_cpp_settings.canonical_settings``, with the settings that put layers on devices: these are predicted,
+    and not run by kvscope."""
+    offload, rest = split_offload(settings)
+    return {**({} if offload is None else offload.as_asked), **cpu_settings(rest)}
 
 
 def split_offload(settings: Mapping[str, SettingValue]) -> tuple[Offload | None, dict[str, SettingValue]]:
@@ -71,6 +81,7 @@ def split_offload(settings: Mapping[str, SettingValue]) -> tuple[Offload | None,
     main = _count("main_gpu", asked.get("main_gpu", 0))
     if layers == 0:
         return None, rest
+    asked |= {name: int(str(value)) for name, value in asked.items() if name in _COUNTS and str(value).isdecimal()}
     keeps = {name.strip().lstrip("-").replace("-", "_").lower(): value for name, value in rest.items()}
     return (
         Offload(

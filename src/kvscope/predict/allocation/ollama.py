@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from kvscope.errors import UsageError
 from kvscope.model.spec import ChunkedAttention, FullAttention, ModelSpec, SlidingWindow
 from kvscope.predict.allocation.llama_cpp import predict_llama_cpp
-from kvscope.predict.allocation.llama_cpp_settings import canonical_settings as llama_cpp_settings
+from kvscope.predict.allocation.llama_cpp_offload import canonical_settings as llama_cpp_settings
 from kvscope.predict.allocation.setting_values import SettingTable, as_given
 from kvscope.predict.prediction import Asked, Prediction, Unknown
 from kvscope.scenario import SettingValue
