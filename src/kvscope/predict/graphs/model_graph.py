@@ -24,8 +24,8 @@ from kvscope.predict.graphs.tensor import Graph
 from kvscope.predict.graphs.traits import Traits, traits_of
 
 LayerShapes = tuple[tuple[str, tuple[int, ...]], ...]
-# Periods of equal layers that are looked at, at least, and how many at once are left out.
-KEPT_PERIODS, STEP = 4, 2
+# Of repeated layers at least so many periods and layers are looked at; others are left out so many periods at a time.
+KEPT_PERIODS, KEPT_LAYERS, STEP = 2, 5, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,8 @@ class Plan:
         rest = len(kinds) - start
         dropped = 0
         if period:
-            dropped = max(0, (rest - KEPT_PERIODS * period) // (STEP * period)) * STEP * period
+            kept = max(KEPT_PERIODS * period, KEPT_LAYERS)
+            dropped = max(0, (rest - kept) // (STEP * period)) * STEP * period
         return replace(self, layers=(*self.layers[:start], *self.layers[start + dropped :]))
 
     def _place(self, index: int) -> int:
