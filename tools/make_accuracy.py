@@ -7,6 +7,7 @@ Each row is counted by asking the library for what was measured or derived elsew
 import json
 import sys
 import tempfile
+import textwrap
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -106,7 +107,8 @@ def transformers() -> str:
         "bfloat16: bytes of the cache by shape and by storage after prefill and after decode steps, and the number of\n"
         "parameters.\n"
         f"{total['exact']} of {total.total()} questions exact, {total['refused']} refused, {total['WRONG']} wrong.\n\n"
-        f"Exact in every question: {', '.join(wholly)}.\n"
+        + textwrap.fill(f"Exact in every question: {', '.join(wholly)}.", 120, break_on_hyphens=False)
+        + "\n"
     )
     return text + (f"\n{table(['model type', 'exact', 'refused', 'wrong'], rows)}" if rows else "")
 
