@@ -78,7 +78,6 @@ def run_of(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> Run:
         cells=cells.per_stream,
         window_cells=cells.window,
         flash_attention=settings.flash_attn == "on",
-        embedding=settings.embedding,
         rotated_key=_rotation(held, settings, is_value=False),
         rotated_value=_rotation(held, settings, is_value=True),
         float_key=settings.cache_type_k.name == "float32",

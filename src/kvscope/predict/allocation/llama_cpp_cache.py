@@ -244,11 +244,3 @@ def cache_buffers(model: ModelSpec, layers: Sequence[LayerCache], cells: Cells) 
         }
         buffers.append(Buffer(name="kv_cache", kind=kind, num_bytes=k_bytes + v_bytes, details=details))
     return buffers
-
-
-def cells_of_used_caches(model: ModelSpec, cells: Cells) -> tuple[int, ...]:
-    """Cells of each cache that some layer reads: a cache without layers takes no part in the graph."""
-    if cells.window is None:
-        return (cells.per_stream,)
-    has_full = any((held := held_by(model, layer.cache)) and not held.is_windowed for layer in model.layers)
-    return (cells.per_stream, cells.window) if has_full else (cells.window,)

@@ -31,7 +31,6 @@ class Run:
     cells: int
     window_cells: int | None
     flash_attention: bool
-    embedding: bool = False
     rotated_key: int = 0
     rotated_value: int = 0
     float_key: bool = False

@@ -45,8 +45,6 @@ def experts(
         flat = view(weights, used, tokens)
         total = like("CLAMP", node("SUM_ROWS", (1, tokens), flat))
         weights = view(like("DIV", flat, total), 1, used, tokens)
-    if traits.scaled_weights:
-        weights = like("SCALE", weights)
     graph.expand(weights)
     row = view(tensor, width, 1, tokens)
     if traits.weights_before:

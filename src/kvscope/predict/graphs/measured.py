@@ -38,6 +38,8 @@ _SEEN = frozenset({
     "token_embd", "token_embd_norm",
 })  # fmt: skip
 
+_SEEN_WHOLE = frozenset({"ssm_a", "ssm_d", "ffn_norm", "ffn_gate_inp.scale"})
+
 
 def doubt_about(model: ModelSpec) -> str | None:
     """Why the size is not certain, or None."""
@@ -59,12 +61,11 @@ def _unseen(model: ModelSpec) -> set[str]:
     drafts = len(model.layers)
     found = set()
     for tensor in model.tensors:
-        if tensor.layer_index is None:
-            name = tensor.name.split(".")[0]
-        elif tensor.layer_index < drafts:
-            name = tensor.name.split(".")[2]
-        else:
+        index = tensor.layer_index
+        if index is not None and index >= drafts:
             continue  # a layer that only drafts tokens is not loaded
-        if name not in _SEEN:
+        name = tensor.name if index is None else tensor.name.split(".", 2)[-1]
+        base, _, kind = name.rpartition(".")
+        if name not in _SEEN_WHOLE and (base.split(".")[0] not in _SEEN or kind not in ("weight", "bias")):
             found.add(name)
     return found

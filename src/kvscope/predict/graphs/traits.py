@@ -12,8 +12,8 @@ class Traits:
     """``norm``: of whole rows; None: NORM where the file has biases for it. ``key_first``: keys are computed before
     values. ``rope``: positions turn the heads, of which layers. ``head_norm_after_rope``: heads are normalised after
     that. ``bare_*``: normalised without weights. ``clamped_heads``: joint queries, keys and values are clamped.
-    ``scaled_*``: the query, the embeddings (``scaled_rows``: each by a number of its own), what a layer adds, the
-    logits (before or after they are computed) and experts' weights are multiplied. ``softcap``, ``logit_softcap``:
+    ``scaled_*``: the query, the embeddings (``scaled_rows``: each by a number of its own), what a layer adds and the
+    logits (before or after they are computed) are multiplied. ``softcap``, ``logit_softcap``:
     scores, logits are bent by tanh. ``chosen_after``: the rows that are put out are taken after attention's were added
     to the layer's. ``parallel``: attention and feed-forward read the same row. ``hidden_first``: a layer's row is added
     to before what is added. ``repeated_keys``: keys are repeated for every value head. ``gate``,
@@ -43,7 +43,6 @@ class Traits:
     squared_activation: bool = False
     gate: Literal["softmax", "sigmoid", "late_softmax"] = "softmax"
     normalised_weights: bool = True
-    scaled_weights: bool = False
     weights_before: bool = False
     experts_first: bool = False
     always_shared: bool = False
