@@ -14,6 +14,11 @@ kvscope="$work/venv/bin/kvscope"
 "$kvscope" --help >/dev/null
 "$kvscope" predict "$root/tests/golden/gguf/tiny-gemma3.gguf" --engine llama.cpp --tokens 1k --json >predicted.json
 "$work/venv/bin/python" -c 'import json; assert json.load(open("predicted.json"))["totals"]["kv_cache_bytes"] > 0'
+# A config that leaves out most fields: the class defaults are in the wheel too.
+"$kvscope" show "$root/tests/golden/models/gemma-3-12b-it/config.json" --json >shown.json
+grep -q "class default of transformers" shown.json
+"$kvscope" fit "$root/tests/golden/gguf/tiny-gemma3.gguf" --budget 1GiB >/dev/null
+"$kvscope" explain "failed to allocate buffer of size 137438953504" | grep -q 1048576
 "$kvscope" report --records "$root/tests/golden/records/lab.db" --out report.html
 grep -q "</html>" report.html
 "$kvscope" export --records "$root/tests/golden/records/lab.db" --format csv --out rows.csv
