@@ -267,3 +267,28 @@ def test_an_encoder_is_no_decoder(fields: dict[str, bool]) -> None:
     known = load({"model_type": "bert", "is_decoder": True})
     # BERT base, counted by the library with BertLMHeadModel(BertConfig(is_decoder=True)): 109,514,298.
     assert known.num_parameters == 109_514_298
+
+
+def test_two_numbers_under_two_names_of_a_field_are_refused() -> None:
+    """Which of them the library takes depends on their order in the file."""
+    experts = {"model_type": "qwen3_moe", "num_experts": 4, "num_local_experts": 6}
+    with pytest.raises(MalformedFile, match="another name"):
+        load(experts)
+    same = load({**experts, "num_local_experts": 4})
+    assert same.num_parameters == load({"model_type": "qwen3_moe", "num_experts": 4}).num_parameters
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "llama", **SMALL, "head_dim": 1},  # rotary embedding: keys of two elements
+        {"model_type": "gpt_oss", "head_dim": 3},  # and of four out of three
+        {"model_type": "dbrx", "hidden_size": 64},  # its experts keep the default width
+        {"model_type": "zamba2", "layer_types": ["hybrid"] * 54},  # shared blocks placed by the class's own default
+        {"model_type": "xlnet", "bi_data": True},
+        {"model_type": "moshi", "architectures": ["MoshiForConditionalGeneration"]},
+    ],
+)
+def test_what_the_library_makes_otherwise_than_the_file_says_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedArchitecture):
+        load(config)

@@ -227,7 +227,7 @@ def fuyu(config: ConfigReader) -> Architecture:
 
 def xlnet(config: ConfigReader) -> Architecture:
     """Keeps hidden states, not keys and values: the last mem_len of them, or all where mem_len is 0 or null."""
-    config.refuse_keys("reuse_len")
+    config.refuse_keys("reuse_len", "bi_data")  # bi_data halves the batch of all but the first of them
     heads = read_heads(config, hidden_key="d_model", heads_key="n_head", head_dim_key=False, kv_heads_key=False)
     stated = config.optional("d_head")
     if stated and stated != heads.head_dim:
