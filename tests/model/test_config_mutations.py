@@ -213,3 +213,21 @@ def test_a_long_name_does_not_make_a_long_message() -> None:
     assert isinstance(result, ModelError)
     assert len(result.message) < 3000
     assert "(config.json)" in result.message
+
+
+def test_every_number_of_every_type_has_a_source() -> None:
+    fields = ("num_kv_heads", "key_dim", "value_dim", "window_tokens", "chunk_tokens", "latent_dim", "rope_dim")
+    for name, config in real_configs():
+        model = outcome(config)
+        if not isinstance(model, ModelSpec):
+            continue
+        wanted = {"architecture", "hidden_size", "vocab_size", "num_layers"}
+        wanted |= {
+            key for key in ("num_parameters", "trained_context_tokens", "dtype") if getattr(model, key) is not None
+        }
+        for layer in model.layers:
+            wanted.add(f"layers[{layer.index}].cache")
+            held = [field for field in fields if getattr(layer.cache, field, None) is not None]
+            wanted |= {f"layers[{layer.index}].{field}" for field in held}
+        assert wanted <= set(model.sources), (name, wanted - set(model.sources))
+        assert all(model.sources.values()), name

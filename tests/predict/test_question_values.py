@@ -72,3 +72,12 @@ def test_a_model_without_a_trained_context_has_the_engine_s_limit_alone() -> Non
     model = load_model({"model_type": "mamba", "torch_dtype": "float32"})
     assert model.trained_context_tokens is None
     assert predict(model, engine="llama.cpp", tokens=1, settings={"n_ctx": 2048}).limit_tokens == 2048
+
+
+@pytest.mark.parametrize("engine", [engine for engine in READY_ENGINES if engine != "ollama"])
+def test_what_an_engine_does_not_have_is_null_not_absent(engine: str) -> None:
+    """The four names of the contract's effective, on every engine."""
+    found = predict(load_model({"model_type": "llama", "torch_dtype": "bfloat16"}), engine=engine, tokens=1).to_dict()
+    names = ("context_tokens", "context_per_sequence_tokens", "batch_tokens", "microbatch_tokens")
+    assert list(found["effective"])[:4] == list(names)
+    assert all(found["effective"][name] is None or found["effective"][name] > 0 for name in names)

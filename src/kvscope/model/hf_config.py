@@ -141,6 +141,16 @@ def _num_parameters(found: Architecture, config: ConfigReader) -> int | None:
 
 # Fields that every layer has, and where a family's reader leaves their source.
 _LAYER_FIELDS = ("num_q_heads", "num_kv_heads", "key_dim", "value_dim", "window_tokens", "ffn.width")
+# Numbers of a layer's cache that never go without a source.
+_CACHE_FIELDS = ("num_kv_heads", "key_dim", "value_dim", "window_tokens", "chunk_tokens", "latent_dim", "rope_dim")
+# A field → what classes call it, which is where a family's reader may have left its source.
+_CALLED: Mapping[str, tuple[str, ...]] = {
+    "hidden_size": ("d_model", "n_embd", "n_embed", "dim", "decoder_hidden_size"),
+    "num_layers": ("layer_types", "layers_block_type", "attn_layers"),
+    "window_tokens": ("sliding_window", "attention_window", "window_size"),
+    "chunk_tokens": ("attention_chunk_size", "window_tokens"),
+    "value_dim": ("key_dim",),
+}
 
 
 def _all_sources(found: Architecture, sources: dict[str, str]) -> dict[str, str]:
@@ -150,10 +160,22 @@ def _all_sources(found: Architecture, sources: dict[str, str]) -> dict[str, str]
     if "key_dim" in common:
         common.setdefault("value_dim", common["key_dim"])
     everywhere = dict(sources)
+    for key in ("hidden_size", "num_layers"):
+        everywhere.setdefault(key, _source_of(key, found, everywhere))
     for layer in found.layers:
+        place = f"layers[{layer.index}]"
         for key, where in common.items():
-            everywhere.setdefault(f"layers[{layer.index}].{key}", where)
+            everywhere.setdefault(f"{place}.{key}", where)
+        for key in _CACHE_FIELDS:
+            if getattr(layer.cache, key, None) is not None:
+                everywhere.setdefault(f"{place}.{key}", _source_of(key, found, everywhere))
     return everywhere
+
+
+def _source_of(field: str, found: Architecture, sources: Mapping[str, str]) -> str:
+    """The source of a field that the family's reader left under another name, or under none."""
+    named = (sources[name] for name in (field, *_CALLED.get(field, ())) if name in sources)
+    return next(named, f"derived: the rules of the {found.family} family")
 
 
 def _dtype(content: Mapping[str, Any], where: str, sources: dict[str, str]) -> str | None:

@@ -32,6 +32,8 @@ Component = Literal[
 Status = Literal["exact", "estimated", "partial"]
 CACHE_COMPONENTS: tuple[Component, ...] = ("kv_cache", "recurrent_state", "index_cache")
 WINDOW_FULL = "sliding window full"
+# What an engine makes of the settings; None where it has no such thing. Engines add their own.
+_EFFECTIVE = ("context_tokens", "context_per_sequence_tokens", "batch_tokens", "microbatch_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +262,7 @@ class Prediction:
                 "phase": workload.phase,
                 "settings": dict(self.scenario.settings.values),
             },
-            "effective": dict(self.effective),
+            "effective": {**dict.fromkeys(_EFFECTIVE), **self.effective},
             "status": self.status,
             "unknown": [{"what": entry.what, "why": entry.why} for entry in self.unknown],
             "notes": list(self.notes),
