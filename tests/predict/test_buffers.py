@@ -10,19 +10,43 @@ from kvscope.model.hf_config import model_from_config
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.buffers import output_buffer, rotation_sizes
 from kvscope.predict.memory import predict
-from kvscope.predict.prediction import MemoryItem
 
 
-def compute(model: ModelSpec, **settings: Any) -> MemoryItem:
+def terms(model: ModelSpec, **settings: Any) -> list[int]:
+    """The terms of the compute buffer: whatever the context, then what the context and the logits add."""
     found = predict(model, engine="llama.cpp", settings={"n_ctx": 2048, **settings})
-    return next(item for item in found.items if item.component == "compute_buffer")
+    return [item.allocated.fixed_bytes for item in found.items if item.component == "compute_buffer"]
+
+
+def compute(model: ModelSpec, **settings: Any) -> int:
+    return sum(terms(model, **settings))
 
 
 def test_smollm2_written_out(smollm2: ModelSpec) -> None:
     """512 tokens at once, 2,048 cells: inputs 32 + 9 × 4 × 512, mask 2 × 2048 × 512, five rows of 576 floats, three of
     1536: 32 + 18,432 + 2,097,152 + 5,898,240 + 9,437,184 = 17,451,040 B, as measured."""
-    assert compute(smollm2).allocated.bytes_at(0) == 17_451_040
+    assert compute(smollm2) == 17_451_040
     assert 32 + 9 * 4 * 512 + 2 * 2048 * 512 + 5 * 4 * 576 * 512 + 3 * 4 * 1536 * 512 == 17_451_040
+
+
+def test_what_the_context_adds_is_a_term_of_its_own(smollm2: ModelSpec) -> None:
+    """The mask of 512 tokens, two bytes for each of the cells beyond 256; without flash attention four bytes, and four
+    for each of nine heads' scores."""
+    assert terms(smollm2) == [17_451_040 - 2 * (2048 - 256) * 512, 2 * (2048 - 256) * 512]
+    # 8,192 cells against 4,096, both with scores as the widest step
+    long, short = (terms(smollm2, n_ctx=n_ctx, flash_attn="off") for n_ctx in (8192, 4096))
+    assert long[0] == short[0]
+    assert long[1] - short[1] == (4 + 4 * 9) * 4096 * 512
+    assert terms(smollm2, n_ctx=256) == [compute(smollm2, n_ctx=256)]
+
+
+def test_logits_of_every_position_are_a_term_of_their_own(smollm2: ModelSpec) -> None:
+    """Embedding mode: the buffer as recorded, of which 512 rows of logits replace the widest step of before."""
+    found = terms(smollm2, embedding=True)
+    assert len(found) == 3
+    assert found[0] == terms(smollm2)[0]
+    # 512 rows of 49,152 logits take the place of one, beside one row as wide as the model more
+    assert found[2] > (512 - 1) * 49_152 * 4 - 3 * 4 * 1536 * 512
 
 
 def real_shape(model_type: str, hidden: int, ffn: int, heads: int, kv_heads: int, head_dim: int) -> ModelSpec:
@@ -61,8 +85,7 @@ LOGGED = [
 
 @pytest.mark.parametrize(("shape", "settings", "mib"), LOGGED)
 def test_dimensions_of_real_models(shape: Any, settings: dict[str, Any], mib: str) -> None:
-    item = compute(real_shape(*shape), **settings)
-    assert f"{item.allocated.fixed_bytes / 2**20:.2f}" == mib
+    assert f"{compute(real_shape(*shape), **settings) / 2**20:.2f}" == mib
 
 
 def test_a_model_without_tensors_is_an_estimate_and_says_why() -> None:
@@ -76,7 +99,7 @@ def test_a_model_without_tensors_is_an_estimate_and_says_why() -> None:
 def test_a_cache_without_layers_takes_no_part_in_the_graph(gemma3: ModelSpec) -> None:
     """Two layers, both sliding: the engine logged 19.27 MiB at 2,048 and at 8,192, with a vocabulary of 288."""
     model = replace(gemma3, layers=gemma3.layers[:2], vocab_size=288)
-    sizes = [compute(model, n_ctx=n_ctx).allocated.fixed_bytes for n_ctx in (2048, 8192)]
+    sizes = [compute(model, n_ctx=n_ctx) for n_ctx in (2048, 8192)]
     assert [f"{size / 2**20:.2f}" for size in sizes] == ["19.27", "19.27"]
 
 

@@ -6,13 +6,14 @@ kvscope.predict.graphs and were checked, byte for byte, against graphs and buffe
 (llama.cpp b11549; tests/golden/llamacpp).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvscope.model.spec import HybridCache, ModelSpec, RecurrentState
-from kvscope.predict.allocation.llama_cpp_cache import Cells
+from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE, Cells
 from kvscope.predict.allocation.llama_cpp_families import graph_family
 from kvscope.predict.allocation.llama_cpp_layers import Held, held_by
 from kvscope.predict.allocation.llama_cpp_settings import LlamaCppSettings
+from kvscope.predict.graphs.allocator import Peak
 from kvscope.predict.graphs.attention import Run
 from kvscope.predict.graphs.measured import doubt_about
 from kvscope.predict.graphs.model_graph import peak_of, plan_of
@@ -24,11 +25,16 @@ ROTATION_BLOCK = 64  # smallest Hadamard matrix that rotates a quantised cache; 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeBuffer:
-    """``doubt`` says why the bytes are an estimate; None: exact."""
+    """``doubt`` says why the bytes are an estimate; None: exact.
+
+    Of ``num_bytes``, ``context_bytes`` are what the cells beyond the smallest context add (masks, and attention scores
+    without flash attention), ``logits_bytes`` what logits for every position add (embedding mode)."""
 
     num_bytes: int
     because: str
     doubt: str | None
+    context_bytes: int = 0
+    logits_bytes: int = 0
 
 
 def output_buffer(model: ModelSpec, num_slots: int, *, embedding: bool) -> tuple[int, str]:
@@ -50,20 +56,48 @@ def rotation_sizes(head_dim: int, *, is_value: bool) -> int | None:
 def compute_buffer(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> ComputeBuffer | None:
     """The compute buffer, or None where the model's graph is not known."""
     run = run_of(model, settings, cells)
-    plan = plan_of(model, run)
-    if plan is None:
+    peak = _peak(model, run)
+    if peak is None:
         return None
-    try:
-        peak = peak_of(plan.shortened())
-    except (KeyError, NotImplementedError):
-        return None  # the file lacks weights that the graph is known to use: another graph
     shape = " × ".join(str(size) for size in peak.shape if size != 1) or "1"
     because = (
         f"{run.tokens} tokens at once through the graph of {graph_family(model).name}: inputs and masks "
         f"{peak.input_bytes} B, and what is alive when {peak.op.lower()} of {shape} is computed, placed as ggml's "
         f"allocator does, = {peak.num_bytes} B"
     )
-    return ComputeBuffer(num_bytes=peak.num_bytes, because=because, doubt=doubt_about(model))
+    short, few = _smallest_context(run), replace(run, outputs=settings.n_parallel)
+    return ComputeBuffer(
+        num_bytes=peak.num_bytes,
+        because=because,
+        doubt=doubt_about(model),
+        context_bytes=_more_than(peak, _peak(model, short)),
+        logits_bytes=_more_than(_peak(model, short), _peak(model, _smallest_context(few))) if few != run else 0,
+    )
+
+
+def _peak(model: ModelSpec, run: Run) -> Peak | None:
+    plan = plan_of(model, run)
+    if plan is None:
+        return None
+    try:
+        return peak_of(plan.shortened())
+    except (KeyError, NotImplementedError):
+        return None  # the file lacks weights that the graph is known to use: another graph
+
+
+def _smallest_context(run: Run) -> Run:
+    window = run.window_cells
+    return replace(
+        run,
+        cells=min(run.cells, CELL_MULTIPLE),
+        window_cells=None if window is None else min(window, CELL_MULTIPLE),
+    )
+
+
+def _more_than(peak: Peak | None, other: Peak | None) -> int:
+    """Bytes of the one beyond the other. None where it takes no more: the allocator packs some longer contexts tighter
+    than shorter ones."""
+    return 0 if peak is None or other is None else max(0, peak.num_bytes - other.num_bytes)
 
 
 def run_of(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> Run:

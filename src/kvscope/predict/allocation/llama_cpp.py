@@ -9,6 +9,7 @@ from typing import Any
 
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.allocation.llama_cpp_cache import (
+    CELL_MULTIPLE,
     Cells,
     cache_buffers,
     layer_caches,
@@ -58,10 +59,10 @@ def _predict_on_cpu(model: ModelSpec, asked: Asked, settings: Mapping[str, Setti
     missing: set[Component] = {"runtime"}
     if not weights:
         missing.add("weights")
-    if compute is None:
+    if not compute:
         missing.add("compute_buffer")
     states = [item for layer in model.layers if (item := state_item(layer, parsed, asked.num_sequences)) is not None]
-    items = [*weights, *caches, *states, outputs, *([compute] if compute else []), _host_cache(parsed)]
+    items = [*weights, *caches, *states, outputs, *compute, _host_cache(parsed)]
     return Prediction(
         model=model,
         scenario=asked.scenario(ENGINE, asked.engine_version or VERSION, tokens, parsed.as_asked),
@@ -132,19 +133,31 @@ def _output(model: ModelSpec, settings: LlamaCppSettings) -> tuple[MemoryItem, l
     return item, [Unknown(what="output_buffer", why=why)]
 
 
-def _compute(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tuple[MemoryItem | None, list[Unknown]]:
+def _compute(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tuple[list[MemoryItem], list[Unknown]]:
+    """The compute buffer as its terms: one microbatch in the smallest context, and what the context (and logits for
+    every position) add to that."""
     found = compute_buffer(model, settings, cells)
     if found is None:
         why = f"the graph of {model.family} was not measured with such layers; total_bytes leaves it out"
-        return None, [Unknown(what="compute_buffer", why=why)]
-    item = MemoryItem(
-        component="compute_buffer",
-        needed=constant(found.num_bytes),
-        allocated=constant(found.num_bytes),
-        status="exact" if found.doubt is None else "estimated",
-        because=f"{found.because}; reserved at load, touched by the first full microbatch; {VERSION}",
-    )
-    return item, [] if found.doubt is None else [Unknown(what="compute_buffer", why=f"estimated: {found.doubt}")]
+        return [], [Unknown(what="compute_buffer", why=why)]
+    scores = "" if settings.flash_attn == "on" else ", and without flash attention its scores"
+    grows = f"of that, {cells.per_stream} cells instead of {CELL_MULTIPLE} add {found.context_bytes} B: masks{scores}"
+    logits = f"of that, logits for every position of a microbatch add {found.logits_bytes} B (embedding mode)"
+    added = [(found.context_bytes, grows), (found.logits_bytes, logits)]
+    base = found.num_bytes - sum(size for size, _ in added)
+    rest = f", of which {base} B whatever the context" if base != found.num_bytes else ""
+    terms = [(base, found.because + rest), *[term for term in added if term[0]]]
+    items = [
+        MemoryItem(
+            component="compute_buffer",
+            needed=constant(num_bytes),
+            allocated=constant(num_bytes),
+            status="exact" if found.doubt is None else "estimated",
+            because=f"{because}; reserved at load, touched by the first full microbatch; {VERSION}",
+        )
+        for num_bytes, because in terms
+    ]
+    return items, [] if found.doubt is None else [Unknown(what="compute_buffer", why=f"estimated: {found.doubt}")]
 
 
 def _host_cache(settings: LlamaCppSettings) -> MemoryItem:
@@ -161,8 +174,8 @@ def _host_cache(settings: LlamaCppSettings) -> MemoryItem:
     )
 
 
-def _small_buffers(output: MemoryItem, compute: MemoryItem | None) -> tuple[Buffer, Buffer]:
-    compute_bytes = compute.allocated.fixed_bytes if compute is not None else None
+def _small_buffers(output: MemoryItem, compute: list[MemoryItem]) -> tuple[Buffer, Buffer]:
+    compute_bytes = sum(item.allocated.fixed_bytes for item in compute) if compute else None
     return (
         Buffer(name="output_buffer", kind="CPU", num_bytes=output.allocated.fixed_bytes),
         Buffer(name="compute_buffer", kind="CPU", num_bytes=compute_bytes),
