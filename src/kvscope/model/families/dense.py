@@ -316,6 +316,8 @@ def phi(config: ConfigReader) -> Architecture:
     """Phi 1 to 2: both halves share one norm, every matrix has a bias."""
     decoder = read_decoder(config)
     refuse_single_rotary(config, decoder.heads.head_dim, 0.5)
+    if config.flag("qk_layernorm") and decoder.heads.head_dim != decoder.heads.hidden // decoder.heads.q_heads:
+        raise config.refuse("its norms over heads are not of its head_dim")
     names = ("self_attn.q_layernorm", "self_attn.k_layernorm")
     return decoder.model(
         "phi2",
