@@ -231,3 +231,15 @@ def test_every_number_of_every_type_has_a_source() -> None:
             wanted |= {f"layers[{layer.index}].{field}" for field in held}
         assert wanted <= set(model.sources), (name, wanted - set(model.sources))
         assert all(model.sources.values()), name
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "qwen3_next", "falcon_h1", "llama4_text", "gpt_oss"])
+def test_key_heads_that_cannot_be_shared_evenly_are_refused(model_type: str) -> None:
+    """transformers repeats each key head queries / keys times: 32 and 31 would be 32 queries on 31 keys."""
+    model = outcome({"model_type": model_type})
+    assert isinstance(model, ModelSpec)
+    heads = model.layers[-1].num_q_heads
+    result = outcome({"model_type": model_type, "num_key_value_heads": heads - 1})
+    assert isinstance(result, MalformedFile)
+    assert result.where == "num_key_value_heads"
+    assert f"a divisor of {heads} was expected" in result.message

@@ -55,7 +55,7 @@ class Keys:
         """A whole number above 0. Raises MissingField, MalformedFile."""
         value = self.whole(self.value(key, field), key, limit)
         if value == 0:
-            raise self.malformed(key, "the value is 0")
+            raise self.malformed(key, "the value is 0; a whole number from 1 up was expected")
         self.sources[field] = self.where(key)
         return value
 

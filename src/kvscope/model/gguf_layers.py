@@ -121,7 +121,7 @@ def _recurrent_layers(
         case "interval":
             interval = keys.optional(INTERVAL)
             if interval == 0:
-                raise keys.malformed(INTERVAL, "the value is 0")
+                raise keys.malformed(INTERVAL, "the value is 0; a whole number from 1 up was expected")
             found = sliding_layers(interval or DEFAULT_INTERVAL, num_layers)
             if not all(is_recurrent or kv for is_recurrent, kv in zip(found, heads.kv, strict=True)):
                 raise keys.malformed(KV_HEADS, "an attention layer has no key-value heads")

@@ -20,7 +20,7 @@ from kvscope.model.context_plausibility import context_warnings
 from kvscope.model.families import known_types, reader_of
 from kvscope.model.families.architecture import Architecture
 from kvscope.model.kept_formats import with_kept_formats
-from kvscope.model.spec import ModelSpec
+from kvscope.model.spec import ChunkedAttention, FullAttention, HybridCache, ModelSpec, SlidingWindow
 
 # The largest published ones, with the names of 20,000 classes or of every expert, have under 2 MB; what is larger would
 # take more memory and time to refuse than a header may.
@@ -76,6 +76,7 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
     config = ConfigReader(content, model_type, where=where)
     found = read(config)
     config.refuse_unread_layers()
+    _check_heads(found, config)
     config.sources["architecture"] = f"{Path(where).name}: model_type"
     stated_name = content.get("_name_or_path")
     quantisation = _quantisation(content, where)
@@ -99,6 +100,19 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
         fingerprint=hashlib.sha256(_canonical(content, where)).hexdigest(),
         sources=_all_sources(found, config.sources),
     )
+
+
+def _check_heads(found: Architecture, config: ConfigReader) -> None:
+    """Every key head serves as many query heads: the library's attention fails otherwise, whatever the family."""
+    for layer in found.layers:
+        cache = layer.cache.attention if isinstance(layer.cache, HybridCache) else layer.cache
+        if not isinstance(cache, FullAttention | SlidingWindow | ChunkedAttention) or not layer.num_q_heads:
+            continue
+        if layer.num_q_heads % cache.num_kv_heads:
+            problem = (
+                f"{layer.num_q_heads} query heads of layer {layer.index} cannot share {cache.num_kv_heads} key heads"
+            )
+            raise config.malformed("num_key_value_heads", f"{problem}; a divisor of {layer.num_q_heads} was expected")
 
 
 def _quantisation(content: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
