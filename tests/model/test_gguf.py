@@ -192,7 +192,8 @@ def test_a_model_without_a_name_is_called_after_its_file(tmp_path: Path) -> None
     [
         ({"llama.block_count": 31}, "31 layers, the tensors are of 30"),
         ({"llama.block_count": 29}, "29 layers, the tensors are of 30"),
-        ({"llama.attention.head_count_kv": 5}, "attn_k of layer 0 has 320 rows, its tensor has 192"),
+        ({"llama.attention.head_count_kv": 1}, "attn_k of layer 0 has 64 rows, its tensor has 192"),
+        ({"llama.attention.head_count_kv": 5}, "9 query heads of layer 0 cannot share 5 key heads"),
         ({"llama.attention.key_length": 128}, "attn_k of layer 0 has 384 rows, its tensor has 192"),
         ({"llama.attention.value_length": 32}, "attn_v of layer 0 has 96 rows, its tensor has 192"),
     ],

@@ -89,6 +89,10 @@ def _read_heads(keys: Keys, num_layers: int) -> _Heads:
     if kv is None:
         source = f"derived: equal to {keys.name(HEADS)} (key absent)"
         return _Heads(query=query, kv=query, kv_source=source)
+    for index, (queries, shared) in enumerate(zip(query, kv, strict=True)):
+        if queries and shared and queries % shared:  # ggml asserts it
+            problem = f"{queries} query heads of layer {index} cannot share {shared} key heads"
+            raise keys.malformed(KV_HEADS, f"{problem}; a divisor of {queries} was expected")
     return _Heads(query=query, kv=kv, kv_source=keys.where(KV_HEADS))
 
 
