@@ -128,3 +128,14 @@ def test_a_config_that_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
             load_model(str(tmp_path / name))
         with pytest.raises(ModelNotFound, match="not a regular file"):
             load_model_with_layers(str(tmp_path / name), "2 x full kv_heads=1 head_dim=8")
+
+
+def test_a_key_that_is_there_twice_is_said(tmp_path: Path) -> None:
+    """As json in Python, transformers takes the last; another program may take the first."""
+    text = CONFIG.read_text().rstrip().removesuffix("}")
+    (tmp_path / "config.json").write_text(f'{text}, "num_hidden_layers": 3, "hidden_size": 4096}}')
+    model = load_model(str(tmp_path / "config.json"))
+    assert len(model.layers) == 3
+    assert [warning for warning in model.warnings if "twice" in warning] == [
+        "config.json says num_hidden_layers twice, differently; the last one counts, as in transformers."
+    ]

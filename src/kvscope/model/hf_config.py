@@ -10,6 +10,9 @@ import json
 import math
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from kvscope.model.families.architecture import Architecture
 from kvscope.model.kept_formats import with_kept_formats
 from kvscope.model.spec import ChunkedAttention, FullAttention, HybridCache, ModelSpec, SlidingWindow
 
+_MOST_REPEATED = 5
 # The largest published ones, with the names of 20,000 classes or of every expert, have under 2 MB; what is larger would
 # take more memory and time to refuse than a header may.
 MAX_CONFIG_BYTES = 3 * 1024**2
@@ -30,13 +34,20 @@ MAX_CONFIG_BYTES = 3 * 1024**2
 def load_config(path: str | Path, source: str | None = None) -> ModelSpec:
     """The model that a config.json describes. Raises ModelNotFound, MalformedFile, UnsupportedArchitecture."""
     path = Path(path)
-    content = read_config(path)
+    repeated: list[str] = []
+    content = read_config(path, repeated)
     name = path.resolve().parent.name if path.stem == "config" else path.stem
-    return model_from_config(content, source=source or str(path), where=str(path), name=_printable(name))
+    model = model_from_config(content, source=source or str(path), where=str(path), name=_printable(name))
+    doubts = (
+        f"{path.name} says {_printable(key[:80])} twice, differently; the last one counts, as in transformers."
+        for key in dict.fromkeys(repeated)
+    )
+    return replace(model, warnings=(*model.warnings, *islice(doubts, _MOST_REPEATED)))
 
 
-def read_config(path: Path) -> Any:
-    """The JSON of a config.json. Raises ModelNotFound, MalformedFile."""
+def read_config(path: Path, repeated: list[str] | None = None) -> Any:
+    """The JSON of a config.json. ``repeated`` takes the keys that one object has twice with different values. Raises
+    ModelNotFound, MalformedFile."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a pipe would wait for its writer
@@ -46,7 +57,7 @@ def read_config(path: Path) -> Any:
         if len(data) > MAX_CONFIG_BYTES:
             problem = f"the file is larger than any config.json; at most {MAX_CONFIG_BYTES} bytes were expected"
             raise MalformedFile(path, "byte 0", problem)
-        return json.loads(data)
+        return json.loads(data, object_pairs_hook=partial(_object, [] if repeated is None else repeated))
     except OSError as error:
         raise ModelNotFound(f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from None
     except UnicodeDecodeError as error:
@@ -57,6 +68,13 @@ def read_config(path: Path) -> Any:
         raise MalformedFile(path, "a number", "it has more digits than any number of a model") from None
     except RecursionError:
         raise MalformedFile(path, "byte 0", "the JSON is nested too deeply") from None
+
+
+def _object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        repeated += [key for key, value in pairs if content[key] != value]
+    return content
 
 
 def model_from_config(content: Any, *, source: str, where: str, name: str) -> ModelSpec:
