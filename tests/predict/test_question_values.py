@@ -81,3 +81,11 @@ def test_what_an_engine_does_not_have_is_null_not_absent(engine: str) -> None:
     names = ("context_tokens", "context_per_sequence_tokens", "batch_tokens", "microbatch_tokens")
     assert list(found["effective"])[:4] == list(names)
     assert all(found["effective"][name] is None or found["effective"][name] > 0 for name in names)
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm", "sglang"])
+def test_rules_of_another_version_are_no_exact_answer(engine: str) -> None:
+    model = load_model({"model_type": "llama", "torch_dtype": "bfloat16"})
+    found = predict(model, engine=engine, engine_version="0.0.1", tokens=1)
+    assert found.status != "exact"
+    assert any(entry.what == "engine_version" and "0.0.1" in entry.why for entry in found.unknown)

@@ -110,7 +110,7 @@ def predict_sglang(
         layers=tuple(_layer_cache(layer, rows, tokens, asked.num_sequences, parsed) for layer in on_stage),
         buffers=(),
         status="estimated",
-        unknown=(*_unknown(), *weights_unknown),
+        unknown=(*_unknown(asked.engine_version), *weights_unknown),
         missing=missing,
         notes=(*_slot_notes(asked, places), *_notes(model, asked, parsed, pool, tokens)),
         pool=pool,
@@ -313,8 +313,11 @@ def _tensor(row: _Row, tokens: int, sequences: int, settings: SglangSettings) ->
     )
 
 
-def _unknown() -> tuple[Unknown, ...]:
+def _unknown(version: str | None) -> tuple[Unknown, ...]:
+    why = f"the rules are those of {VERSION}; that {version} follows them was not checked"
+    other = () if version is None or version == VERSION else (Unknown(what="engine_version", why=why),)
     return (
+        *other,
         Unknown(what="kv_cache", why=f"the pool follows {VERSION}, read in its source and not measured"),
         Unknown(
             what="runtime",
