@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from kvscope.analysis.explain import Match, explain
 from kvscope.cli.explain import explain as explain_command
 from kvscope.model.load import load_model
+from kvscope.report.explain_text import render_explanation
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 LLAMA_8B = GOLDEN / "models" / "llama-3.1-8b" / "config.json"
@@ -220,3 +221,19 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "\x00\xff", "9" * 100_000, "failed to allocate buffer of size " + "9" * 5000])
 def test_any_text_is_read_without_a_crash(text: str) -> None:
     explain(text)
+
+
+def test_a_refused_cache_without_its_number_is_recognised() -> None:
+    match = only("llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache")
+    assert match.kind == "kv_alloc_oom"
+    assert match.numbers == {}
+    assert "-c" in match.advice
+
+
+def test_advice_keeps_options_whole() -> None:
+    line = (
+        "The model's max seq len (32768) is larger than the maximum number of tokens that "
+        "can be stored in KV cache (7344)."
+    )
+    text = render_explanation(explain(line).to_dict())
+    assert "(--kv-cache-dtype fp8)" in " ".join(text.split())

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 import kvscope
 from kvscope.errors import UnknownName, UsageError
+from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import predict
+from kvscope.predict.solve import fit
 
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=80)
 llama_settings = st.fixed_dictionaries(
@@ -253,3 +255,42 @@ def test_what_tokens_need_is_never_more_than_what_fits_reserves(gemma3: ModelSpe
     if tokens <= 32_768:
         for item in found.items:
             assert item.needed.bytes_at(tokens) <= item.allocated.bytes_at(tokens)
+
+
+def test_every_buffer_has_the_contracts_numbers(smollm2: ModelSpec) -> None:
+    buffers = predict(smollm2, engine="llama.cpp", settings={"n_ctx": 4096}).to_dict()["buffers"]
+    assert {buffer["name"] for buffer in buffers} > {"kv_cache", "weights"}
+    for buffer in buffers:
+        assert {"cells", "streams", "layers", "k_bytes", "v_bytes"} <= buffer.keys()
+        if buffer["name"] != "kv_cache":
+            assert (buffer["cells"], buffer["k_bytes"]) == (None, None)
+
+
+def test_a_model_that_was_not_read_is_refused() -> None:
+    with pytest.raises(UsageError, match="a model that was read was expected"):
+        predict("config.json", engine="logical", tokens=1)  # type: ignore[arg-type]
+
+
+# A placeholder of 1,024,000 with no rope scaling and the default rotary base (AlexsJones/llmfit, report P33).
+DOUBTFUL = {
+    "model_type": "llama", "hidden_size": 5120, "num_hidden_layers": 4, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 64, "vocab_size": 128,
+    "max_position_embeddings": 1024000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["logical", "llama.cpp", "transformers", "vllm", "ollama", "sglang"])
+def test_a_doubtful_context_is_named_where_the_answer_rests_on_it(engine: str) -> None:
+    model = load_model(DOUBTFUL)
+    found = predict(model, engine=engine, settings={"num_ctx": 1024000} if engine == "ollama" else {})
+    assert [note for note in found.notes if "1,024,000" in note and "doubtful" in note]
+
+
+def test_a_doubtful_context_is_not_named_where_another_is_reserved() -> None:
+    found = predict(load_model(DOUBTFUL), engine="llama.cpp", settings={"n_ctx": 8192})
+    assert not [note for note in found.notes if "doubtful" in note]
+
+
+def test_fit_names_a_doubtful_context() -> None:
+    found = fit(load_model({**DOUBTFUL, "torch_dtype": "bfloat16"}), budget_bytes=2**34, tokens=4096)
+    assert [note for note in found.notes if "doubtful" in note]

@@ -1,5 +1,7 @@
 """vLLM beyond its observations: settings, refusals, public reports, growth; expected numbers are derived beside."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -309,3 +311,14 @@ def test_no_tokens_are_no_blocks_and_fit_into_a_pool_that_holds_nothing() -> Non
 def test_gibibytes_beyond_any_number_are_refused() -> None:
     with pytest.raises(UsageError, match="kv_offloading_size"):
         ask(llama(), kv_offloading_size=1e300)
+
+
+def test_blocks_that_sequences_take_are_a_product_with_all_its_factors() -> None:
+    """At most 3 blocks of … × … B × 2 sequences: this multiplies to the bytes beside it."""
+    config = Path(__file__).parents[1] / "golden" / "models" / "gemma-3-12b-it" / "config.json"
+    found = predict(load_model(config), engine="vllm", tokens=5000, sequences=2)
+    pool = [item for item in found.items if item.layer_index is None and item.component == "kv_cache"]
+    assert len(pool) > 1
+    for item in pool:
+        blocks, _, one, sequences = (int(number) for number in re.findall(r"\d+", item.because)[:4])
+        assert blocks * one * sequences == item.allocated.bytes_at(5000)

@@ -1,13 +1,18 @@
 """Single changes: bytes against predict() itself and against numbers derived by hand, refusals with the reason."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kvscope
+from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.question import Question
 from kvscope.predict.what_if import Change, what_if
+from kvscope.report.prediction_text import render_what_if
+
+LLAMA_8B = Path(__file__).parents[1] / "golden" / "models" / "llama-3.1-8b" / "config.json"
 
 
 def by_change(changes: tuple[Change, ...]) -> dict[tuple[Any, ...], Change]:
@@ -86,3 +91,17 @@ def test_formats_without_an_engine(dtype: str) -> None:
     saved = changes[(("dtype", other),)].saved_bytes
     total = kvscope.predict(model, engine="logical", tokens=100).total_bytes
     assert saved == (total // 2 if dtype == "float32" else -total)
+
+
+def test_a_total_that_leaves_out_what_the_baseline_holds_is_not_shown_as_one() -> None:
+    """A config has weights for vLLM; of llama.cpp's only a GGUF tells."""
+    question = Question(model=load_model(LLAMA_8B), engine="vllm", tokens=4096)
+    baseline = question.ask()
+    changes = what_if(question, baseline)
+    other = by_change(changes)[(("engine", "llama.cpp"),)]
+    assert other.unknown == ("weights",)
+    assert other.to_dict()["unknown"] == ["weights"]
+    shown = render_what_if(baseline.to_dict() | {"what_if": [change.to_dict() for change in changes]})
+    line = next(line for line in shown.splitlines() if "engine = llama.cpp" in line)
+    assert "not known" in line
+    assert "(not known there: weights)" in line

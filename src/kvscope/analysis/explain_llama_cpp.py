@@ -27,6 +27,17 @@ def failed_buffer(hit: re.Match[str], context: Context) -> Match | None:
     return _failed_cache(num_bytes, context)
 
 
+@form("kv_alloc_oom", r"failed to allocate buffer for (?:kv|rs) cache")
+def failed_without_number(hit: re.Match[str], context: Context) -> Match:
+    return Match(
+        kind="kv_alloc_oom",
+        because="the memory for the cache of all slots was refused; its bytes stand in the line before, after 'buffer "
+        "of size'",
+        numbers={},
+        advice=_LESS_CACHE,
+    )
+
+
 @form("kv_alloc_oom", r"allocating ([\d.]+) MiB on device (\S+): cudaMalloc failed: out of memory")
 def failed_cuda(hit: re.Match[str], context: Context) -> Match:
     num_bytes = round(float(hit[1]) * MIB)
@@ -249,6 +260,6 @@ def reprocessed(hit: re.Match[str], context: Context) -> Match:
 
 
 LLAMA_CPP_FORMS = (
-    failed_buffer, failed_cuda, cache_line, buffer_line, quantised_v, block_size, too_many_slots, context_overflow,
-    slot_context, projected, host_cache, reprocessed,
+    failed_buffer, failed_without_number, failed_cuda, cache_line, buffer_line, quantised_v, block_size,
+    too_many_slots, context_overflow, slot_context, projected, host_cache, reprocessed,
 )  # fmt: skip

@@ -8,6 +8,8 @@ of transformers 5.24.0. It only says how far positions were stretched, which the
 from collections.abc import Mapping
 from typing import Any
 
+# How a warning of this module starts.
+DOUBTFUL_CONTEXT = "The declared context of "
 # Beyond this, published models have a larger rotary base (Qwen2.5-1M and Seed-OSS: 10 million) or a scaling.
 MODEST_CONTEXT_TOKENS = 262_144
 SMALLEST_LONG_BASE = 5_000_000
@@ -33,7 +35,7 @@ def context_warnings(content: Mapping[str, Any], declared: int | None, *, has_ro
         for reason in _reasons(place, declared, has_rope and (place is content or "max_position_embeddings" in place))
     ]
     return tuple(
-        f"The declared context of {declared:,} tokens is doubtful: {reason}. "
+        f"{DOUBTFUL_CONTEXT}{declared:,} tokens is doubtful: {reason}. "
         "Name the context you will use instead of relying on it."
         for reason in dict.fromkeys(reasons)
     )

@@ -39,6 +39,11 @@ def predict(
     ``settings``: the engine's own names. ``engine`` "logical" is no engine: what the tokens themselves need.
     Raises UnknownName, UsageError (with the engine's own reason where the engine would refuse), ModelError.
     """
+    if not isinstance(model, ModelSpec):
+        raise UsageError(
+            f"The model is a {type(model).__name__}; a model that was read was expected.",
+            hint="kvscope.load_model(source) reads a path, a hub id or a config's content.",
+        )
     _check_engine(engine)
     if phase not in ("prefill", "decode"):
         raise UnknownName("phase", phase, ("prefill", "decode"))

@@ -32,6 +32,8 @@ Component = Literal[
 Status = Literal["exact", "estimated", "partial"]
 CACHE_COMPONENTS: tuple[Component, ...] = ("kv_cache", "recurrent_state", "index_cache")
 WINDOW_FULL = "sliding window full"
+# Numbers of a cache's buffer; None where a buffer is none of a cache.
+_BUFFER_DETAILS = ("cells", "streams", "layers", "k_bytes", "v_bytes")
 # What an engine makes of the settings; None where it has no such thing. Engines add their own.
 _EFFECTIVE = ("context_tokens", "context_per_sequence_tokens", "batch_tokens", "microbatch_tokens")
 
@@ -370,7 +372,7 @@ def _pool_dict(pool: Pool) -> dict[str, Any]:
 
 
 def _buffer_dict(buffer: Buffer) -> dict[str, Any]:
-    head = {"name": buffer.name, "kind": buffer.kind}
+    head = {"name": buffer.name, "kind": buffer.kind, **dict.fromkeys(_BUFFER_DETAILS)}
     tail = {"bytes": buffer.num_bytes, "device": buffer.device, "backing": buffer.backing}
     return {**head, **buffer.details, **tail}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvscope.errors import UsageError
+from kvscope.model.context_plausibility import DOUBTFUL_CONTEXT
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.growth import round_up, sum_of_laws
 from kvscope.predict.memory import MOST
@@ -390,6 +391,9 @@ def _left_out(prediction: Prediction) -> tuple[str, ...]:
 
 
 def _notes(prediction: Prediction) -> tuple[str, ...]:
-    if prediction.pool is None:
-        return ()
-    return ("Of the pool, the blocks are counted that these sequences may take at most.", *prediction.notes)
+    """The trained context bounds the search, so a doubtful one is always named."""
+    doubts = [warning for warning in prediction.model.warnings if warning.startswith(DOUBTFUL_CONTEXT)]
+    notes: list[str] = []
+    if prediction.pool is not None:
+        notes = ["Of the pool, the blocks are counted that these sequences may take at most.", *prediction.notes]
+    return tuple(dict.fromkeys((*notes, *doubts)))

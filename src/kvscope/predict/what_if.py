@@ -34,11 +34,13 @@ class Candidate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What a candidate comes to: ``answer``, or the reason why the engine would not run so (``refused``).
-    ``saved_bytes``: fewer bytes than the baseline, over the components that are known in both (negative: more)."""
+    ``saved_bytes``: fewer bytes than the baseline, over the components that are known in both (negative: more).
+    ``unknown``: components that only the baseline knows, so that the two totals cannot be compared."""
 
     candidate: Candidate
     answer: Prediction | None
     saved_bytes: int | None
+    unknown: tuple[Component, ...] = ()
     refused: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,6 +49,7 @@ class Change:
             "total_bytes": None if self.answer is None else self.answer.total_bytes,
             "cache_bytes": None if self.answer is None else self.answer.cache_bytes,
             "saved_bytes": self.saved_bytes,
+            "unknown": list(self.unknown),
             "cost": self.candidate.cost,
             "source": self.candidate.source,
             "refused": self.refused,
@@ -71,7 +74,12 @@ def try_change(question: Question, candidate: Candidate, baseline: Prediction) -
         return None
     except KvscopeError as error:
         return Change(candidate=candidate, answer=None, saved_bytes=None, refused=error.message)
-    return Change(candidate=candidate, answer=changed, saved_bytes=_saved(baseline, changed))
+    return Change(
+        candidate=candidate,
+        answer=changed,
+        saved_bytes=_saved(baseline, changed),
+        unknown=tuple(sorted(changed.missing - baseline.missing)),
+    )
 
 
 def _saved(baseline: Prediction, changed: Prediction) -> int:

@@ -32,7 +32,8 @@ def render_explanation(explanation: Mapping[str, Any]) -> str:
 
 
 def _wrapped(text: str, lead: str) -> list[str]:
-    return textwrap.wrap(text, width=110, initial_indent=lead, subsequent_indent=" " * len(lead))
+    # Options such as --kv-cache-dtype stay whole: people copy them.
+    return textwrap.wrap(text, 110, initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False)
 
 
 def _shortened(line: str) -> str:

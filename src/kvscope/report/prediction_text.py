@@ -141,7 +141,8 @@ def render_what_if(prediction: Mapping[str, Any]) -> str:
     for change in changes:
         if change["refused"] is None:
             words = ", ".join(f"{name} = {_word(value)}" for name, value in change["change"].items())
-            rows.append([format_mib(change["saved_bytes"]), format_mib(change["total_bytes"]), words])
+            total = "not known" if change["unknown"] else format_mib(change["total_bytes"])
+            rows.append([format_mib(change["saved_bytes"]), total, f"{words}{_unknown_there(change['unknown'])}"])
             costs.append(wrapped(f"{words}: {change['cost']} ({change['source']})"))
     total = format_mib(prediction["totals"]["total_bytes"])
     lines = [f"What if, beside {total} now ({_tokens(scenario)} on {scenario['engine']}; one change at a time):"]
@@ -155,6 +156,11 @@ def render_what_if(prediction: Mapping[str, Any]) -> str:
             words = ", ".join(f"{name} = {_word(value)}" for name, value in change["change"].items())
             lines.append(wrapped(f"{words}: {change['refused']}"))
     return "\n".join(lines) + "\n"
+
+
+def _unknown_there(components: Sequence[str]) -> str:
+    """What a change's total would leave out though the total beside it holds it."""
+    return f" (not known there: {', '.join(name.replace('_', ' ') for name in components)})" if components else ""
 
 
 def _word(value: Any) -> str:

@@ -7,6 +7,7 @@ The cache is paid in full at load, whatever the conversation holds: its cells ar
 from collections.abc import Mapping
 from typing import Any
 
+from kvscope.model.context_plausibility import DOUBTFUL_CONTEXT
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.allocation.llama_cpp_cache import (
     CELL_MULTIPLE,
@@ -250,4 +251,7 @@ def _notes(
             f"The context per sequence, {cells.per_stream}, is beyond the trained {trained}: llama.cpp reserves it all "
             f"but caps a sequence at {trained}."
         )
-    return tuple(notes)
+    # A doubtful trained context matters where it is what is reserved.
+    is_named = trained is not None and cells.per_stream < trained
+    doubts = [text for text in model.warnings if not (is_named and text.startswith(DOUBTFUL_CONTEXT))]
+    return (*notes, *doubts)

@@ -175,12 +175,15 @@ def _allocated(pool: PoolPlan, asked: Asked, settings: VllmSettings) -> list[Mem
         law = constant(total)
         return [MemoryItem(component="kv_cache", needed=constant(0), allocated=law, because=because, device=device)]
     items = []
+    sequences = "1 sequence" if asked.num_sequences == 1 else f"{asked.num_sequences} sequences"
     for group in pool.groups:
-        law = _group_law(group.first, pool, asked.tokens if asked.tokens is not None else pool.max_model_len)
+        tokens = asked.tokens if asked.tokens is not None else pool.max_model_len
+        law = _group_law(group.first, pool, tokens)
+        blocks = law.bytes_at(tokens) // pool.bytes_per_block
         component: Component = "recurrent_state" if group.first.kind == "mamba" else "kv_cache"
         because = (
-            f"{group.first.kind}: blocks of {group.first.block_tokens} tokens × {pool.bytes_per_block} B × "
-            f"{asked.num_sequences} sequences at most; {VERSION}"
+            f"{group.first.kind}: at most {blocks} blocks of {group.first.block_tokens} tokens × "
+            f"{pool.bytes_per_block} B × {sequences}; {VERSION}"
         )
         items.append(
             MemoryItem(
