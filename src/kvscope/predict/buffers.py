@@ -16,7 +16,7 @@ from kvscope.predict.allocation.llama_cpp_settings import LlamaCppSettings
 from kvscope.predict.graphs.allocator import Peak
 from kvscope.predict.graphs.attention import Run
 from kvscope.predict.graphs.measured import doubt_about
-from kvscope.predict.graphs.model_graph import peak_of, plan_of
+from kvscope.predict.graphs.model_graph import Plan, peak_of, plan_of
 from kvscope.predict.growth import round_up
 
 FLOAT_BYTES = 4
@@ -56,7 +56,11 @@ def rotation_sizes(head_dim: int, *, is_value: bool) -> int | None:
 def compute_buffer(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> ComputeBuffer | None:
     """The compute buffer, or None where the model's graph is not known."""
     run = run_of(model, settings, cells)
-    peak = _peak(model, run)
+    plan = plan_of(model, run)
+    if plan is None:
+        return None
+    plan = plan.shortened()
+    peak = _peak(plan)
     if peak is None:
         return None
     shape = " × ".join(str(size) for size in peak.shape if size != 1) or "1"
@@ -65,22 +69,20 @@ def compute_buffer(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -
         f"{peak.input_bytes} B, and what is alive when {peak.op.lower()} of {shape} is computed, placed as ggml's "
         f"allocator does, = {peak.num_bytes} B"
     )
-    short, few = _smallest_context(run), replace(run, outputs=settings.n_parallel)
+    short = replace(plan, run=_smallest_context(run))
+    few = replace(short, run=replace(short.run, outputs=settings.n_parallel))
     return ComputeBuffer(
         num_bytes=peak.num_bytes,
         because=because,
         doubt=doubt_about(model),
-        context_bytes=_more_than(peak, _peak(model, short)),
-        logits_bytes=_more_than(_peak(model, short), _peak(model, _smallest_context(few))) if few != run else 0,
+        context_bytes=_more_than(peak, _peak(short)),
+        logits_bytes=_more_than(_peak(short), _peak(few)) if few.run != short.run else 0,
     )
 
 
-def _peak(model: ModelSpec, run: Run) -> Peak | None:
-    plan = plan_of(model, run)
-    if plan is None:
-        return None
+def _peak(plan: Plan) -> Peak | None:
     try:
-        return peak_of(plan.shortened())
+        return peak_of(plan)
     except (KeyError, NotImplementedError):
         return None  # the file lacks weights that the graph is known to use: another graph
 
