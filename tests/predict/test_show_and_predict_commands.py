@@ -136,3 +136,14 @@ def test_wrong_questions(gemma3_file: str, arguments: tuple[str, ...], error: ty
 def test_a_missing_model_is_our_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(show, [str(tmp_path / "absent.gguf")])
     assert type(result.exception).__name__ == "ModelNotFound"
+
+
+@pytest.mark.parametrize("name", ["qwen3.5-35b-a3b", "llama-4-scout", "deepseek-v3", "jamba-1.5-mini"])
+def test_show_fits_the_screen(name: str) -> None:
+    config = Path(__file__).parents[1] / "golden" / "models" / name / "config.json"
+    result = CliRunner().invoke(show, [str(config)])
+    assert result.exit_code == 0
+    table = result.output[: result.output.index("Where this comes from")].splitlines()[1:]
+    assert max(map(len, table)) <= 110
+    if name == "qwen3.5-35b-a3b":
+        assert "256 in each layer that has any" in result.output

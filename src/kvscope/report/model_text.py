@@ -21,6 +21,7 @@ _LETTERS = (
     ("no_cache", "."),
 )
 _ROW = 60
+_WIDTH = 110
 _SHOWN_FIELDS = (
     "num_layers", "num_q_heads", "num_kv_heads", "key_dim", "layer_types", "window_tokens", "num_parameters",
     "trained_context_tokens", "dtype", "vocab_size",
@@ -32,25 +33,25 @@ def render_model(model: Mapping[str, Any]) -> str:
     letters = _letters(model["groups"])
     lines = [f"{model['name']}  ({model['architecture']}, from {model['source']})", "", *_facts(model), ""]
     lines += [f"{format_count(model['num_layers'])} layers, first to last:", *_drawing(model, letters), ""]
-    rows = [["", "layers", "what each keeps", "heads", "a token", "a sequence"]]
-    rows += [_group_row(group, letter) for group, letter in zip(model["groups"], letters, strict=True)]
-    lines += aligned(rows, left=4)
-    lines += ["", *textwrap.wrap(_cost(model), 110)]
+    lines += _table(model["groups"], letters)
+    lines += ["", *textwrap.wrap(_cost(model), _WIDTH)]
     if model["tensors_by_type"]:
         rows = [["type", "tensors", "size"]]
         rows += [[t["dtype"], format_count(t["count"]), _size(t["bytes"])] for t in model["tensors_by_type"]]
         lines += ["", "Tensors, by type:", *aligned(rows, left=4)]
     for warning in model["warnings"]:
-        lines += ["", *textwrap.wrap(f"Doubtful: {warning}", 110)]
+        lines += ["", *textwrap.wrap(f"Doubtful: {warning}", _WIDTH)]
     if model["unknown"]:
-        lines += ["", *textwrap.wrap(f"Not known: {'; '.join(model['unknown'])}.", 110)]
+        lines += ["", *textwrap.wrap(f"Not known: {'; '.join(model['unknown'])}.", _WIDTH)]
     lines += ["", "Where this comes from (all of it: --json, sources):", *aligned(_sources(model), left=2)]
     return "\n".join(lines) + "\n"
 
 
 def _facts(model: Mapping[str, Any]) -> list[str]:
+    experts = _common_experts(model["groups"])
     rows = [
         ["parameters", _count(model["parameters"])],
+        *([["experts", f"{format_count(experts)} in each layer that has any"]] if experts else []),
         ["hidden size", format_count(model["hidden_size"])],
         ["vocabulary", format_count(model["vocab_size"])],
         ["trained context", f"{_count(model['trained_context_tokens'])} tokens"],
@@ -81,24 +82,43 @@ def _drawing(model: Mapping[str, Any], letters: Sequence[str]) -> list[str]:
     return [f"  {start * _ROW:>4}  {row}" for start, row in enumerate(rows)]
 
 
-def _group_row(group: Mapping[str, Any], letter: str) -> list[str]:
+def _common_experts(groups: Sequence[Mapping[str, Any]]) -> int | None:
+    """The number of experts, where it is the same in every layer; else each group names its own."""
+    numbers = {group["num_experts"] for group in groups}
+    return numbers.pop() if len(numbers) == 1 else None
+
+
+def _table(groups: Sequence[Mapping[str, Any]], letters: Sequence[str]) -> list[str]:
+    """The groups, with as many ranges of layers as the line has room for."""
+    common = _common_experts(groups)
+    for num_ranges in range(4, 0, -1):
+        rows = [["", "layers", "what each keeps", "heads", "a token", "a sequence"]]
+        for group, letter in zip(groups, letters, strict=True):
+            rows.append(_group_row(group, letter, num_ranges, shows_experts=common is None))
+        table = aligned(rows, left=4)
+        if max(map(len, table)) <= _WIDTH:
+            break
+    return table
+
+
+def _group_row(group: Mapping[str, Any], letter: str, num_ranges: int, *, shows_experts: bool) -> list[str]:
     grows = f"{format_count(group['bytes_per_token'])} B" if group["bytes_per_token"] else ""
     if grows and group["cap_tokens"] is not None:
         grows += f", up to {format_count(group['cap_tokens'])}"
     return [
         letter,
-        f"{len(group['layers'])}: {_which(group['layers'])}",
-        group["kind"] + (f" ({group['num_experts']} experts)" if group["num_experts"] else ""),
+        f"{len(group['layers'])}: {_which(group['layers'], num_ranges)}",
+        group["kind"] + (f" ({group['num_experts']} experts)" if shows_experts and group["num_experts"] else ""),
         _heads(group),
         grows,
         format_bytes(group["state_bytes"]) if group["state_bytes"] else "",
     ]
 
 
-def _which(layers: Sequence[int]) -> str:
-    """The layers' numbers, cut after a few ranges: the drawing above shows them all."""
+def _which(layers: Sequence[int], num_ranges: int) -> str:
+    """The layers' numbers, cut after some ranges: the drawing above shows them all."""
     ranges = layer_ranges(layers).removeprefix("layers ").removeprefix("layer ").split(", ")
-    return ", ".join(ranges[:4]) + (", ..." if len(ranges) > 4 else "")
+    return ", ".join(ranges[:num_ranges]) + (", ..." if len(ranges) > num_ranges else "")
 
 
 def _heads(group: Mapping[str, Any]) -> str:
