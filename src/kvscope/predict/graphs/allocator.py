@@ -60,19 +60,6 @@ class _Room:
             ends.insert(at, end)
 
 
-class _Place:
-    """What the allocator knows of one tensor."""
-
-    __slots__ = ("children", "held", "offset", "size", "views")
-
-    def __init__(self) -> None:
-        self.children = 0
-        self.views = 0
-        self.offset = -1
-        self.size = 0
-        self.held = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
     """``num_bytes``: of the buffer; ``input_bytes``: of the graph's inputs; ``op`` and ``shape``: the operation whose
@@ -85,79 +72,66 @@ class Peak:
 
 
 def buffer_peak(order: Sequence[Tensor], leaves: Iterable[Tensor]) -> Peak:
-    """The buffer of a graph whose operations are ``order``; ``leaves``: its inputs, placed before all."""
-    places: dict[Tensor, _Place] = {}
+    """The buffer of a graph whose operations are ``order``; ``leaves``: its inputs, placed before all. Tensors keep
+    what is done with them, so a graph is placed once."""
     room = _Room()
     for leaf in leaves:
-        _hold(leaf, places, room)
+        _hold(leaf, room)
     inputs = room.peak
     for node in order:
         if node.view_of is not None:
-            _place(places, node.view_of).views += 1
+            node.view_of.views += 1
         for parent in node.sources:
-            _place(places, parent).children += 1
+            parent.children += 1
     largest = order[0]
     for node in order:
         before = room.peak
-        _hold(node, places, room)
+        if node.view_of is None and not node.is_external:
+            _hold(node, room)
         if room.peak > before:
             largest = node
         for parent in node.sources:
-            _release(parent, places, room)
+            parent.children -= 1
+            if not parent.children and not parent.views:
+                _release(parent, room)
     return Peak(num_bytes=room.peak, input_bytes=inputs, op=largest.op, shape=largest.shape)
 
 
-def _place(places: dict[Tensor, _Place], tensor: Tensor) -> _Place:
-    place = places.get(tensor)
-    if place is None:
-        place = places[tensor] = _Place()
-    return place
-
-
-def _hold(node: Tensor, places: dict[Tensor, _Place], room: _Room) -> None:
-    if node.is_external or node.view_of is not None:
-        return
-    place = _place(places, node)
-    if place.offset >= 0:
+def _hold(node: Tensor, room: _Room) -> None:
+    if node.offset >= 0:
         return
     size = -(-node.num_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    place.held = True
-    if node.op in IN_PLACE and (reused := _reusable(node, places)) is not None:
-        place.offset = reused.offset
-        reused.held = False
-        place.size = size
+    node.is_held = True
+    node.size = size
+    if node.op in IN_PLACE and (reused := _reusable(node)) is not None:
+        node.offset = reused.offset
+        reused.is_held = False
         if reused.size > size:
-            room.give(place.offset + size, reused.size - size)
+            room.give(node.offset + size, reused.size - size)
         return
-    place.size = size
-    place.offset = room.take(size) if size else 0
+    node.offset = room.take(size) if size else 0
 
 
-def _reusable(node: Tensor, places: dict[Tensor, _Place]) -> _Place | None:
-    """The place of an input that this operation may write over, or None. ggml never takes a view's."""
+def _reusable(node: Tensor) -> Tensor | None:
+    """The input that this operation may write over, or None. ggml never takes a view's."""
     for parent in node.sources:
         if parent.view_of is not None or parent.is_external or parent.is_output or parent.shape != node.shape:
             continue
         if parent.element_bytes != node.element_bytes:
             continue
-        place = places[parent]
-        if place.held and place.children == 1 and not place.views:
-            return place
+        if parent.is_held and parent.children == 1 and not parent.views:
+            return parent
     return None
 
 
-def _release(parent: Tensor, places: dict[Tensor, _Place], room: _Room) -> None:
-    place = places[parent]
-    place.children -= 1
-    if place.children or place.views:
-        return
+def _release(parent: Tensor, room: _Room) -> None:
+    """Room of a tensor that nothing uses any more, or of the one it is a view of."""
     owner = parent
     if parent.view_of is not None:
         owner = parent.view_of
-        place = _place(places, owner)
-        place.views -= 1
-        if place.views or place.children:
+        owner.views -= 1
+        if owner.views or owner.children:
             return
-    if place.held and not owner.is_output and not owner.is_external and place.size:
-        room.give(place.offset, place.size)
-        place.held = False
+    if owner.is_held and not owner.is_output and not owner.is_external and owner.size:
+        room.give(owner.offset, owner.size)
+        owner.is_held = False

@@ -11,9 +11,16 @@ Shape = tuple[int, int, int, int]
 
 class Tensor:
     """``shape``: fastest dimension first. ``view_of``: the tensor whose memory it shares, itself no view.
-    ``is_external``: writes into a buffer of its own, a cache. ``is_output``: kept after the graph has run."""
+    ``is_external``: writes into a buffer of its own, a cache. ``is_output``: kept after the graph has run.
 
-    __slots__ = ("element_bytes", "is_external", "is_input", "is_output", "op", "shape", "sources", "view_of")
+    What the allocator knows of it (allocator.py) is kept here too, since every tensor is placed once: ``children`` and
+    ``views`` still to come, its ``offset`` (-1: no place yet), the ``size`` of its place, and whether that ``is_held``.
+    """
+
+    __slots__ = (
+        "children", "element_bytes", "is_external", "is_held", "is_input", "is_output", "offset", "op", "shape", "size",
+        "sources", "view_of", "views",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -33,6 +40,11 @@ class Tensor:
         self.is_external = is_external
         self.is_input = op == "INPUT"
         self.is_output = False
+        self.children = 0
+        self.views = 0
+        self.offset = -1
+        self.size = 0
+        self.is_held = False
 
     @property
     def num_bytes(self) -> int:
@@ -42,7 +54,9 @@ class Tensor:
 
 def shape_of(sizes: Sequence[int]) -> Shape:
     """Four dimensions, those not given being 1."""
-    padded = (*sizes, 1, 1, 1, 1)[:4]
+    if len(sizes) == 4:
+        return (sizes[0], sizes[1], sizes[2], sizes[3])
+    padded = (*sizes, 1, 1, 1, 1)
     return (padded[0], padded[1], padded[2], padded[3])
 
 
@@ -53,8 +67,9 @@ def source(*sizes: int, element_bytes: int = FLOAT_BYTES) -> Tensor:
 
 def node(op: str, sizes: Sequence[int], *sources: Tensor | None, element_bytes: int = FLOAT_BYTES) -> Tensor:
     """An operation; sources that are None are weights or caches, which lie elsewhere."""
-    given = tuple(entry for entry in sources if entry is not None)
-    return Tensor(op, shape_of(sizes), given, element_bytes=element_bytes)
+    if None in sources:
+        sources = tuple(entry for entry in sources if entry is not None)
+    return Tensor(op, shape_of(sizes), sources, element_bytes=element_bytes)  # type: ignore[arg-type]  # None is out
 
 
 def like(op: str, first: Tensor, *others: Tensor | None) -> Tensor:
