@@ -147,3 +147,11 @@ def test_show_fits_the_screen(name: str) -> None:
     assert max(map(len, table)) <= 110
     if name == "qwen3.5-35b-a3b":
         assert "256 in each layer that has any" in result.output
+
+
+@pytest.mark.parametrize("extra", [("--dtype", "bfloat16"), ("--available-bytes", "1GiB"), ("--phase", "sideways")])
+def test_with_a_draft_too_what_cannot_be_asked_is_refused(gemma3_file: str, extra: tuple[str, str]) -> None:
+    arguments = (gemma3_file, "--engine", "llama.cpp", "--draft", gemma3_file, "--set", "n_ctx=1k")
+    assert "draft" in run(predict, *arguments)
+    with pytest.raises(UsageError):
+        run(predict, *arguments, *extra)

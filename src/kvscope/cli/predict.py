@@ -112,6 +112,8 @@ def ask_with_draft(questions: list[Question], draft: str) -> list[Prediction]:
     from kvscope.predict.drafts import predict_with_draft
 
     other = load_model(draft)
+    for question in questions:
+        question.ask()  # refuses what the engine would of the model alone: a phase, a format, a pool it does not have
     return [
         predict_with_draft(
             question.model,
