@@ -220,7 +220,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "\x00\xff", "9" * 100_000, "failed to allocate buffer of size " + "9" * 5000])
 def test_any_text_is_read_without_a_crash(text: str) -> None:
-    explain(text)
+    assert explain(text).to_dict()["schema"] == "kvscope.explain/1"
 
 
 def test_a_refused_cache_without_its_number_is_recognised() -> None:

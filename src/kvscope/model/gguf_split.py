@@ -48,7 +48,7 @@ def shard_path(path: Path, index: int, count: int) -> Path | None:
 
 def _read_shard(first: Path, index: int, count: int) -> GgufHeader:
     path = shard_path(first, index, count)
-    if path is None or int(_NAME.fullmatch(first.name)["number"]) != 1:  # type: ignore[index]
+    if path is None or int(_NAME.fullmatch(first.name)["number"]) != 1:  # type: ignore[index]  # the name matched before
         expected = f"…-00001-of-{count:05d}.gguf"
         raise MalformedFile(
             first,

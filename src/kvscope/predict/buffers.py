@@ -17,6 +17,7 @@ from kvscope.predict.graphs.allocator import Peak
 from kvscope.predict.graphs.attention import Run
 from kvscope.predict.graphs.measured import doubt_about
 from kvscope.predict.graphs.model_graph import Plan, peak_of, plan_of
+from kvscope.predict.graphs.tensor import UnknownGraph
 from kvscope.predict.growth import round_up
 
 FLOAT_BYTES = 4
@@ -83,7 +84,7 @@ def compute_buffer(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -
 def _peak(plan: Plan) -> Peak | None:
     try:
         return peak_of(plan)
-    except (KeyError, NotImplementedError):
+    except (KeyError, UnknownGraph):
         return None  # the file lacks weights that the graph is known to use: another graph
 
 

@@ -106,7 +106,7 @@ def reader_of(model_type: str) -> Reader | None:
             name = model_type.replace("-", "_").replace(".", "_")
             reader = getattr(module, "READERS", {}).get(model_type) or getattr(module, name)
             assert callable(reader)
-            return reader  # type: ignore[no-any-return]
+            return reader  # type: ignore[no-any-return]  # what a module of families holds under a type's name
     return None
 
 

@@ -130,7 +130,7 @@ def index_cache(config: ConfigReader, main: CacheKind, *, float8: bool, dtype: s
     width = config.number("index_head_dim", field="index_dim")
     scaled = width + SCALE_BYTES * -(-width // SCALE_GROUP)
     return IndexedAttention(
-        main=main,  # type: ignore[arg-type]
+        main=main,  # type: ignore[arg-type]  # of the kinds that have an index, as its callers see to
         index_dim=width,
         index_row_bytes=scaled if float8 else None,
         index_dtype=dtype,

@@ -11,7 +11,7 @@ from kvscope.predict.graphs.gemma3n import Gemma3nLayers
 from kvscope.predict.graphs.gemma4 import LayerRows, mixed_feed_forward
 from kvscope.predict.graphs.recurrent import States, mamba, mamba2, short_convolution
 from kvscope.predict.graphs.rwkv import RwkvLayers
-from kvscope.predict.graphs.tensor import INDEX_BYTES, Graph, Tensor, like, node, source, view
+from kvscope.predict.graphs.tensor import INDEX_BYTES, Graph, Tensor, UnknownGraph, like, node, source, view
 from kvscope.predict.graphs.traits import Norm, Traits
 from kvscope.predict.graphs.weights import Block, Shapes
 
@@ -223,7 +223,7 @@ class Decoder:
             case "kda":
                 return kimi_delta_attention(self.states, block, row)
             case _:
-                raise NotImplementedError(layer.recurrent)
+                raise UnknownGraph(layer.recurrent)
 
     def _parallel(
         self, layer: Layer, block: Block, hidden: Tensor, row: Tensor, found: Tensor, *, is_last: bool

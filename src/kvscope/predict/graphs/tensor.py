@@ -9,6 +9,10 @@ INDEX_BYTES = 8
 Shape = tuple[int, int, int, int]
 
 
+class UnknownGraph(Exception):
+    """A layer of which it is not known what the engine computes for it."""
+
+
 class Tensor:
     """``shape``: fastest dimension first. ``view_of``: the tensor whose memory it shares, itself no view.
     ``is_external``: writes into a buffer of its own, a cache. ``is_output``: kept after the graph has run.
