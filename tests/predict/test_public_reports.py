@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kvscope.analysis.explain import explain
+from kvscope.errors import MissingField
 from kvscope.model.load import load_model
 from kvscope.model.load_stated import load_model_with_layers
 from kvscope.model.spec import ModelSpec
@@ -248,3 +249,33 @@ def test_p03_p34_p63_only_attention_layers_grow() -> None:
             )
             assert logical(full, tokens, dtype) == expected(report)["kv_bytes"]
         assert predicted.component_bytes("recurrent_state")
+
+
+@pytest.mark.parametrize("place", ["text_config", "llm_config", "language_config", "thinker_config.text_config"])
+def test_p46_a_nested_text_config_is_found(place: str) -> None:
+    config: dict[str, Any] = {"architectures": ["XForConditionalGeneration"]}
+    inner = config
+    for key in place.split("."):
+        inner[key] = {}
+        inner = inner[key]
+    sizes = REPORTS["P46"]["input"]["config"]["text_config"]
+    inner.update(sizes, model_type="qwen3", vocab_size=1000, intermediate_size=100)
+    model = load_model(config)
+    # 64 layers × 4 KV heads × (256 + 256) × 2 B
+    assert rate(model) == 64 * 4 * 512 * 2
+    assert model.num_parameters is None
+    assert model.sources["num_layers"] == f"config: {place}.num_hidden_layers"
+    assert any(place in warning for warning in model.warnings)
+
+
+def test_p46_without_any_model_type_nothing_is_guessed() -> None:
+    with pytest.raises(MissingField, match=r"text_config\.model_type"):
+        load_model(REPORTS["P46"]["input"]["config"])
+
+
+def test_p20_scores_are_named_where_the_rest_is_not_known() -> None:
+    predicted = llama_cpp(deepseek_v3(), 163840, flash_attn="off")
+    assert predicted.component_bytes("compute_buffer") is None
+    why = next(entry.why for entry in predicted.unknown if entry.what == "compute_buffer")
+    assert f"{expected('P20')['kq_bytes']} B" in why
+    assert f"{expected('P20')['bytes_per_ctx_token']} B for each" in why

@@ -18,6 +18,9 @@ Examples:
   kvscope fit model.gguf --sequences 4 --set cache_type_k=q8_0
 """
 
+# A plain number below this is a unit left out: no model fits into a mebibyte.
+SMALLEST_BUDGET_BYTES = 1024**2
+
 
 @click.command(epilog=EXAMPLE)
 @click.argument("model")
@@ -75,6 +78,8 @@ def _budget(budget: str | None, device: str | None) -> tuple[int, str]:
         raise UsageError("Give --budget or --device, not both.")
     if budget is not None:
         num_bytes = parse_bytes(budget)
+        if num_bytes < SMALLEST_BUDGET_BYTES and budget.strip().isdecimal():
+            raise UsageError(f"--budget {budget} is {num_bytes} bytes.", hint=f"With its unit: --budget {budget}GiB.")
         return num_bytes, f"{format_count(num_bytes)} B, as given"
     if device is not None:
         chosen = device_named(device)

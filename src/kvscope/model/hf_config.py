@@ -85,17 +85,17 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
         content = _with_infinities(content, where)
     except RecursionError:
         raise MalformedFile(where, "top level", "the content is nested too deeply") from None
-    model_type = content.get("model_type")
-    if not isinstance(model_type, str):
-        raise MissingField("its model_type", [f"{where}: model_type"])
+    config = _config(content, where)
+    model_type = config.model_type
     read = reader_of(model_type)
     if read is None:
         raise _unknown_family(model_type, where)
-    config = ConfigReader(content, model_type, where=where)
     found = read(config)
+    if config.prefix:
+        found = replace(found, weights=None, warnings=(*found.warnings, _part_alone(config)))
     config.refuse_unread_layers()
     _check_heads(found, config)
-    config.sources["architecture"] = f"{Path(where).name}: model_type"
+    config.sources["architecture"] = f"{Path(where).name}: {config.prefix}model_type"
     stated_name = content.get("_name_or_path")
     quantisation = _quantisation(content, where)
     return ModelSpec(
@@ -117,6 +117,32 @@ def model_from_config(content: Any, *, source: str, where: str, name: str) -> Mo
         warnings=(*found.warnings, *_doubts(content, config, found)),
         fingerprint=hashlib.sha256(_canonical(content, where)).hexdigest(),
         sources=_all_sources(found, config.sources),
+    )
+
+
+# Where a model of several parts keeps its text model's config.
+_TEXT_PARTS = (("text_config",), ("llm_config",), ("language_config",), ("thinker_config", "text_config"))
+
+
+def _config(content: Mapping[str, Any], where: str) -> ConfigReader:
+    """The reader of the whole file; of its text model, where only that says what it is. Raises MissingField."""
+    model_type = content.get("model_type")
+    if isinstance(model_type, str):
+        return ConfigReader(content, model_type, where=where)
+    for path in _TEXT_PARTS:
+        part: Any = content
+        for key in path:
+            part = part.get(key) if isinstance(part, Mapping) else None
+        if isinstance(part, Mapping) and isinstance(part.get("model_type"), str):
+            return ConfigReader(part, part["model_type"], where=where, prefix=".".join(path) + ".")
+    places = ["model_type", *(".".join((*path, "model_type")) for path in _TEXT_PARTS)]
+    raise MissingField("its model_type", [f"{where}: {place}" for place in places])
+
+
+def _part_alone(config: ConfigReader) -> str:
+    return (
+        f"the file does not say which model it is (no model_type); {config.prefix.rstrip('.')} is read as "
+        f"{config.model_type}, and the parameters of the other parts are not known"
     )
 
 

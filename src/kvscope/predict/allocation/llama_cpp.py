@@ -22,7 +22,7 @@ from kvscope.predict.allocation.llama_cpp_layers import check_cache_types, check
 from kvscope.predict.allocation.llama_cpp_offload import offloaded, split_offload
 from kvscope.predict.allocation.llama_cpp_recurrent import state_buffers, state_item
 from kvscope.predict.allocation.llama_cpp_settings import VERSION, LlamaCppSettings, read_settings
-from kvscope.predict.buffers import compute_buffer, output_buffer
+from kvscope.predict.buffers import FLOAT_BYTES, compute_buffer, output_buffer
 from kvscope.predict.growth import constant
 from kvscope.predict.prediction import Asked, Buffer, Component, MemoryItem, Prediction, Status, Unknown
 from kvscope.predict.weights import cpu_weight_buffers, untried_types
@@ -140,6 +140,13 @@ def _compute(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tupl
     found = compute_buffer(model, settings, cells)
     if found is None:
         why = f"the graph of {model.family} was not measured with such layers; total_bytes leaves it out"
+        if settings.flash_attn == "off":
+            heads = max(layer.num_q_heads for layer in model.layers)
+            rate = heads * cells.microbatch * FLOAT_BYTES
+            why += (
+                f". Without flash attention its attention scores alone are {heads} heads × {cells.microbatch} tokens × "
+                f"{FLOAT_BYTES} B = {rate} B for each of {cells.per_stream} cells, {rate * cells.per_stream} B"
+            )
         return [], [Unknown(what="compute_buffer", why=why)]
     scores = "" if settings.flash_attn == "on" else ", and without flash attention its scores"
     grows = f"of that, {cells.per_stream} cells instead of {CELL_MULTIPLE} add {found.context_bytes} B: masks{scores}"

@@ -93,6 +93,7 @@ def predict_ollama(model: ModelSpec, asked: Asked, settings: Mapping[str, Settin
             "num_parallel": read.num_parallel,
             "ollama_estimate_bytes": estimate,
         },
+        items=tuple(replace(item, status="estimated") for item in predicted.items),
         status="estimated" if predicted.status == "exact" else predicted.status,
         unknown=(*predicted.unknown, *_doubts(asked.engine_version)),
         notes=(

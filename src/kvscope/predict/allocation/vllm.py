@@ -333,7 +333,7 @@ def _unknown(model: ModelSpec, asked: Asked, settings: VllmSettings, pool: PoolP
     if version is not None and RELEASE not in version:
         why = f"the rules are those of {VERSION}; that {version} follows them was not checked, and they have changed"
         found.append(Unknown(what="engine_version", why=why))
-    if settings.backend.device == "cuda" and settings.backend.is_stated:
+    if settings.backend.device == "cuda":
         why = "the rules are vLLM's planner's; the attention backend and block size a GPU chooses were not measured"
         found.append(Unknown(what="device", why=why))
     if settings.world_size > 1 or settings.context_parallel > 1:

@@ -38,7 +38,6 @@ class Backend:
     batches: int
     batched_tokens: int
     state_dtype: str | None
-    is_stated: bool = True
 
 
 CPU = Backend(device="cpu", block_tokens=128, kernel_tokens=32, batches=1, batched_tokens=4096, state_dtype="float32")
@@ -52,7 +51,6 @@ UNSTATED_GPU = Backend(
     batches=1,
     batched_tokens=8192,
     state_dtype="float32",
-    is_stated=False,
 )
 
 # Formats of cached keys and values → bytes of one element, before scales. None: the model's own format.
