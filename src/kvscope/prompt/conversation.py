@@ -1,21 +1,37 @@
 """A conversation as it is sent: messages in order, before any chat template."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message. ``role`` is system, user or assistant, as the engine's chat template knows it."""
+    """One message. ``role`` is system, user, assistant or tool, as the engine's chat template knows it.
+
+    ``tool_calls`` are what an assistant asked for, each as OpenAI's interface writes it ({"id", "type", "function":
+    {"name", "arguments"}}); ``tool_call_id`` says which of them a tool's answer belongs to. ``reasoning`` is the
+    thinking that came before an assistant's answer. A content of null, as assistants that only call tools have, is
+    the empty string here.
+    """
 
     role: str
     content: str
+    name: str | None = None
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    tool_call_id: str | None = None
+    reasoning: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """Messages in the order in which they are sent. Sizes count their contents only, not the chat template."""
+    """Messages in the order in which they are sent. Sizes count their contents only, not the chat template.
+
+    ``tools`` are the functions on offer, each as OpenAI's interface writes it ({"type": "function", "function":
+    {...}})."""
 
     messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def characters(self) -> int:
