@@ -11,6 +11,7 @@
     │   ├── ModelNotFound
     │   ├── MalformedFile              path, where in it, what was expected
     │   ├── MissingField               field, every place looked in
+    │   ├── ChatTemplateError          it refuses the conversation, cannot be rendered, or was stopped
     │   └── UnsupportedArchitecture    which layers are unknown
     ├── EngineError                    the outside program failed                          recorded as a row
     │   ├── EngineNotFound             the engine is not installed, or its command does not exist
@@ -134,6 +135,17 @@ class MissingField(ModelError):
 
 class UnsupportedArchitecture(ModelError):
     slug = "unsupported-architecture"
+
+
+class ChatTemplateError(ModelError):
+    """``kind``: refused (the template says so itself), broken (it cannot be rendered), or stopped (it went over a
+    limit, or reached for what is none of its business)."""
+
+    slug = "chat-template-error"
+
+    def __init__(self, message: str, *, kind: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
 
 
 class EngineError(KvscopeError):
