@@ -1,0 +1,225 @@
+"""The vocabulary inside a GGUF file, as a tokenizer that gives the ids llama.cpp gives.
+
+llama.cpp keeps its rules in its own code; a file only names them (``tokenizer.ggml.model`` and, for byte-level BPE,
+``tokenizer.ggml.pre``). Only rules that the tests hold against the running engine are followed. Any other file is
+refused by the name that it states, for a guess would count wrongly without a sign of it.
+
+Source of the rules: llama.cpp, src/llama-vocab.cpp.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvscope.errors import MalformedFile, MissingField, UnsupportedArchitecture
+from kvscope.model.gguf_header import MetaValue, read_header
+from kvscope.prompt.tokenizers.base import writable
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_PREFIX = "tokenizer.ggml."
+BYTE_LEVEL, SENTENCEPIECE = "gpt2", "llama"
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+# Where the file does not say: byte-level BPE, then SentencePiece.
+_DEFAULT_BOS = {BYTE_LEVEL: 11, SENTENCEPIECE: 1}
+_RULES_DECIDING_KEYS = ("model", "pre", "add_space_prefix", "tokens", "token_type", "scores", "merges")
+OTHER_DOOR = (
+    "Count with the running engine instead: pass the address of a llama.cpp server that has this model "
+    "(http://127.0.0.1:8080)."
+)
+# What llama.cpp takes for control tokens by their name alone, whatever type the file gives them: as the engine shows
+# (Gemma has the HTML tag as an ordinary token), and by its list, where how is not proven here.
+_CONTROL_BY_NAME = "</s>"
+_PERHAPS_CONTROL_BY_NAME = frozenset(
+    "<|eot_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> _<EOT> [EOT] <eos> "
+    "<｜end▁of▁sentence｜> <end_of_utterance> <|eom_id|> <|return|> <|call|> <|calls|> <|flush|> <|fim_prefix|> "
+    "<fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|> <|fim_suffix|> <fim-suffix> <fim_suffix> "
+    "<｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|> <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> "
+    "<|code_middle|> <|fim_pad|> <fim-pad> <fim_pad> <PAD> <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> "
+    "<|file_sep|>".split()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufVocabulary:
+    """What a GGUF states of its tokenizer. ``scores`` and ``merges`` are empty where the model kind has none."""
+
+    path: str
+    model: str
+    pre: str | None
+    tokens: tuple[str, ...]
+    types: tuple[int, ...]
+    scores: tuple[float, ...]
+    merges: tuple[str, ...]
+    add_space_prefix: bool
+    bos_id: int | None
+    adds_bos: bool
+    fingerprint: str
+
+    def texts_of(self, *types: int) -> list[str]:
+        """The tokens of these types, in the order of their ids."""
+        return [text for text, kind in zip(self.tokens, self.types, strict=True) if kind in types]
+
+
+def load_gguf_tokenizer(path: Path, *, source: str) -> "GgufTokenizer":
+    """The tokenizer of a GGUF file. Raises ModelNotFound, MalformedFile, MissingField, MissingDependency and, for rules
+    that are not proven here, UnsupportedArchitecture."""
+    from kvscope.prompt.tokenizers.gguf_rules import build_tokenizer
+
+    vocabulary = read_vocabulary(path)
+    names = {True: vocabulary.texts_of(UNKNOWN, CONTROL, USER_DEFINED), False: vocabulary.texts_of(USER_DEFINED)}
+    return GgufTokenizer(
+        source=source,
+        vocabulary=vocabulary,
+        inner={parse_special: build_tokenizer(vocabulary, names[parse_special]) for parse_special in (False, True)},
+    )
+
+
+def read_vocabulary(path: Path) -> GgufVocabulary:
+    """What the file states. Raises as ``load_gguf_tokenizer``."""
+    metadata = read_header(path, with_arrays=True).metadata
+    model = metadata.get(_PREFIX + "model")
+    if not isinstance(model, str):
+        raise MissingField("its tokenizer", [f"{path}: {_PREFIX}model"])
+    if model not in (BYTE_LEVEL, SENTENCEPIECE):
+        raise UnsupportedArchitecture(
+            f"{path}: a tokenizer of the kind {model!r} is not one whose ids kvscope is known to get right "
+            f"({_PREFIX}model; known: {BYTE_LEVEL}, {SENTENCEPIECE}).",
+            hint=OTHER_DOOR,
+        )
+    byte_level = model == BYTE_LEVEL
+    tokens = _array(metadata, path, "tokens", str)
+    vocabulary = GgufVocabulary(
+        path=str(path),
+        model=model,
+        pre=_optional(metadata, path, "pre", str, None) if byte_level else None,
+        tokens=tokens,
+        types=_types(tokens, _array(metadata, path, "token_type", int)),
+        scores=() if byte_level else _array(metadata, path, "scores", float),
+        merges=_array(metadata, path, "merges", str) if byte_level else (),
+        add_space_prefix=_optional(metadata, path, "add_space_prefix", bool, not byte_level),
+        bos_id=_token_id(metadata, path, "bos_token_id", _DEFAULT_BOS[model], len(tokens)),
+        adds_bos=_optional(metadata, path, "add_bos_token", bool, not byte_level),
+        fingerprint=_fingerprint(metadata),
+    )
+    _check(vocabulary)
+    return vocabulary
+
+
+def _array(metadata: Mapping[str, MetaValue], path: Path, name: str, kind: type) -> tuple[Any, ...]:
+    value = metadata.get(_PREFIX + name)
+    if value is None:
+        raise MissingField(f"its tokenizer's {name}", [f"{path}: {_PREFIX}{name}"])
+    if not isinstance(value, tuple) or not all(type(element) is kind for element in value):
+        raise MalformedFile(path, _PREFIX + name, f"an array of {kind.__name__} was expected")
+    return value
+
+
+def _optional(metadata: Mapping[str, MetaValue], path: Path, name: str, kind: type, default: Any) -> Any:
+    value = metadata.get(_PREFIX + name, default)
+    if value is not default and type(value) is not kind:
+        raise MalformedFile(path, _PREFIX + name, f"{value!r} stands where {kind.__name__} was expected")
+    return value
+
+
+def _token_id(metadata: Mapping[str, MetaValue], path: Path, name: str, default: int, num_tokens: int) -> int | None:
+    value: int = _optional(metadata, path, name, int, default)
+    return value if 0 <= value < num_tokens else None
+
+
+def _types(tokens: tuple[str, ...], stated: tuple[int, ...]) -> tuple[int, ...]:
+    if _CONTROL_BY_NAME not in tokens:
+        return stated
+    index = tokens.index(_CONTROL_BY_NAME)
+    return (*stated[:index], CONTROL, *stated[index + 1 :])
+
+
+def _check(vocabulary: GgufVocabulary) -> None:
+    """That the arrays are of one length, and that nothing in them makes the rules ambiguous."""
+    path, tokens = vocabulary.path, vocabulary.tokens
+    for name, array in (("token_type", vocabulary.types), ("scores", vocabulary.scores or tokens)):
+        if len(array) != len(tokens):
+            raise MalformedFile(path, _PREFIX + name, f"{len(array)} elements for {len(tokens)} tokens")
+    if len(set(tokens)) != len(tokens) or "" in tokens:
+        raise UnsupportedArchitecture(f"{path}: two tokens have one text, or one has none.", hint=OTHER_DOOR)
+    named = [
+        text for text in vocabulary.texts_of(NORMAL, USER_DEFINED, UNUSED, BYTE) if text in _PERHAPS_CONTROL_BY_NAME
+    ]
+    if named:
+        listing = ", ".join(named[:5])
+        raise UnsupportedArchitecture(
+            f"{path}: llama.cpp makes control tokens of some by their name, against the file ({listing}); how is not "
+            "proven here.",
+            hint=OTHER_DOOR,
+        )
+    if crossed := overlaps(vocabulary.texts_of(UNKNOWN, CONTROL, USER_DEFINED)):
+        raise UnsupportedArchitecture(
+            f"{path}: names of tokens overlap ({crossed[0]!r}); which comes first is not proven here.", hint=OTHER_DOOR
+        )
+
+
+def _fingerprint(metadata: Mapping[str, MetaValue]) -> str:
+    digest = hashlib.sha256()
+    for name in _RULES_DECIDING_KEYS:
+        digest.update(repr((name, metadata.get(_PREFIX + name))).encode())
+    return digest.hexdigest()
+
+
+def overlaps(texts: Iterable[str]) -> list[str]:
+    """The shortest texts in which two of ``texts`` claim the same characters and the one that begins later is the
+    longer: there llama.cpp takes the longer, and a search from the left the first. Repeats of one character are left
+    out, for where the longer fits later it fits at the beginning too."""
+    names = list(texts)
+    by_beginning: dict[str, list[str]] = {}
+    for name in names:
+        for end in range(1, len(name)):
+            by_beginning.setdefault(name[:end], []).append(name)
+    found = []
+    for first in names:
+        for start in range(1, len(first)):
+            for second in by_beginning.get(first[start:], ()):
+                same = len(set(first + second)) == 1
+                if len(second.encode()) >= len(first.encode()) and not same:
+                    found.append(first[:start] + second)
+    return found
+
+
+class GgufTokenizer:
+    """See ``load_gguf_tokenizer``. ``inner``: the rules built for text with and without control tokens in it."""
+
+    kind = "gguf"
+
+    def __init__(
+        self, *, source: str, vocabulary: GgufVocabulary, inner: "Mapping[bool, tokenizers.Tokenizer]"
+    ) -> None:
+        self.source = source
+        self.vocabulary = vocabulary
+        self.fingerprint = vocabulary.fingerprint
+        self.bos_id = vocabulary.bos_id
+        self.adds_bos = vocabulary.adds_bos
+        self._inner = inner
+        self._num_tokens = len(vocabulary.tokens)
+        self._has_stand_ins = inner[False].get_vocab_size() > self._num_tokens
+
+    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """The ids llama.cpp's ``/tokenize`` gives with ``add_special`` off."""
+        return self._known(self._inner[parse_special].encode(writable(text), add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
+        """``encode`` of each text, on all cores."""
+        inner = self._inner[parse_special]
+        found = inner.encode_batch_fast([writable(text) for text in texts], add_special_tokens=False)
+        return [self._known(each.ids) for each in found]
+
+    def count(self, text: str) -> int:
+        """How many ids ``encode(text)`` has."""
+        return len(self.encode(text))
+
+    def _known(self, ids: list[int]) -> list[int]:
+        """Without the stand-ins for bytes that the vocabulary lacks: llama.cpp leaves those out."""
+        if not self._has_stand_ins or max(ids, default=0) < self._num_tokens:
+            return ids
+        return [each for each in ids if each < self._num_tokens]
