@@ -65,6 +65,10 @@ class UsageError(KvscopeError):
     exit_code = 2
 
 
+# A longer list of names helps nobody who has the right one already.
+_MOST_LISTED = 40
+
+
 class UnknownName(UsageError):
     slug = "unknown-name"
 
@@ -73,6 +77,8 @@ class UnknownName(UsageError):
         near = difflib.get_close_matches(name, known, n=1)
         listing = ", ".join(known)
         hint = f"Did you mean {near[0]}? Known: {listing}." if near else f"Known: {listing}."
+        if near and len(known) > _MOST_LISTED:
+            hint = f"Did you mean {near[0]}? {len(known)} names are known."
         super().__init__(f"There is no {kind} called {name!r}.", hint=hint)
 
 

@@ -85,7 +85,7 @@ def test_a_model_without_a_file_cannot_run() -> None:
 def test_a_command_that_is_no_llama_server_is_refused_and_leaves_nothing_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
 ) -> None:
-    monkeypatch.setattr("kvscope.engine.llama_server._VERSION_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kvscope.engine.llama_server._VERSION_TIMEOUT_S", 4.0)
     program = tmp_path / "server"
     program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\n{script}\n")
     program.chmod(0o755)

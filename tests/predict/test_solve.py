@@ -1,12 +1,15 @@
 """What fits: against bytes derived by hand, and against every context tried one by one."""
 
 import json
+import math
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kvscope
-from kvscope.errors import UsageError
+from kvscope.errors import UnsupportedArchitecture, UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.question import Question
 from kvscope.predict.solve import Search, fit, largest_that_fits
@@ -133,7 +136,7 @@ def test_memory_that_fills_and_empties() -> None:
     7 tokens fit (700), 8 need 10, 15 need 710, 23 need 720: a conversation can grow to 22."""
     from kvscope.predict.growth import GrowthLaw
     from kvscope.predict.prediction import MemoryItem, Prediction
-    from kvscope.predict.solve import peak_bytes
+    from kvscope.predict.held import peak_bytes
     from kvscope.scenario import EngineSettings, Scenario, Workload
 
     laws = [
@@ -170,6 +173,100 @@ def test_vllm_by_hand(llama: ModelSpec, sequences: int, expected: int) -> None:
             available_bytes=24 * GIB - WEIGHTS,
         )
         assert fits != any("do not all fit" in note for note in asked.notes)
+
+
+MODELS = sorted(path.parent for path in (Path(__file__).parent.parent / "golden" / "models").glob("*/config.json"))
+SGLANG_SETTINGS: list[dict[str, Any]] = [
+    {}, {"page_size": 64}, {"mamba_full_memory_ratio": 0.2}, {"max_mamba_cache_size": 8}, {"page_size": 16},
+    {"disable_hybrid_swa_memory": True}, {"swa_full_tokens_ratio": 0.1}, {"kv_cache_dtype": "fp8_e4m3"},
+    {"disable_radix_cache": True, "max_running_requests": 5},
+]  # fmt: skip
+
+
+def sglang_says(model: ModelSpec, room: int, tokens: int, sequences: int, settings: dict[str, Any]) -> bool:
+    """predict()'s own verdict where SGLang gets all that ``room`` leaves beside the weights."""
+    try:
+        asked = kvscope.predict(
+            model, engine="sglang", tokens=tokens, sequences=sequences, settings=settings, available_bytes=max(room, 0)
+        )
+    except UsageError as error:
+        assert "Not enough memory" in str(error)
+        return False
+    return not any("do not fit" in note or "do not all fit" in note for note in asked.notes)
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
+def test_sglang_fits_what_predict_says_fits(path: Path) -> None:
+    """Every published config, budgets at random: N fits and one page more does not; M sequences do and M + 1 do not."""
+    model = kvscope.load_model(str(path / "config.json"))
+    draw = random.Random(path.name)
+    try:
+        one = kvscope.predict(model, engine="sglang", tokens=1)
+    except UnsupportedArchitecture:
+        with pytest.raises(UnsupportedArchitecture):
+            fit(model, budget_bytes=GIB, engine="sglang", reserve_bytes=1)
+        return
+    weights = one.component_bytes("weights") or 0
+    most = model.trained_context_tokens or 2**20
+    needed = one.needed_at(most)
+    for settings in SGLANG_SETTINGS:
+        sequences, reserve = draw.choice((1, 1, 2, 5)), draw.choice((1, GIB))
+        budget = weights + reserve + int((needed * sequences + 10**8) * draw.uniform(0.01, 2.5)) + draw.randrange(10**6)
+        found = fit(
+            model, budget_bytes=budget, engine="sglang", sequences=sequences, settings=settings, reserve_bytes=reserve,
+            tokens=draw.choice((100, 5000)),
+        )  # fmt: skip
+        room = budget - reserve - weights
+        largest, page = found.largest_context_tokens, settings.get("page_size", 1)
+        if largest:
+            assert sglang_says(model, room, largest, sequences, settings), (settings, budget)
+            assert (found.context_total_bytes or 0) <= budget - reserve
+        if largest is not None and found.limited_by == "budget":
+            assert not sglang_says(model, room, largest + page, sequences, settings), (settings, budget)
+            assert (found.beyond_total_bytes or 0) > budget - reserve
+        if found.most_sequences:
+            assert sglang_says(model, room, found.tokens, found.most_sequences, settings), (settings, budget)
+        if found.most_sequences is not None:
+            assert not sglang_says(model, room, found.tokens, found.most_sequences + 1, settings), (settings, budget)
+
+
+def test_sglang_gives_states_their_part_first() -> None:
+    """Qwen3-Next: 36 states of 49,152 + 2,097,152 B, 12 layers of 2,048 B a token. What the budget leaves beside the
+    weights goes to whole states by 0.9 / 1.9; the rest is places."""
+    model = kvscope.load_model(str(next(path for path in MODELS if path.name == "qwen3-next-80b-a3b") / "config.json"))
+    budget = 160_942_972_409
+    found = fit(model, budget_bytes=budget, engine="sglang")
+    memory = budget - (kvscope.predict(model, engine="sglang", tokens=1).component_bytes("weights") or 0)
+    state = 36 * (49_152 + 2_097_152)
+    slots = int(memory * 0.9 / 1.9) // state
+    places = (memory - slots * state) // 24_576
+    assert (slots, places) == (10, 36_571)
+    assert found.largest_context_tokens == places
+    assert found.context_total_bytes == budget - memory + slots * state + places * 24_576
+    assert found.beyond_total_bytes == found.context_total_bytes + 24_576
+    assert any("10 slots" in note and "mamba_full_memory_ratio" in note for note in found.notes)
+    # Eleven sequences have no eleventh state: 11 states are 0.9 / 1.9 of this much.
+    assert found.most_sequences == 0  # of the trained 262,144 tokens
+    eleven = fit(model, budget_bytes=budget, engine="sglang", sequences=11)
+    assert eleven.largest_context_tokens == 0
+    assert eleven.beyond_total_bytes == budget - memory + math.ceil(11 * state * 1.9 / 0.9)
+    assert fit(model, budget_bytes=budget, engine="sglang", tokens=100).most_sequences == 10
+
+
+def test_sglang_keeps_windows_and_full_layers_once() -> None:
+    """Gemma 3 12B on SGLang: every layer keeps every token, 48 layers × 8 heads × 512 × 2 B = 393,216 B."""
+    model = kvscope.load_model(str(next(path for path in MODELS if path.name == "gemma-3-12b-it") / "config.json"))
+    weights = kvscope.predict(model, engine="sglang", tokens=1).component_bytes("weights") or 0
+    found = fit(model, budget_bytes=40 * 10**9, engine="sglang")
+    assert found.largest_context_tokens == (40 * 10**9 - weights) // 393_216
+
+
+def test_sglang_has_no_more_sequences_than_states() -> None:
+    model = kvscope.load_model(str(next(path for path in MODELS if path.name == "qwen3-next-80b-a3b") / "config.json"))
+    with pytest.raises(UsageError, match="3 states"):
+        fit(model, budget_bytes=200 * GIB, engine="sglang", sequences=4, settings={"max_mamba_cache_size": 3})
+    found = fit(model, budget_bytes=200 * GIB, engine="sglang", tokens=10, settings={"max_mamba_cache_size": 3})
+    assert found.most_sequences == 3
 
 
 def test_vllm_never_counts_unknown_weights_as_saved() -> None:

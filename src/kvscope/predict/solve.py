@@ -5,7 +5,6 @@ does not. The search between is by interpolation, because bytes are straight lin
 where they are not.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,9 +12,10 @@ from typing import Any
 from kvscope.errors import UsageError
 from kvscope.model.context_plausibility import DOUBTFUL_CONTEXT
 from kvscope.model.spec import ModelSpec
-from kvscope.predict.growth import round_up, sum_of_laws
+from kvscope.predict.growth import round_up
+from kvscope.predict.held import DIVIDED_FIRST, divided_bytes, divided_notes, held_bytes, most_states, peak_bytes
 from kvscope.predict.memory import MOST
-from kvscope.predict.prediction import CACHE_COMPONENTS, Prediction
+from kvscope.predict.prediction import Prediction
 from kvscope.predict.question import LLAMA_CPP_BLOCK, LLAMA_CPP_ENGINES, Question
 from kvscope.predict.what_if import Candidate, Change, candidates, try_change
 from kvscope.scenario import SettingValue
@@ -165,6 +165,12 @@ def fit(
     counted = tokens if tokens is not None else model.trained_context_tokens
     if counted is None:
         raise UsageError("The model's files do not state a trained context.", hint="Say how many tokens to count.")
+    states = most_states(question)
+    if states is not None and states < sequences:
+        raise UsageError(
+            f"{sequences} sequences do not all fit: the settings leave {states} states.",
+            hint="Give more max_mamba_cache_size, or max_running_requests where prefixes are not cached.",
+        )
     search = Search(question=question, room=budget_bytes - reserve_bytes)
     search.check_weights(reserve_bytes)
     return search.solve(budget_bytes, reserve_bytes, counted)
@@ -178,30 +184,6 @@ def _check(budget_bytes: int, reserve_bytes: int, sequences: int) -> None:
     ):
         if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value <= largest:
             raise UsageError(f"{name} is {value!r}; a whole number from {smallest} up to {largest} was expected.")
-
-
-def held_bytes(prediction: Prediction) -> int:
-    """Bytes of everything known. An engine with a pool takes what it is given, so the blocks count that these
-    sequences may take, each as long as the context limit, and one that vLLM and SGLang keep for themselves."""
-    pool = prediction.pool
-    if pool is None:
-        return prediction.total_bytes
-    cache = sum(prediction.component_bytes(component) or 0 for component in CACHE_COMPONENTS)
-    blocks = sum(group.blocks_per_sequence for group in pool.groups) * prediction.scenario.workload.num_sequences
-    return prediction.total_bytes - cache + (blocks + 1) * pool.bytes_per_block
-
-
-def peak_bytes(prediction: Prediction) -> int:
-    """The most bytes held at any length up to the one asked. More than at that length only where a block of tokens
-    fills and empties again: then the lengths of one whole period are looked at, since every earlier one held less."""
-    laws = [item.allocated for item in prediction.items]
-    periods = [law.step_tokens for law in laws if law.unfinished]
-    if not periods or prediction.pool is not None:
-        return held_bytes(prediction)
-    tokens = prediction.scenario.workload.tokens
-    together = sum_of_laws(laws)
-    lengths = range(max(0, tokens - math.lcm(*periods)), tokens + 1)
-    return max(sum(law.bytes_at(length) for law in together) for length in lengths)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,10 +201,21 @@ class Search:
         return self.asked[key]
 
     def bytes_at(self, tokens: int, sequences: int) -> int:
-        return held_bytes(self.prediction(tokens, sequences))
+        return self.held(self.question, self.prediction(tokens, sequences))
 
     def peak_at(self, tokens: int, sequences: int) -> int:
-        return peak_bytes(self.prediction(tokens, sequences))
+        return self.peak(self.question, self.prediction(tokens, sequences))
+
+    def held(self, question: Question, prediction: Prediction) -> int:
+        """Bytes of the answer to ``question``, whatever tokens and sequences that names."""
+        if question.engine == DIVIDED_FIRST:
+            return divided_bytes(question, prediction, self.room)
+        return held_bytes(prediction)
+
+    def peak(self, question: Question, prediction: Prediction) -> int:
+        if question.engine == DIVIDED_FIRST:
+            return divided_bytes(question, prediction, self.room)
+        return peak_bytes(prediction)
 
     def block_tokens(self) -> int:
         if self.question.engine in LLAMA_CPP_ENGINES:
@@ -248,6 +241,9 @@ class Search:
         if largest is not None and limited_by == "budget":
             beyond = self.bytes_at(largest + block, sequences)
         first = self.prediction(tokens, sequences)
+        notes = _notes(first)
+        if self.question.engine == DIVIDED_FIRST:
+            notes = tuple(dict.fromkeys((*divided_notes(self.question, first, self.room), *notes)))
         return Fit(
             question=replace(self.question, tokens=tokens),
             budget_bytes=budget_bytes,
@@ -262,7 +258,7 @@ class Search:
             limited_by=limited_by,
             cheapest=tuple(self._options(tokens)),
             left_out=_left_out(first),
-            notes=_notes(first),
+            notes=notes,
         )
 
     def largest_context(self, block: int) -> tuple[int | None, str]:
@@ -288,12 +284,13 @@ class Search:
         most = MOST_SEQUENCES
         if self.question.engine in LLAMA_CPP_ENGINES:
             most = min(LLAMA_CPP_MOST_SEQUENCES, (MOST_TOKENS // round_up(max(tokens, 1), LLAMA_CPP_BLOCK)))
+        most = min(most, most_states(self.question) or most)
         found = largest_that_fits(lambda count: self.peak_at(tokens, count), self.room, most)
         # The compute buffer's rounding to whole slots may make one more slot cheaper; nothing else may.
         for more in range(found + 1, most + 1):
             prediction = self.prediction(tokens, more)
             scratch = prediction.component_bytes("compute_buffer") or 0
-            needed = peak_bytes(prediction)
+            needed = self.peak(self.question, prediction)
             if needed <= self.room:
                 found = more
             elif needed - scratch > self.room or not scratch:
@@ -304,6 +301,7 @@ class Search:
         """What was asked, single changes that save, and several together: those that fit first, mildest first."""
         held = self.question.holding(tokens, self.question.sequences)
         baseline = self.prediction(tokens, self.question.sequences)
+        baseline_bytes = self.held(held, baseline)
         saving = []
         for candidate in candidates(held):
             if candidate.axis in _NOT_COMPARED:
@@ -311,20 +309,21 @@ class Search:
             change = try_change(held, candidate, baseline)
             answer = None if change is None else change.answer
             # Where less is known, less is counted: that is no saving.
-            if change and answer and answer.missing <= baseline.missing and held_bytes(answer) < held_bytes(baseline):
-                saving.append(change)
-        options = [
-            Option(change={}, total_bytes=held_bytes(baseline), fits=peak_bytes(baseline) <= self.room, cost="", harm=0)
-        ]
+            if change and answer and answer.missing <= baseline.missing:
+                if self.held(held.changed(candidate.change), answer) < baseline_bytes:
+                    saving.append(change)
+        fits = self.peak(held, baseline) <= self.room
+        options = [Option(change={}, total_bytes=baseline_bytes, fits=fits, cost="", harm=0)]
         together = (try_change(held, candidate, baseline) for candidate in _together(saving))
-        options += [self._option(c.candidate, c.answer) for c in (*saving, *together) if c is not None and c.answer]
+        options += [self._option(held, c.candidate, c.answer) for c in (*saving, *together) if c and c.answer]
         yield from sorted(options, key=lambda o: (not o.fits, o.harm if o.fits else 0, len(o.change), o.total_bytes))
 
-    def _option(self, candidate: Candidate, answer: Prediction) -> Option:
+    def _option(self, held: Question, candidate: Candidate, answer: Prediction) -> Option:
+        changed = held.changed(candidate.change)
         return Option(
             change=candidate.change,
-            total_bytes=held_bytes(answer),
-            fits=peak_bytes(answer) <= self.room,
+            total_bytes=self.held(changed, answer),
+            fits=self.peak(changed, answer) <= self.room,
             cost=candidate.cost,
             harm=candidate.harm,
         )
@@ -394,6 +393,8 @@ def _notes(prediction: Prediction) -> tuple[str, ...]:
     """The trained context bounds the search, so a doubtful one is always named."""
     doubts = [warning for warning in prediction.model.warnings if warning.startswith(DOUBTFUL_CONTEXT)]
     notes: list[str] = []
-    if prediction.pool is not None:
+    if prediction.scenario.settings.engine == DIVIDED_FIRST:
+        notes = list(prediction.notes)
+    elif prediction.pool is not None:
         notes = ["Of the pool, the blocks are counted that these sequences may take at most.", *prediction.notes]
     return tuple(dict.fromkeys((*notes, *doubts)))

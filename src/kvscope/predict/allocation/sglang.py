@@ -28,6 +28,15 @@ from kvscope.model.spec import (
     SharedCache,
     SlidingWindow,
 )
+from kvscope.predict.allocation.sglang_pool import (
+    Need,
+    Places,
+    Sizes,
+    holds,
+    needed_memory,
+    plan_places,
+    slots_limit,
+)
 from kvscope.predict.allocation.sglang_settings import VERSION, SglangSettings, canonical_settings, read_settings
 from kvscope.predict.growth import GrowthLaw, constant
 from kvscope.predict.kv_cache import kind_name
@@ -46,7 +55,7 @@ from kvscope.predict.prediction import (
 from kvscope.predict.weights import needed_weights
 from kvscope.scenario import SettingValue
 
-__all__ = ["canonical_settings", "predict_sglang"]
+__all__ = ["canonical_settings", "most_states", "needed_pools", "predict_sglang"]
 
 ENGINE = "sglang"
 # Families whose windows (or chunks) have a pool of their own.
@@ -67,16 +76,6 @@ class _Row:
     window_tokens: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Places:
-    """``tokens``: places of attention; ``window_tokens``: places of windows in a pool of their own; ``state_slots``:
-    None where nothing says how many."""
-
-    tokens: int
-    window_tokens: int
-    state_slots: int | None
-
-
 def predict_sglang(
     model: ModelSpec, asked: Asked, settings: Mapping[str, SettingValue], dtype: str | None
 ) -> Prediction:
@@ -88,7 +87,8 @@ def predict_sglang(
     tokens = asked.tokens if asked.tokens is not None else limit
     if tokens is None:
         raise UsageError("The model's files do not state a trained context.", hint="Set context_length or tokens.")
-    places = _places(rows, parsed, asked.available_bytes, _has_window_pool(model, parsed))
+    sizes = _sizes(model, rows, parsed)
+    places = plan_places(sizes, parsed, asked.available_bytes)
     weights, weights_unknown = needed_weights(model, parsed.dtype.name)
     if parsed.ranks > 1:
         weights, weights_unknown = (), (Unknown(what="weights", why="weights of one of several ranks are not known"),)
@@ -106,15 +106,42 @@ def predict_sglang(
             "window_pool_tokens": None if places is None else places.window_tokens,
             "state_slots": None if places is None else places.state_slots,
         },
-        items=(*weights, *(_needed(row, asked) for row in rows), *_allocated(rows, parsed, places, asked, tokens)),
+        items=(*weights, *(_needed(row, asked) for row in rows), *_allocated(sizes, parsed, places, asked, tokens)),
         layers=tuple(_layer_cache(layer, rows, tokens, asked.num_sequences, parsed) for layer in on_stage),
         buffers=(),
         status="estimated",
         unknown=(*_unknown(asked.engine_version), *weights_unknown),
         missing=missing,
-        notes=(*_slot_notes(asked, places), *_notes(model, asked, parsed, pool, tokens)),
+        notes=(
+            *_slot_notes(asked, places),
+            *_place_notes(asked, places, sizes, parsed, tokens),
+            *_notes(model, asked, parsed, tokens),
+        ),
         pool=pool,
     )
+
+
+def needed_pools(
+    model: ModelSpec,
+    settings: Mapping[str, SettingValue],
+    dtype: str | None,
+    *,
+    tokens: int,
+    sequences: int,
+    available_bytes: int,
+) -> Need:
+    """The least memory for the pools in which ``sequences`` of ``tokens`` fit, where there are ``available_bytes``.
+    Raises as ``predict_sglang``."""
+    parsed = read_settings(settings, model.dtype, dtype)
+    _, rows = _fullest_stage(model, parsed)
+    return needed_memory(_sizes(model, rows, parsed), parsed, tokens, sequences, available_bytes)
+
+
+def most_states(model: ModelSpec, settings: Mapping[str, SettingValue], dtype: str | None) -> int | None:
+    """Sequences that a setting leaves states for, however much memory there is; None where no setting does."""
+    parsed = read_settings(settings, model.dtype, dtype)
+    _, rows = _fullest_stage(model, parsed)
+    return slots_limit(parsed) if any(row.state_bytes for row in rows) else None
 
 
 def _fullest_stage(model: ModelSpec, settings: SglangSettings) -> tuple[list[LayerSpec], list[_Row]]:
@@ -172,55 +199,17 @@ def _has_window_pool(model: ModelSpec, settings: SglangSettings) -> bool:
     return model.architecture.startswith(WINDOW_POOLS) and not settings.disable_hybrid_swa_memory
 
 
-def _places(rows: list[_Row], settings: SglangSettings, available: int | None, has_window_pool: bool) -> _Places | None:
-    """None where neither memory nor max_total_tokens is given."""
-    cell = sum(row.row_bytes for row in rows)
-    state = sum(row.state_bytes for row in rows)
-    slots: int | None = 0
-    if state:
-        slots = _state_slots(state, settings, available)
-        available = None if available is None or slots is None else available - slots * state
-    if available is None and settings.max_total_tokens is None:
-        return None
-    asked = settings.max_total_tokens
-    tokens = asked or 0 if available is None or not cell else available // cell
-    tokens = tokens if asked is None else min(tokens, asked)
-    tokens = tokens // settings.page_size * settings.page_size
-    if (available is not None and available < 0) or (cell and tokens <= 0) or (state and slots == 0):
-        raise UsageError(
-            "SGLang refuses this: Not enough memory for a single page or state of its pools.",
-            hint="Give more available_bytes, fewer state slots (max_mamba_cache_size) or smaller pages.",
-        )
-    window = 0
-    if has_window_pool:
-        tokens, window = _window_places(rows, settings, tokens * cell)
-    return _Places(tokens=tokens, window_tokens=window, state_slots=slots)
+def _sizes(model: ModelSpec, rows: list[_Row], settings: SglangSettings) -> Sizes:
+    windows = [row.window_tokens for row in rows if row.window_tokens is not None]
+    return Sizes(
+        full=sum(row.row_bytes for row in rows if row.window_tokens is None),
+        windows=sum(row.row_bytes for row in rows if row.window_tokens is not None),
+        state=sum(row.state_bytes for row in rows),
+        window_tokens=max(windows) if windows and _has_window_pool(model, settings) else None,
+    )
 
 
-def _state_slots(state: int, settings: SglangSettings, available: int | None) -> int | None:
-    if settings.max_mamba_cache_size is not None:
-        return settings.max_mamba_cache_size
-    if settings.disable_radix_cache and settings.max_running_requests is not None:
-        return settings.max_running_requests
-    if available is None:
-        return None
-    ratio = settings.mamba_full_memory_ratio
-    return int(available * ratio / (1 + ratio)) // state
-
-
-def _window_places(rows: list[_Row], settings: SglangSettings, total: int) -> tuple[int, int]:
-    """Places of full layers and of windows that take ``total`` bytes together."""
-    full = sum(row.row_bytes for row in rows if row.window_tokens is None)
-    windows = sum(row.row_bytes for row in rows if row.window_tokens is not None)
-    page, ratio = settings.page_size, settings.swa_full_tokens_ratio
-    if not full:
-        tokens = total // windows // page * page
-        return tokens, tokens
-    tokens = int(total / (full + ratio * windows))
-    return tokens // page * page, int(tokens * ratio) // page * page
-
-
-def _pool(rows: list[_Row], settings: SglangSettings, places: _Places | None, limit: int | None) -> Pool | None:
+def _pool(rows: list[_Row], settings: SglangSettings, places: Places | None, limit: int | None) -> Pool | None:
     attention = [row for row in rows if row.row_bytes]
     if not attention:
         return None
@@ -260,26 +249,24 @@ def _needed(row: _Row, asked: Asked) -> MemoryItem:
 
 
 def _allocated(
-    rows: list[_Row], settings: SglangSettings, places: _Places | None, asked: Asked, tokens: int
+    sizes: Sizes, settings: SglangSettings, places: Places | None, asked: Asked, tokens: int
 ) -> list[MemoryItem]:
     """The pools, one page longer than their places (its first page is never used); without memory given, the pages of
     the asked tokens."""
-    page = settings.page_size
-    full = sum(row.row_bytes for row in rows if row.window_tokens is None)
-    windows = sum(row.row_bytes for row in rows if row.window_tokens is not None)
-    state = sum(row.state_bytes for row in rows)
+    page, full, windows = settings.page_size, sizes.full, sizes.windows
     slots = None if places is None else places.state_slots
     slots = asked.num_sequences if slots is None else slots
     if places is None:
-        law = GrowthLaw(bytes_per_token=full + windows, step_tokens=page).times(asked.num_sequences)
-        text = f"{full + windows} B × {tokens} tokens × {asked.num_sequences} sequences in pages of {page}"
+        law = GrowthLaw(bytes_per_token=sizes.cell, step_tokens=page).times(asked.num_sequences)
+        text = f"{sizes.cell} B × {tokens} tokens × {asked.num_sequences} sequences in pages of {page}"
     else:
-        window_tokens = places.window_tokens or places.tokens
+        window_tokens = places.tokens if sizes.window_tokens is None else places.window_tokens
         law = constant((places.tokens + page) * full + (window_tokens + page) * windows)
         text = f"{places.tokens} places × {full} B and {window_tokens} × {windows} B of windows, reserved at start"
-    items = [_pool_item("kv_cache", law, text)] if full or windows else []
-    if state:
-        items.append(_pool_item("recurrent_state", constant(slots * state), f"{slots} slots × {state} B of state"))
+    items = [_pool_item("kv_cache", law, text)] if sizes.cell else []
+    if sizes.state:
+        text = f"{slots} slots × {sizes.state} B of state"
+        items.append(_pool_item("recurrent_state", constant(slots * sizes.state), text))
     return items
 
 
@@ -327,7 +314,7 @@ def _unknown(version: str | None) -> tuple[Unknown, ...]:
     )
 
 
-def _slot_notes(asked: Asked, places: _Places | None) -> tuple[str, ...]:
+def _slot_notes(asked: Asked, places: Places | None) -> tuple[str, ...]:
     """What a person should know of the states of a recurrent model."""
     if places is None:
         return ()
@@ -341,15 +328,23 @@ def _slot_notes(asked: Asked, places: _Places | None) -> tuple[str, ...]:
     return ()
 
 
-def _notes(model: ModelSpec, asked: Asked, settings: SglangSettings, pool: Pool | None, tokens: int) -> tuple[str, ...]:
+def _place_notes(
+    asked: Asked, places: Places | None, sizes: Sizes, settings: SglangSettings, tokens: int
+) -> tuple[str, ...]:
+    """Whether the asked tokens fit into the places."""
+    if places is None or holds(places, sizes, settings, tokens, asked.num_sequences):
+        return ()
+    windows = "" if sizes.window_tokens is None else f" and {places.window_tokens} places of windows"
+    return (
+        f"{asked.num_sequences} sequences of {tokens} tokens do not fit the {places.tokens} places{windows}; a host "
+        "cache does not help, since an active request must be on the device.",
+    )
+
+
+def _notes(model: ModelSpec, asked: Asked, settings: SglangSettings, tokens: int) -> tuple[str, ...]:
     notes = []
     if asked.tokens is None:
         notes.append(f"Tokens not given: counted with {tokens}, the context length.")
-    if pool is not None and pool.capacity_tokens is not None and tokens * asked.num_sequences > pool.capacity_tokens:
-        notes.append(
-            f"{asked.num_sequences} sequences of {tokens} tokens do not fit the {pool.capacity_tokens} places; a host "
-            "cache does not help, since an active request must be on the device."
-        )
     has_windows = any(isinstance(layer.cache, SlidingWindow | ChunkedAttention) for layer in model.layers)
     if has_windows and not _has_window_pool(model, settings):
         notes.append("Layers with a window keep every token: this family has no pool for windows in SGLang.")
