@@ -67,15 +67,7 @@ class GgufVocabulary:
 def load_gguf_tokenizer(path: Path, *, source: str) -> "GgufTokenizer":
     """The tokenizer of a GGUF file. Raises ModelNotFound, MalformedFile, MissingField, MissingDependency and, for rules
     that are not proven here, UnsupportedArchitecture."""
-    from kvscope.prompt.tokenizers.gguf_rules import build_tokenizer
-
-    vocabulary = read_vocabulary(path)
-    names = {True: vocabulary.texts_of(UNKNOWN, CONTROL, USER_DEFINED), False: vocabulary.texts_of(USER_DEFINED)}
-    return GgufTokenizer(
-        source=source,
-        vocabulary=vocabulary,
-        inner={parse_special: build_tokenizer(vocabulary, names[parse_special]) for parse_special in (False, True)},
-    )
+    return GgufTokenizer(source=source, vocabulary=read_vocabulary(path))
 
 
 def read_vocabulary(path: Path) -> GgufVocabulary:
@@ -188,30 +180,40 @@ def overlaps(texts: Iterable[str]) -> list[str]:
 
 
 class GgufTokenizer:
-    """See ``load_gguf_tokenizer``. ``inner``: the rules built for text with and without control tokens in it."""
+    """See ``load_gguf_tokenizer``."""
 
     kind = "gguf"
 
-    def __init__(
-        self, *, source: str, vocabulary: GgufVocabulary, inner: "Mapping[bool, tokenizers.Tokenizer]"
-    ) -> None:
+    def __init__(self, *, source: str, vocabulary: GgufVocabulary) -> None:
         self.source = source
         self.vocabulary = vocabulary
         self.fingerprint = vocabulary.fingerprint
         self.bos_id = vocabulary.bos_id
         self.adds_bos = vocabulary.adds_bos
-        self._inner = inner
         self._num_tokens = len(vocabulary.tokens)
-        self._has_stand_ins = inner[False].get_vocab_size() > self._num_tokens
+        # By parse_special. The second is made when it is asked for: a large vocabulary takes seconds.
+        self._inner = {False: self._build(False)}
+        self._has_stand_ins = self._inner[False].get_vocab_size() > self._num_tokens
+
+    def _build(self, parse_special: bool) -> "tokenizers.Tokenizer":
+        from kvscope.prompt.tokenizers.gguf_rules import build_tokenizer
+
+        cut_out = (UNKNOWN, CONTROL, USER_DEFINED) if parse_special else (USER_DEFINED,)
+        return build_tokenizer(self.vocabulary, self.vocabulary.texts_of(*cut_out))
+
+    def _rules(self, parse_special: bool) -> "tokenizers.Tokenizer":
+        if parse_special not in self._inner:
+            self._inner[parse_special] = self._build(parse_special)
+        return self._inner[parse_special]
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
         """The ids llama.cpp's ``/tokenize`` gives with ``add_special`` off."""
-        return self._known(self._inner[parse_special].encode(writable(text), add_special_tokens=False).ids)
+        return self._known(self._rules(parse_special).encode(writable(text), add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
         """``encode`` of each text, on all cores."""
-        inner = self._inner[parse_special]
-        found = inner.encode_batch_fast([writable(text) for text in texts], add_special_tokens=False)
+        rules = self._rules(parse_special)
+        found = rules.encode_batch_fast([writable(text) for text in texts], add_special_tokens=False)
         return [self._known(each.ids) for each in found]
 
     def count(self, text: str) -> int:

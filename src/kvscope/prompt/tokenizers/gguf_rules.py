@@ -36,8 +36,8 @@ def _byte_level(vocabulary: GgufVocabulary) -> "tokenizers.Tokenizer":
     expressions = PROVEN_PRE_TOKENIZERS.get(vocabulary.pre or "")
     if expressions is None:
         raise UnsupportedArchitecture(
-            f"{vocabulary.path}: the pre-tokenizer {vocabulary.pre!r} is not one whose ids kvscope is known to get right "
-            f"(tokenizer.ggml.pre; known: {', '.join(sorted(PROVEN_PRE_TOKENIZERS))}).",
+            f"{vocabulary.path}: the pre-tokenizer {vocabulary.pre!r} is not one whose ids kvscope is known to get "
+            f"right (tokenizer.ggml.pre; known: {', '.join(sorted(PROVEN_PRE_TOKENIZERS))}).",
             hint=OTHER_DOOR,
         )
     ids = {text: index for index, text in enumerate(vocabulary.tokens)}
@@ -80,8 +80,8 @@ def _check_letters(vocabulary: GgufVocabulary, ids: dict[str, int]) -> None:
     absent += sorted({letter for text in vocabulary.texts_of(NORMAL) for letter in text} - ids.keys())
     if absent:
         raise UnsupportedArchitecture(
-            f"{vocabulary.path}: the vocabulary has no token for {absent[0]!r} ({len(absent)} such); what follows from it "
-            "is not proven here.",
+            f"{vocabulary.path}: the vocabulary has no token for {absent[0]!r} ({len(absent)} such); what follows from "
+            "it is not proven here.",
             hint=OTHER_DOOR,
         )
 
