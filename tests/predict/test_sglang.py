@@ -85,6 +85,31 @@ def test_p74_tokens_beyond_the_pool_do_not_fit() -> None:
     assert any("do not fit" in note and "host" in note for note in predicted.notes)
 
 
+def test_sequences_share_no_page() -> None:
+    """Three sequences of 65 tokens take two pages of 64 each: 384 places, not 195."""
+    for places, fits in ((384, True), (383, False)):
+        predicted = predict(
+            llama(), engine="sglang", tokens=65, sequences=3, settings={"page_size": 64}, available_bytes=places * CELL
+        )
+        assert fits != any("do not fit" in note for note in predicted.notes)
+
+
+def test_tokens_that_windows_see_need_places_too() -> None:
+    """gpt-oss: windows of 128 tokens. Of 1 GiB, 24,272 places and 19,417 of windows: 151 sequences of 128 tokens have
+    19,328 tokens, 152 have 19,456, which is more than the windows' places, and less than the others."""
+    model = load_model({"model_type": "gpt_oss", "num_hidden_layers": 24, "torch_dtype": "bfloat16"})
+    for sequences, fits in ((151, True), (152, False)):
+        predicted = predict(model, engine="sglang", tokens=128, sequences=sequences, available_bytes=GIB)
+        assert fits != any("do not fit" in note for note in predicted.notes)
+
+
+def test_windows_without_a_page_are_refused() -> None:
+    """Room for one page of 64 tokens: 0.8 of it is no page of windows."""
+    model = load_model({"model_type": "gpt_oss", "num_hidden_layers": 24, "torch_dtype": "bfloat16"})
+    with pytest.raises(UsageError, match="Not enough memory"):
+        ask(model, 64 * 24 * 8 * 128 * 2, tokens=1, page_size=64)
+
+
 def test_ranks_share_heads() -> None:
     predicted = ask(llama(), 10 * GIB, tp_size=16, pp_size=2)
     assert predicted.bytes_per_token == 16 * 256 * 2  # one head, 16 layers

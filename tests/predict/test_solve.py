@@ -135,8 +135,8 @@ def test_memory_that_fills_and_empties() -> None:
     """A block of 8 tokens that fills and empties: 100 B a token in it, 10 B for each finished one. With 715 B the first
     7 tokens fit (700), 8 need 10, 15 need 710, 23 need 720: a conversation can grow to 22."""
     from kvscope.predict.growth import GrowthLaw
-    from kvscope.predict.prediction import MemoryItem, Prediction
     from kvscope.predict.held import peak_bytes
+    from kvscope.predict.prediction import MemoryItem, Prediction
     from kvscope.scenario import EngineSettings, Scenario, Workload
 
     laws = [
@@ -190,7 +190,8 @@ def sglang_says(model: ModelSpec, room: int, tokens: int, sequences: int, settin
             model, engine="sglang", tokens=tokens, sequences=sequences, settings=settings, available_bytes=max(room, 0)
         )
     except UsageError as error:
-        assert "Not enough memory" in str(error)
+        if "Not enough memory" not in str(error):
+            raise
         return False
     return not any("do not fit" in note or "do not all fit" in note for note in asked.notes)
 
@@ -204,7 +205,7 @@ def test_sglang_fits_what_predict_says_fits(path: Path) -> None:
         one = kvscope.predict(model, engine="sglang", tokens=1)
     except UnsupportedArchitecture:
         with pytest.raises(UnsupportedArchitecture):
-            fit(model, budget_bytes=GIB, engine="sglang", reserve_bytes=1)
+            fit(model, budget_bytes=GIB, engine="sglang", reserve_bytes=1, tokens=100)
         return
     weights = one.component_bytes("weights") or 0
     most = model.trained_context_tokens or 2**20
@@ -240,17 +241,17 @@ def test_sglang_gives_states_their_part_first() -> None:
     state = 36 * (49_152 + 2_097_152)
     slots = int(memory * 0.9 / 1.9) // state
     places = (memory - slots * state) // 24_576
-    assert (slots, places) == (10, 36_571)
+    assert (slots, places) == (9, 36_571)
     assert found.largest_context_tokens == places
     assert found.context_total_bytes == budget - memory + slots * state + places * 24_576
     assert found.beyond_total_bytes == found.context_total_bytes + 24_576
-    assert any("10 slots" in note and "mamba_full_memory_ratio" in note for note in found.notes)
-    # Eleven sequences have no eleventh state: 11 states are 0.9 / 1.9 of this much.
+    assert any("9 slots" in note and "mamba_full_memory_ratio" in note for note in found.notes)
+    # Ten sequences have no tenth state: 10 states are 0.9 / 1.9 of this much.
     assert found.most_sequences == 0  # of the trained 262,144 tokens
-    eleven = fit(model, budget_bytes=budget, engine="sglang", sequences=11)
-    assert eleven.largest_context_tokens == 0
-    assert eleven.beyond_total_bytes == budget - memory + math.ceil(11 * state * 1.9 / 0.9)
-    assert fit(model, budget_bytes=budget, engine="sglang", tokens=100).most_sequences == 10
+    ten = fit(model, budget_bytes=budget, engine="sglang", sequences=10)
+    assert ten.largest_context_tokens == 0
+    assert ten.beyond_total_bytes == budget - memory + math.ceil(10 * state * 1.9 / 0.9)
+    assert fit(model, budget_bytes=budget, engine="sglang", tokens=100).most_sequences == 9
 
 
 def test_sglang_keeps_windows_and_full_layers_once() -> None:

@@ -64,8 +64,9 @@ class Option:
 class Fit:
     """What fits. ``largest_context_tokens``: per sequence, for ``sequences`` of them; 0: not even one block. None: it
     never ends (nothing grows, and no trained context is known). ``most_sequences``: of ``tokens`` each, likewise.
-    ``context_total_bytes`` is what predict() says of the largest context, ``beyond_total_bytes`` of one block more;
-    None where nothing fits, or nothing larger was to be tried. ``left_out``: what the bytes do not hold."""
+    ``context_total_bytes`` is what predict() says of the largest context, ``beyond_total_bytes`` of one block more
+    (of a pool, what these sequences need); None where nothing fits, or nothing larger was to be tried. ``left_out``:
+    what the bytes do not hold."""
 
     question: Question
     budget_bytes: int
@@ -213,9 +214,7 @@ class Search:
         return held_bytes(prediction)
 
     def peak(self, question: Question, prediction: Prediction) -> int:
-        if question.engine == DIVIDED_FIRST:
-            return divided_bytes(question, prediction, self.room)
-        return peak_bytes(prediction)
+        return self.held(question, prediction) if question.engine == DIVIDED_FIRST else peak_bytes(prediction)
 
     def block_tokens(self) -> int:
         if self.question.engine in LLAMA_CPP_ENGINES:
@@ -309,9 +308,10 @@ class Search:
             change = try_change(held, candidate, baseline)
             answer = None if change is None else change.answer
             # Where less is known, less is counted: that is no saving.
-            if change and answer and answer.missing <= baseline.missing:
-                if self.held(held.changed(candidate.change), answer) < baseline_bytes:
-                    saving.append(change)
+            if change is None or answer is None or not answer.missing <= baseline.missing:
+                continue
+            if self.held(held.changed(candidate.change), answer) < baseline_bytes:
+                saving.append(change)
         fits = self.peak(held, baseline) <= self.room
         options = [Option(change={}, total_bytes=baseline_bytes, fits=fits, cost="", harm=0)]
         together = (try_change(held, candidate, baseline) for candidate in _together(saving))
