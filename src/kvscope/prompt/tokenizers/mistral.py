@@ -12,6 +12,11 @@ from typing import Any
 from kvscope.errors import MalformedFile, MissingDependency, ModelNotFound
 from kvscope.prompt.tokenizers.tiktoken_file import TiktokenTokenizer
 
+# The first ids of every file that does not list its special tokens itself (versions before v7).
+_UNLISTED = (
+    "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] [TOOL_CALLS] "
+    "[IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT]"
+).split()
 _BEGINS_WITHIN = 4096  # bytes in which a tekken.json shows its "config"
 
 
@@ -28,8 +33,7 @@ def is_tekken(path: Path) -> bool:
 
 
 def load_tekken(path: Path, *, source: str) -> TiktokenTokenizer:
-    """The tokenizer of a ``tekken.json``. Without a list of special tokens in the file, none is known: BOS neither.
-    Raises ModelNotFound, MalformedFile, MissingDependency."""
+    """The tokenizer of a ``tekken.json``. Raises ModelNotFound, MalformedFile, MissingDependency."""
     try:
         import tiktoken
     except ImportError:
@@ -41,7 +45,8 @@ def load_tekken(path: Path, *, source: str) -> TiktokenTokenizer:
         num_special = int(config["default_num_special_tokens"])
         num_ranks = int(config["default_vocab_size"]) - num_special
         ranks = {base64.b64decode(entry["token_bytes"]): int(entry["rank"]) for entry in file["vocab"][:num_ranks]}
-        special = {str(entry["token_str"]): int(entry["rank"]) for entry in file.get("special_tokens") or ()}
+        listed = file.get("special_tokens") or [{"token_str": text, "rank": i} for i, text in enumerate(_UNLISTED)]
+        special = {str(entry["token_str"]): int(entry["rank"]) for entry in listed}
         pattern = str(config["pattern"])
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedFile(path, "config, vocab", f"this is not a tekken.json: {error!r}") from None
