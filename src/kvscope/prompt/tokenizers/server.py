@@ -4,6 +4,7 @@ import hashlib
 import http.client
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ _PROBES = (
     "  \n\n\t",
     "😀\u0000\u1234<s></s>",
 )
+_REPLY_WITHOUT = " answered /tokenize without a list of tokens."
 _HINT = "Is it llama.cpp's server, and is its model loaded?"
 
 
@@ -38,48 +40,60 @@ class ServerTokenizer:
     def __init__(self, url: str) -> None:
         self.source = url
         parts = urlsplit(url)
-        kind = http.client.HTTPSConnection if parts.scheme.lower() == "https" else http.client.HTTPConnection
-        try:
-            self._connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
-        except (ValueError, http.client.InvalidURL) as error:
-            raise ConnectionRefused(f"{url} is not an address: {error}.", hint="Check it.") from None
+        self._kind = http.client.HTTPSConnection if parts.scheme.lower() == "https" else http.client.HTTPConnection
         self._path = parts.path.rstrip("/") + "/tokenize"
-        bare = self._tokens(_PROBES[1], add_special=False)
-        whole = self._tokens(_PROBES[1], add_special=True)
+        try:
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError as error:
+            raise ConnectionRefused(f"{url} is not an address: {error}.", hint="Check it.") from None
+        with self._connected() as server:
+            bare = self._tokens(server, _PROBES[1])
+            whole = self._tokens(server, _PROBES[1], add_special=True)
+            found = [self._tokens(server, probe, parse_special=flag) for probe in _PROBES for flag in (False, True)]
         self.adds_bos = whole[:1] != bare[:1]
         self.bos_id: int | None = whole[0] if self.adds_bos else None
-        found = [self._tokens(probe, parse_special=flag) for probe in _PROBES for flag in (False, True)]
         self.fingerprint = hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
         """The server's ids. Raises as ``load_server``."""
-        return self._tokens(text, parse_special=parse_special)
+        return self.encode_batch([text], parse_special=parse_special)[0]
 
     def encode_batch(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
-        """``encode`` of each text, one request each."""
-        return [self.encode(text, parse_special=parse_special) for text in texts]
+        """``encode`` of each text, one request each over one connection."""
+        with self._connected() as server:
+            return [self._tokens(server, text, parse_special=parse_special) for text in texts]
 
     def count(self, text: str) -> int:
         """How many ids ``encode(text)`` has."""
         return len(self.encode(text))
 
-    def _tokens(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
+    def _connected(self) -> "closing[http.client.HTTPConnection]":
+        """A connection of its own for each call: a kept one may have been closed by the server meanwhile."""
+        return closing(self._kind(self._host, self._port, timeout=_TIMEOUT_S))
+
+    def _tokens(
+        self,
+        server: http.client.HTTPConnection,
+        text: str,
+        *,
+        add_special: bool = False,
+        parse_special: bool = False,
+    ) -> list[int]:
         body = {"content": writable(text), "add_special": add_special, "parse_special": parse_special}
-        reply = self._post(json.dumps(body).encode())
+        reply = self._post(server, json.dumps(body).encode())
         tokens = reply.get("tokens") if isinstance(reply, dict) else None
         if not isinstance(tokens, list) or not all(type(each) is int for each in tokens):
             raise EngineReplyError(f"{self.source}{_REPLY_WITHOUT}", hint=_HINT)
         return tokens
 
-    def _post(self, body: bytes) -> Any:
+    def _post(self, server: http.client.HTTPConnection, body: bytes) -> Any:
         try:
-            self._connection.request("POST", self._path, body, {"Content-Type": "application/json"})
-            reply = self._connection.getresponse()
+            server.request("POST", self._path, body, {"Content-Type": "application/json"})
+            reply = server.getresponse()
             content = reply.read()
         except ConnectionRefusedError:
             raise ConnectionRefused(f"Nothing answers at {self.source}.", hint="Is the server running?") from None
         except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
             raise ConnectionLost(f"{self.source} did not answer: {error}.", hint=_HINT) from None
         if reply.status != 200:
             words = content[:200].decode(errors="replace")
@@ -88,6 +102,3 @@ class ServerTokenizer:
             return json.loads(content)
         except ValueError:
             raise EngineReplyError(f"{self.source}{_REPLY_WITHOUT}", hint=_HINT) from None
-
-
-_REPLY_WITHOUT = " answered /tokenize without a list of tokens."
