@@ -25,6 +25,7 @@ BYTE_LEVEL, SENTENCEPIECE = "gpt2", "llama"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 # Where the file does not say: byte-level BPE, then SentencePiece.
 _DEFAULT_BOS = {BYTE_LEVEL: 11, SENTENCEPIECE: 1}
+_LONGEST_TOKEN = 1024  # characters: several times what vocabularies have; more would take hours to take apart
 _RULES_DECIDING_KEYS = ("model", "pre", "add_space_prefix", "tokens", "token_type", "scores", "merges")
 OTHER_DOOR = (
     "Count with the running engine instead: pass the address of a llama.cpp server that has this model "
@@ -132,19 +133,29 @@ def _types(tokens: tuple[str, ...], stated: tuple[int, ...]) -> tuple[int, ...]:
 def _check(vocabulary: GgufVocabulary) -> None:
     """That the arrays are of one length, and that nothing in them makes the rules ambiguous."""
     path, tokens = vocabulary.path, vocabulary.tokens
+    if not tokens:
+        raise MalformedFile(path, _PREFIX + "tokens", "a vocabulary without tokens")
     for name, array in (("token_type", vocabulary.types), ("scores", vocabulary.scores or tokens)):
         if len(array) != len(tokens):
             raise MalformedFile(path, _PREFIX + name, f"{len(array)} elements for {len(tokens)} tokens")
     if len(set(tokens)) != len(tokens) or "" in tokens:
         raise UnsupportedArchitecture(f"{path}: two tokens have one text, or one has none.", hint=OTHER_DOOR)
-    named = [
-        text for text in vocabulary.texts_of(NORMAL, USER_DEFINED, UNUSED, BYTE) if text in _PERHAPS_CONTROL_BY_NAME
-    ]
-    if named:
-        listing = ", ".join(named[:5])
+    _check_names(vocabulary)
+
+
+def _check_names(vocabulary: GgufVocabulary) -> None:
+    """That what is cut out of a text first is certain."""
+    path = vocabulary.path
+    longest = max(map(len, vocabulary.tokens))
+    if longest > _LONGEST_TOKEN:
         raise UnsupportedArchitecture(
-            f"{path}: llama.cpp makes control tokens of some by their name, against the file ({listing}); how is not "
-            "proven here.",
+            f"{path}: a token of {longest} characters; at most {_LONGEST_TOKEN} were expected.", hint=OTHER_DOOR
+        )
+    others = vocabulary.texts_of(NORMAL, USER_DEFINED, UNUSED, BYTE)
+    if named := [text for text in others if text in _PERHAPS_CONTROL_BY_NAME]:
+        raise UnsupportedArchitecture(
+            f"{path}: llama.cpp makes control tokens of some by their name, against the file ({', '.join(named[:5])}); "
+            "how is not proven here.",
             hint=OTHER_DOOR,
         )
     if crossed := overlaps(vocabulary.texts_of(UNKNOWN, CONTROL, USER_DEFINED)):
@@ -162,8 +173,8 @@ def _fingerprint(metadata: Mapping[str, MetaValue]) -> str:
 
 def overlaps(texts: Iterable[str]) -> list[str]:
     """The shortest texts in which two of ``texts`` claim the same characters and the one that begins later is the
-    longer: there llama.cpp takes the longer, and a search from the left the first. Repeats of one character are left
-    out, for where the longer fits later it fits at the beginning too."""
+    longer: there llama.cpp takes the longer, and a search from the left the first. A text and itself, and repeats of one
+    character, are left out: there the two ways end alike."""
     names = list(texts)
     by_beginning: dict[str, list[str]] = {}
     for name in names:
@@ -173,7 +184,7 @@ def overlaps(texts: Iterable[str]) -> list[str]:
     for first in names:
         for start in range(1, len(first)):
             for second in by_beginning.get(first[start:], ()):
-                same = len(set(first + second)) == 1
+                same = second == first or len(set(first + second)) == 1
                 if len(second.encode()) >= len(first.encode()) and not same:
                     found.append(first[:start] + second)
     return found
