@@ -25,8 +25,6 @@ ENDLESS = {
     "in C": "{{ ('x' * 30000000) | urlize }}",
     "a number": "{{ 9 ** (9 ** (messages | length + 8)) }}",
     "a number while compiling": "{{ 9 ** (9 ** 9) }}",
-    + " ** 9" * 5
-    + " }}{% for i in range(99999) %}{{ '%s' % (i ** 9999) | length }}{% endfor %}",
 }
 HUGE = {
     "output": ("{% for i in range(99999) %}{{ 'x' * 1000 }}{% endfor %}", "longer"),
