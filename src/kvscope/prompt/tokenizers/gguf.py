@@ -172,9 +172,9 @@ def _fingerprint(metadata: Mapping[str, MetaValue]) -> str:
 
 
 def overlaps(texts: Iterable[str]) -> list[str]:
-    """The shortest texts in which two of ``texts`` claim the same characters and the one that begins later is the
-    longer: there llama.cpp takes the longer, and a search from the left the first. A text and itself, and repeats of one
-    character, are left out: there the two ways end alike."""
+    """Texts in which two of ``texts`` claim the same characters and the one that begins later is the longer: there
+    llama.cpp takes the longer, and a search from the left the first. A text and itself, and repeats of one character,
+    are left out: there the two ways end alike."""
     names = list(texts)
     by_beginning: dict[str, list[str]] = {}
     for name in names:
