@@ -46,7 +46,6 @@ def write_byte_pair_model(path: Path, pre: str, seed: int = 3) -> Path:
         "tokenizer.ggml.merges": [f"{left} {right}" for left, right in pairs],
         "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.ggml.eos_token_id": 0,
-        "tokenizer.ggml.add_bos_token": False,
     }
     shapes = {
         "token_embd.weight": (WIDTH, len(tokens)),

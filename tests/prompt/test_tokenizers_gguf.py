@@ -78,7 +78,7 @@ def test_a_space_goes_before_each_stretch_where_the_file_does_not_say_no(tmp_pat
 @pytest.mark.parametrize(
     ("keys", "changed", "error", "named"),
     [
-        (BYTE_LEVEL, {"pre": "qwen2"}, UnsupportedArchitecture, "'qwen2'"),
+        (BYTE_LEVEL, {"pre": "deepseek-v3"}, UnsupportedArchitecture, "'deepseek-v3'"),
         (BYTE_LEVEL, {"pre": None}, UnsupportedArchitecture, "None"),
         (BYTE_LEVEL, {"model": "t5"}, UnsupportedArchitecture, "'t5'"),
         (BYTE_LEVEL, {"model": None}, MissingField, "tokenizer.ggml.model"),
@@ -116,6 +116,13 @@ def test_a_letter_without_a_token_is_refused(tmp_path: Path) -> None:
 
 def test_a_bos_outside_of_the_vocabulary_is_none(tmp_path: Path) -> None:
     assert load(tmp_path, BYTE_LEVEL, bos_token_id=99, add_bos_token=False).bos_id is None
+
+
+def test_bos_where_the_file_does_not_say_as_llama_cpp_does(tmp_path: Path) -> None:
+    assert load(tmp_path, BYTE_LEVEL, pre="llama-bpe", add_bos_token=None).adds_bos
+    assert not load(tmp_path, BYTE_LEVEL, pre="llama-bpe", add_bos_token=False).adds_bos
+    assert not load(tmp_path, BYTE_LEVEL, pre="qwen2", add_bos_token=None).adds_bos
+    assert load(tmp_path, SENTENCEPIECE).adds_bos
 
 
 def test_overlapping_names_are_found() -> None:

@@ -11,11 +11,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from bytepair_model import WHOLE_WORDS, write_byte_pair_model
 
 from kvscope.engine.llama_cpp import LlamaCppEngine
 from kvscope.model.load import load_model
 from kvscope.model.package import find_packaged_model
 from kvscope.prompt.tokenizers.gguf import CONTROL, USER_DEFINED, GgufTokenizer, load_gguf_tokenizer
+from kvscope.prompt.tokenizers.gguf_pre import PROVEN_PRE_TOKENIZERS
 from kvscope.prompt.tokenizers.load import load_tokenizer
 from kvscope.prompt.tokenizers.server import ServerTokenizer
 
@@ -26,6 +28,9 @@ CORPUS = Path(__file__).parent.parent / "golden" / "tokenizers" / "corpus.jsonl"
 TEXTS = [json.loads(line)["text"] for line in CORPUS.read_text(encoding="ascii").splitlines()]
 WORDS = TEXTS[1:20] + " ".join(TEXTS[1:40]).split()
 NUM_RANDOM = 3000
+
+# Letters and digits that Unicode 15 and 16 brought: tables of different age part here.
+NEWER_LETTERS = [f"aa{chr(code)}bb 11{chr(code)}22 {chr(code)}" for code in (0x1C89, 0xA7DA, 0x10D40, 0x13460, 0x1E4D0)]
 
 
 @contextmanager
@@ -160,6 +165,18 @@ def test_a_space_put_before_each_stretch_of_text(tmp_path: Path) -> None:
         assert differences(tokenizer, server, random_texts(tokenizer, seed=6)) == []
     assert tokenizer.encode("a") != ours(GEMMA3).encode("a")
     assert tokenizer.fingerprint != ours(GEMMA3).fingerprint
+
+
+@pytest.mark.parametrize("pre", PROVEN_PRE_TOKENIZERS)
+def test_every_pre_tokenizer_cuts_where_llama_cpp_does(pre: str, tmp_path: Path) -> None:
+    path = write_byte_pair_model(tmp_path / "pairs.gguf", pre)
+    tokenizer = load_gguf_tokenizer(path, source=pre)
+    chance = random.Random(8)
+    words = [" ".join(chance.choices([*WORDS, *WHOLE_WORDS], k=20)) for _ in range(200)]
+    with serving(str(path)) as server:
+        assert differences(tokenizer, server, TEXTS + words + NEWER_LETTERS) == []
+        assert differences(tokenizer, server, random_texts(tokenizer, seed=7, number=1000)) == []
+        assert tokenizer.adds_bos == server.adds_bos
 
 
 @pytest.mark.parametrize("reference", [SMOLLM2, GEMMA3])

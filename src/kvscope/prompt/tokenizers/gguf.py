@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kvscope.errors import MalformedFile, MissingField, UnsupportedArchitecture
 from kvscope.model.gguf_header import MetaValue, read_header
 from kvscope.prompt.tokenizers.base import writable
+from kvscope.prompt.tokenizers.gguf_pre import PROVEN_PRE_TOKENIZERS
 
 if TYPE_CHECKING:
     import tokenizers
@@ -84,18 +85,21 @@ def read_vocabulary(path: Path) -> GgufVocabulary:
             hint=OTHER_DOOR,
         )
     byte_level = model == BYTE_LEVEL
+    pre = _optional(metadata, path, "pre", str, None) if byte_level else None
+    known_pre = PROVEN_PRE_TOKENIZERS.get(pre or "")
+    bos_unless_said = known_pre is not None and known_pre.adds_bos if byte_level else True
     tokens = _array(metadata, path, "tokens", str)
     vocabulary = GgufVocabulary(
         path=str(path),
         model=model,
-        pre=_optional(metadata, path, "pre", str, None) if byte_level else None,
+        pre=pre,
         tokens=tokens,
         types=_types(tokens, _array(metadata, path, "token_type", int)),
         scores=() if byte_level else _array(metadata, path, "scores", float),
         merges=_array(metadata, path, "merges", str) if byte_level else (),
         add_space_prefix=_optional(metadata, path, "add_space_prefix", bool, not byte_level),
         bos_id=_token_id(metadata, path, "bos_token_id", _DEFAULT_BOS[model], len(tokens)),
-        adds_bos=_optional(metadata, path, "add_bos_token", bool, not byte_level),
+        adds_bos=_optional(metadata, path, "add_bos_token", bool, bos_unless_said),
         fingerprint=_fingerprint(metadata),
     )
     _check(vocabulary)

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from kvscope.errors import MalformedFile, MissingDependency, UnsupportedArchitecture
 from kvscope.prompt.tokenizers.gguf import BYTE_LEVEL, NORMAL, OTHER_DOOR, USER_DEFINED, GgufVocabulary
+from kvscope.prompt.tokenizers.gguf_pre import PROVEN_PRE_TOKENIZERS, as_llama_cpp_knows_letters
 
 if TYPE_CHECKING:
     import tokenizers
 
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
-# tokenizer.ggml.pre → the expressions that split in turn. What none matches is a piece of its own.
-PROVEN_PRE_TOKENIZERS = {"smollm": (r"\p{N}", _GPT2)}
 _SPACE = "\u2581"  # what SentencePiece writes a space as
 
 
@@ -33,8 +31,8 @@ def build_tokenizer(vocabulary: GgufVocabulary, names: list[str]) -> "tokenizers
 def _byte_level(vocabulary: GgufVocabulary) -> "tokenizers.Tokenizer":
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-    expressions = PROVEN_PRE_TOKENIZERS.get(vocabulary.pre or "")
-    if expressions is None:
+    rules = PROVEN_PRE_TOKENIZERS.get(vocabulary.pre or "")
+    if rules is None:
         raise UnsupportedArchitecture(
             f"{vocabulary.path}: the pre-tokenizer {vocabulary.pre!r} is not one whose ids kvscope is known to get "
             f"right (tokenizer.ggml.pre; known: {', '.join(sorted(PROVEN_PRE_TOKENIZERS))}).",
@@ -45,8 +43,8 @@ def _byte_level(vocabulary: GgufVocabulary) -> "tokenizers.Tokenizer":
     # library would merge what stands on its two sides.
     for letter in sorted(pre_tokenizers.ByteLevel.alphabet()):
         ids.setdefault(letter, len(ids))
-    built = Tokenizer(models.BPE(vocab=ids, merges=_pairs(vocabulary, ids), cache_capacity=10_000))
-    splits = [pre_tokenizers.Split(Regex(each), "isolated") for each in expressions]
+    built = Tokenizer(models.BPE(vocab=ids, merges=_pairs(vocabulary, ids), ignore_merges=rules.whole_pieces))
+    splits = [pre_tokenizers.Split(Regex(as_llama_cpp_knows_letters(each)), "isolated") for each in rules.expressions]
     last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     built.pre_tokenizer = pre_tokenizers.Sequence([*splits, last])
     return built
