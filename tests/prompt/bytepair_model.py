@@ -6,6 +6,7 @@ pieces up whole ever give.
 """
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ def byte_letters() -> list[str]:
     return [chr(byte) if byte in shown else chr(next(hidden)) for byte in range(256)]
 
 
-def write_byte_pair_model(path: Path, pre: str, seed: int = 3) -> Path:
-    """A GGUF with the pre-tokenizer ``pre``. Weights are holes: only its vocabulary is meant to be used."""
+def write_byte_pair_model(path: Path, pre: str, seed: int = 3, names: Sequence[str] = ()) -> Path:
+    """A GGUF with the pre-tokenizer ``pre`` and the user-defined tokens ``names``. Weights are holes: only its
+    vocabulary is meant to be used."""
     letters = byte_letters()
     pairs = [(left, right) for left in letters for right in letters]
     random.Random(seed).shuffle(pairs)
     words = ["".join(letters[byte] for byte in word.encode()) for word in WHOLE_WORDS]
     words = [word for word in words if len(word) > 2]
-    tokens = ["<|end|>", *letters, *(left + right for left, right in pairs), *words]
+    tokens = ["<|end|>", *letters, *(left + right for left, right in pairs), *words, *names]
     metadata: dict[str, Any] = {
         "general.architecture": "llama",
         "llama.context_length": 128,
@@ -42,7 +44,7 @@ def write_byte_pair_model(path: Path, pre: str, seed: int = 3) -> Path:
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": pre,
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [3] + [1] * (len(tokens) - 1),
+        "tokenizer.ggml.token_type": [3] + [1] * (len(tokens) - 1 - len(names)) + [4] * len(names),
         "tokenizer.ggml.merges": [f"{left} {right}" for left, right in pairs],
         "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.ggml.eos_token_id": 0,

@@ -89,7 +89,18 @@ def test_a_space_goes_before_each_stretch_where_the_file_does_not_say_no(tmp_pat
         (BYTE_LEVEL, {"token_type": [1, 1]}, MalformedFile, "2 elements for 8 tokens"),
         (BYTE_LEVEL, {"bos_token_id": "x"}, MalformedFile, "bos_token_id"),
         (BYTE_LEVEL, {"tokens": ["a", "a", "b", "Ġ", "ab", "Ġa", "Ġab", "1"]}, UnsupportedArchitecture, "one text"),
-        (BYTE_LEVEL, {"tokens": ["x", "<PRE>", "b", "a", "ab", "Ġa", "Ġab", "Ġ"]}, UnsupportedArchitecture, "<PRE>"),
+        (
+            BYTE_LEVEL,
+            {"tokens": ["x", "<|end|>", "b", "a", "ab", "Ġa", "Ġab", "Ġ"]},
+            UnsupportedArchitecture,
+            "<|end|>",
+        ),
+        (
+            BYTE_LEVEL,
+            {"tokens": ["<PRE>", "<fim-prefix>", "b", "a", "ab", "Ġa", "Ġab", "Ġ"]},
+            UnsupportedArchitecture,
+            "fim",
+        ),
         (
             BYTE_LEVEL,
             {"tokens": ["<|e", "|e>_", "b", "a", "ab", "Ġa", "Ġab", "Ġ"], "token_type": [3, 3, *[1] * 6]},

@@ -179,6 +179,21 @@ def test_every_pre_tokenizer_cuts_where_llama_cpp_does(pre: str, tmp_path: Path)
         assert tokenizer.adds_bos == server.adds_bos
 
 
+ENDS = "</s> <eos> <EOT> [EOT] <end_of_turn> <|call|> <|endoftext|> <|eom_id|> <|eot_id|> <|im_end|> <|return|> <h1>"
+QWEN2 = "<|fim_prefix|> <|fim_suffix|> <|fim_middle|> <|fim_pad|> <|repo_name|> <|file_sep|> <tool_call>"
+OLDER = "<fim_prefix> <fim_suffix> <fim_middle> <fim_pad> <reponame> <|user|>"
+CAPITALS = "<PRE> <SUF> <MID> <PAD> <REPO> <think>"
+
+
+@pytest.mark.parametrize("names", [ENDS, QWEN2, OLDER, CAPITALS])
+def test_control_tokens_that_are_such_by_name_alone(names: str, tmp_path: Path) -> None:
+    path = write_byte_pair_model(tmp_path / "named.gguf", "qwen2", names=names.split())
+    tokenizer = load_gguf_tokenizer(path, source=names)
+    assert tokenizer.vocabulary.texts_of(USER_DEFINED) == names.split()[-1:]
+    with serving(str(path)) as server:
+        assert differences(tokenizer, server, [*names.split(), names, names.replace(" ", "a"), *TEXTS[:40]]) == []
+
+
 @pytest.mark.parametrize("reference", [SMOLLM2, GEMMA3])
 def test_a_batch_is_about_as_fast_as_the_library_itself(reference: str) -> None:
     tokenizer = ours(reference)

@@ -32,17 +32,23 @@ OTHER_DOOR = (
     "Count with the running engine instead: pass the address of a llama.cpp server that has this model "
     "(http://127.0.0.1:8080)."
 )
-# What llama.cpp takes for control tokens by their name alone, whatever type the file gives them: as the engine shows
-# (Gemma has the HTML tag as an ordinary token), and by its list, where how is not proven here.
-_CONTROL_BY_NAME = "</s>"
-_PERHAPS_CONTROL_BY_NAME = frozenset(
-    "<|eot_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> _<EOT> [EOT] <eos> "
-    "<｜end▁of▁sentence｜> <end_of_utterance> <|eom_id|> <|return|> <|call|> <|calls|> <|flush|> <|fim_prefix|> "
-    "<fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|> <|fim_suffix|> <fim-suffix> <fim_suffix> "
-    "<｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|> <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> "
-    "<|code_middle|> <|fim_pad|> <fim-pad> <fim_pad> <PAD> <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> "
-    "<|file_sep|>".split()
+# What llama.cpp takes for control tokens by their name alone, whatever type the file gives them. Of each kind of the
+# second, one name: where a file has two of a kind, or states the kind's token itself, it is another matter.
+_ENDS_BY_NAME = frozenset(
+    "</s> <eos> <EOT> _<EOT> [EOT] <end_of_turn> <end_of_utterance> <|call|> <|calls|> <|end_of_text|> <|endoftext|> "
+    "<|eom_id|> <|eot_id|> <|flush|> <|im_end|> <|return|> <｜end▁of▁sentence｜>".split()
 )
+_INFILL_BY_NAME = (
+    frozenset("<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|>".split()),
+    frozenset("<|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|>".split()),
+    frozenset("<|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|>".split()),
+    frozenset("<|fim_pad|> <fim-pad> <fim_pad> <PAD>".split()),
+    frozenset("<|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>".split()),
+    frozenset(["<|file_sep|>"]),
+)
+_INFILL_KEYS = ("fim_", "prefix_token_id", "suffix_token_id", "middle_token_id")
+# It depends on which others are there, in a way that is not proven here.
+_SOMETIMES_BY_NAME = "<|end|>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +100,7 @@ def read_vocabulary(path: Path) -> GgufVocabulary:
         model=model,
         pre=pre,
         tokens=tokens,
-        types=_types(tokens, _array(metadata, path, "token_type", int)),
+        types=_types(metadata, path, tokens),
         scores=() if byte_level else _array(metadata, path, "scores", float),
         merges=_array(metadata, path, "merges", str) if byte_level else (),
         add_space_prefix=_optional(metadata, path, "add_space_prefix", bool, not byte_level),
@@ -127,11 +133,28 @@ def _token_id(metadata: Mapping[str, MetaValue], path: Path, name: str, default:
     return value if 0 <= value < num_tokens else None
 
 
-def _types(tokens: tuple[str, ...], stated: tuple[int, ...]) -> tuple[int, ...]:
-    if _CONTROL_BY_NAME not in tokens:
-        return stated
-    index = tokens.index(_CONTROL_BY_NAME)
-    return (*stated[:index], CONTROL, *stated[index + 1 :])
+def _types(metadata: Mapping[str, MetaValue], path: Path, tokens: tuple[str, ...]) -> tuple[int, ...]:
+    """The type of each token, as llama.cpp changes what the file states."""
+    types = list(_array(metadata, path, "token_type", int))
+    if len(types) != len(tokens):
+        raise MalformedFile(path, _PREFIX + "token_type", f"{len(types)} elements for {len(tokens)} tokens")
+    others = {text: index for index, (text, kind) in enumerate(zip(tokens, types, strict=True)) if kind != CONTROL}
+    doubtful = [_SOMETIMES_BY_NAME] if _SOMETIMES_BY_NAME in others else []
+    stated = any(key.removeprefix(_PREFIX).startswith(_INFILL_KEYS) for key in metadata)
+    promoted = [*_ENDS_BY_NAME & others.keys()]
+    for names in _INFILL_BY_NAME:
+        found = names & others.keys()
+        sure = not stated and len(names.intersection(tokens)) == 1
+        (promoted if sure else doubtful).extend(found)
+    if doubtful:
+        raise UnsupportedArchitecture(
+            f"{path}: llama.cpp makes control tokens of some by their name, against the file; for {doubtful[0]!r} here "
+            "that is not proven.",
+            hint=OTHER_DOOR,
+        )
+    for text in promoted:
+        types[others[text]] = CONTROL
+    return tuple(types)
 
 
 def _check(vocabulary: GgufVocabulary) -> None:
@@ -139,9 +162,8 @@ def _check(vocabulary: GgufVocabulary) -> None:
     path, tokens = vocabulary.path, vocabulary.tokens
     if not tokens:
         raise MalformedFile(path, _PREFIX + "tokens", "a vocabulary without tokens")
-    for name, array in (("token_type", vocabulary.types), ("scores", vocabulary.scores or tokens)):
-        if len(array) != len(tokens):
-            raise MalformedFile(path, _PREFIX + name, f"{len(array)} elements for {len(tokens)} tokens")
+    if vocabulary.scores and len(vocabulary.scores) != len(tokens):
+        raise MalformedFile(path, _PREFIX + "scores", f"{len(vocabulary.scores)} elements for {len(tokens)} tokens")
     if len(set(tokens)) != len(tokens) or "" in tokens:
         raise UnsupportedArchitecture(f"{path}: two tokens have one text, or one has none.", hint=OTHER_DOOR)
     _check_names(vocabulary)
@@ -154,13 +176,6 @@ def _check_names(vocabulary: GgufVocabulary) -> None:
     if longest > _LONGEST_TOKEN:
         raise UnsupportedArchitecture(
             f"{path}: a token of {longest} characters; at most {_LONGEST_TOKEN} were expected.", hint=OTHER_DOOR
-        )
-    others = vocabulary.texts_of(NORMAL, USER_DEFINED, UNUSED, BYTE)
-    if named := [text for text in others if text in _PERHAPS_CONTROL_BY_NAME]:
-        raise UnsupportedArchitecture(
-            f"{path}: llama.cpp makes control tokens of some by their name, against the file ({', '.join(named[:5])}); "
-            "how is not proven here.",
-            hint=OTHER_DOOR,
         )
     if crossed := overlaps(vocabulary.texts_of(UNKNOWN, CONTROL, USER_DEFINED)):
         raise UnsupportedArchitecture(
