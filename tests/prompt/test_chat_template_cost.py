@@ -98,6 +98,19 @@ def test_reasoning_is_a_piece_only_where_the_template_keeps_it() -> None:
     assert [(p.message, cost.text[p.start : p.end]) for p in cost.pieces if p.kind == "reasoning"] == [(3, "Easy.")]
 
 
+def test_a_message_that_only_calls_tools_has_its_own_pieces_whatever_the_template_does_with_a_last_one() -> None:
+    cost = cost_of("qwen3: a tool and its answer")
+    call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "서울", "unit": "celsius"}}\n</tool_call>'
+    assert [piece for piece in shown(cost) if piece[1] in (2, 3)] == [
+        ("template", 2, "<|im_start|>assistant\n"),
+        ("tool_calls", 2, call),
+        ("template", 2, "<|im_end|>\n"),
+        ("template", 3, "<|im_start|>user\n<tool_response>\n"),
+        ("content", 3, '{"sky": "맑음"}'),
+        ("template", 3, "\n</tool_response><|im_end|>\n"),
+    ]
+
+
 def test_a_generation_prompt_is_counted_once_and_only_where_asked_for() -> None:
     assert cost_of("llama3: Korean with a system message").characters("generation_prompt") == len(
         "<|start_header_id|>assistant<|end_header_id|>\n\n"

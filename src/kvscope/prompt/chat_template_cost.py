@@ -188,6 +188,28 @@ class _Cuts:
             tail = None if text is None else self._marks.after_last(text, first)
             if tail is not None and gap.startswith(tail):
                 lengths.append((steps, len(tail)))
+        missed = [prefixes[steps] for steps in range(1, len(prefixes)) if steps not in dict(lengths)]
+        if missed and lengths and lengths[0][0] == 0:
+            lengths += self._lengths_before_a_question(gap, first, missed, lengths[0][1])
+        return sorted(lengths)
+
+    def _lengths_before_a_question(
+        self, gap: str, first: int, prefixes: Sequence[tuple[Message, ...]], own: int
+    ) -> list[tuple[int, int]]:
+        """As ``_lengths``, for templates that write a last message otherwise than an earlier one: here a question of
+        the user follows, whose head is taken off again. ``own`` is what follows the content of ``first`` itself."""
+        question = Message(role="user", content=self._marks.mark(len(self._marked), "content"))
+        asked = [(*prefix, question) for prefix in (self._marked[: first + 1], *prefixes)]
+        texts = self._renderer.each([Conversation(messages=messages, tools=self._tools) for messages in asked])
+        after = [None if text is None else self._marks.after_last(text, first) for text in texts]
+        between = [None if text is None else self._marks.before_first(text) for text in after]
+        if between[0] is None:
+            return []
+        head = between[0][own:]
+        lengths = []
+        for prefix, text in zip(prefixes, between[1:], strict=True):
+            if text is not None and text.endswith(head) and gap.startswith(text[: len(text) - len(head)]):
+                lengths.append((len(prefix) - 1 - first, len(text) - len(head)))
         return lengths
 
     def head_length(self, first: Located, bos: str) -> int:
@@ -231,7 +253,9 @@ def _with_calls(
         assert until is not None
         calling = [i for i in range(first, until + 1) if conversation.messages[i].tool_calls]
         if calling and body[start:end] != gap:
-            added_start, added_end = _added(body[start:end], gap, floor=None)
+            begins = [piece.start for piece in pieces if piece.message == calling[0] and start <= piece.start < end]
+            floor = min(begins) - start if begins else None
+            added_start, added_end = _added(body[start:end], gap, floor=floor)
             pieces = _overlaid(pieces, start + added_start, start + added_end, "tool_calls", message=calling[0])
     return pieces
 
