@@ -119,6 +119,13 @@ def test_what_is_not_proven_is_refused_by_its_name(
         load(tmp_path, keys, **changed)
 
 
+def test_a_model_whose_control_tokens_eat_spaces_is_refused_by_its_name(tmp_path: Path) -> None:
+    metadata = {"general.name": "Phi-3 Mini"} | {f"tokenizer.ggml.{key}": value for key, value in SENTENCEPIECE.items()}
+    path = GgufWriter(metadata).write(tmp_path / "model.gguf")
+    with pytest.raises(UnsupportedArchitecture, match="phi-3 mini"):
+        load_gguf_tokenizer(path, source="model.gguf")
+
+
 def test_a_letter_without_a_token_is_refused(tmp_path: Path) -> None:
     tokens = [*SENTENCEPIECE["tokens"][:-2], "▁q", "\n\n"]
     with pytest.raises(UnsupportedArchitecture, match="no token for 'q'"):

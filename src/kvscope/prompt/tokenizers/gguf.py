@@ -50,6 +50,8 @@ _INFILL_KEYS = ("fim_", "prefix_token_id", "suffix_token_id", "middle_token_id")
 # It depends on which others are there, in a way that is not proven here.
 _SOMETIMES_BY_NAME = "<|end|>"
 
+_STRIPPING_NAMES = ("phi-3", "phi3")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufVocabulary:
@@ -81,15 +83,7 @@ def load_gguf_tokenizer(path: Path, *, source: str) -> "GgufTokenizer":
 def read_vocabulary(path: Path) -> GgufVocabulary:
     """What the file states. Raises as ``load_gguf_tokenizer``."""
     metadata = read_header(path, with_arrays=True).metadata
-    model = metadata.get(_PREFIX + "model")
-    if not isinstance(model, str):
-        raise MissingField("its tokenizer", [f"{path}: {_PREFIX}model"])
-    if model not in (BYTE_LEVEL, SENTENCEPIECE):
-        raise UnsupportedArchitecture(
-            f"{path}: a tokenizer of the kind {model!r} is not one whose ids kvscope is known to get right "
-            f"({_PREFIX}model; known: {BYTE_LEVEL}, {SENTENCEPIECE}).",
-            hint=OTHER_DOOR,
-        )
+    model = _kind(metadata, path)
     byte_level = model == BYTE_LEVEL
     pre = _optional(metadata, path, "pre", str, None) if byte_level else None
     known_pre = PROVEN_PRE_TOKENIZERS.get(pre or "")
@@ -110,6 +104,27 @@ def read_vocabulary(path: Path) -> GgufVocabulary:
     )
     _check(vocabulary)
     return vocabulary
+
+
+def _kind(metadata: Mapping[str, MetaValue], path: Path) -> str:
+    """``tokenizer.ggml.model``, where it is a kind that is followed."""
+    model = metadata.get(_PREFIX + "model")
+    if not isinstance(model, str):
+        raise MissingField("its tokenizer", [f"{path}: {_PREFIX}model"])
+    if model not in (BYTE_LEVEL, SENTENCEPIECE):
+        raise UnsupportedArchitecture(
+            f"{path}: a tokenizer of the kind {model!r} is not one whose ids kvscope is known to get right "
+            f"({_PREFIX}model; known: {BYTE_LEVEL}, {SENTENCEPIECE}).",
+            hint=OTHER_DOOR,
+        )
+    name = str(metadata.get("general.name", "")).lower()
+    if any(each in name for each in _STRIPPING_NAMES):
+        raise UnsupportedArchitecture(
+            f"{path}: llama.cpp drops the spaces behind control tokens of a model called {name!r}; how is not proven "
+            "here.",
+            hint=OTHER_DOOR,
+        )
+    return model
 
 
 def _array(metadata: Mapping[str, MetaValue], path: Path, name: str, kind: type) -> tuple[Any, ...]:
