@@ -43,12 +43,16 @@ _LIKE_GPT2 = PreTokenizer(expressions=(_GPT2,))
 _LIKE_QWEN2 = PreTokenizer(expressions=(_QWEN2,))
 _LIKE_LLAMA3 = PreTokenizer(expressions=(_LLAMA3,), whole_pieces=True, adds_bos=True)
 
+_LIKE_GPT4O = PreTokenizer(expressions=(_GPT4O,))
+_LIKE_DBRX = PreTokenizer(expressions=(_LLAMA3,))
+
 PROVEN_PRE_TOKENIZERS = {
-    "smollm": _DIGIT_BY_DIGIT,
-    "gpt-2": _LIKE_GPT2,
-    "llama-bpe": _LIKE_LLAMA3,
-    "qwen2": _LIKE_QWEN2,
-    "gpt-4o": PreTokenizer(expressions=(_GPT4O,)),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "exaone"), _DIGIT_BY_DIGIT),
+    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo"), _LIKE_GPT2),
+    **dict.fromkeys(("llama-bpe", "falcon3", "lfm2"), _LIKE_LLAMA3),
+    **dict.fromkeys(("dbrx", "smaug-bpe"), _LIKE_DBRX),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "hunyuan", "stablelm2"), _LIKE_QWEN2),
+    **dict.fromkeys(("gpt-4o", "llama4"), _LIKE_GPT4O),
     "tekken": PreTokenizer(expressions=(_TEKKEN,), whole_pieces=True, adds_bos=True),
 }
 
