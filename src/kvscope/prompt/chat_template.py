@@ -28,7 +28,7 @@ Clock = Callable[[], datetime]
 
 def local_time() -> datetime:
     """Now, on the machine's own clock and without a zone, as ``strftime_now`` means it in transformers."""
-    return datetime.now()  # noqa: DTZ005
+    return datetime.now()  # noqa: DTZ005 (templates show local time, as the library does)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
