@@ -297,3 +297,16 @@ def test_caches_alone_equal_what_the_library_held(config: dict[str, Any], held: 
     for (sequences, tokens), expected in zip([(1, 8), (1, 12), (2, 43)], held, strict=True):
         predicted = predict(model, engine="transformers", tokens=tokens, sequences=sequences, dtype="float32")
         assert predicted.cache_bytes == expected
+
+
+@pytest.mark.parametrize("model_type", ["llama4", "qwen3_5", "qwen3_5_moe"])
+def test_which_of_two_classes_was_counted_is_said_where_the_file_names_none(model_type: str) -> None:
+    unnamed = load_model({"model_type": model_type})
+    assert any("names no class" in warning for warning in unnamed.warnings)
+    class_name = {"llama4": "Llama4", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}[model_type]
+    named = load_model({"model_type": model_type, "architectures": [f"{class_name}ForConditionalGeneration"]})
+    assert not any("names no class" in warning for warning in named.warnings)
+    assert named.layers == unnamed.layers  # only the weights differ
+    assert named.num_parameters is not None
+    assert unnamed.num_parameters is not None
+    assert named.num_parameters > unnamed.num_parameters

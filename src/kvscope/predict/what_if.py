@@ -163,17 +163,18 @@ def _cache_types(settings: Mapping[str, SettingValue]) -> Iterator[Candidate]:
         "llama.cpp pull requests 7412 and 21038",
     )
     values = ("less than quantised keys cost: values are several times less sensitive", "llama.cpp pull request 7412")
-    for keys_type, values_type, (cost, source), harm in (
+    choices: tuple[tuple[str, str, tuple[str, str], Harm], ...] = (
         ("q8_0", "q8_0", eight, 1),
         ("q8_0", "f16", eight, 1),
         ("f16", "q4_0", values, 2),
         ("q4_0", "q4_0", four, 2),
         ("f16", "f16", ("nothing: it is llama.cpp's default", _RULE), 0),
-    ):
+    )
+    for keys_type, values_type, (cost, source), harm in choices:
         asked = (settings.get("cache_type_k", "f16"), settings.get("cache_type_v", "f16"))
         if asked != (keys_type, values_type):
             change: dict[str, SettingValue] = {"cache_type_k": keys_type, "cache_type_v": values_type}
-            yield Candidate(axis="cache type", change=change, cost=cost, source=source, harm=harm)  # type: ignore[arg-type]
+            yield Candidate(axis="cache type", change=change, cost=cost, source=source, harm=harm)
 
 
 def _llama_cpp_speed(settings: Mapping[str, SettingValue]) -> Iterator[Candidate]:
@@ -277,13 +278,13 @@ def _formats(question: Question) -> Iterator[Candidate]:
         )
     if question.model.source_kind == "gguf" or question.model.tensors:
         return
-    for dtype, cost, harm in (
-        ("bfloat16", "three decimal digits: what most published models were trained in", 0),
-        ("float32", "none in quality: twice the bytes of 16 bits", 0),
+    for dtype, cost in (
+        ("bfloat16", "three decimal digits: what most published models were trained in"),
+        ("float32", "none in quality: twice the bytes of 16 bits"),
     ):
         if (question.dtype or question.model.dtype) != dtype:
             change: dict[str, SettingValue] = {"dtype": dtype}
-            yield Candidate(axis="dtype", change=change, cost=cost, source="IEEE 754 widths", harm=harm)  # type: ignore[arg-type]
+            yield Candidate(axis="dtype", change=change, cost=cost, source="IEEE 754 widths", harm=0)
 
 
 def _engines(question: Question) -> Iterator[Candidate]:

@@ -34,7 +34,7 @@ def _environment(now: datetime) -> Any:
     class Generation(Extension):
         """``{% generation %} ... {% endgeneration %}`` marks what an assistant wrote; it changes no text."""
 
-        tags = {"generation"}  # noqa: RUF012  # Jinja's own type
+        tags = {"generation"}  # noqa: RUF012 - Jinja's own type
 
         def parse(self, parser: Any) -> Any:
             line = next(parser.stream).lineno

@@ -5,7 +5,7 @@ from typing import Any
 
 from kvscope.errors import MissingDependency
 from kvscope.predict.curve import Curve, Point, curve_points, growth_curve
-from kvscope.predict.prediction import Prediction
+from kvscope.predict.prediction import Component, Prediction
 from kvscope.report.blocks import Chart, Table, columns, row
 from kvscope.report.charts import (
     AXIS,
@@ -23,7 +23,7 @@ from kvscope.report.charts import (
 from kvscope.units import MIB, format_count, format_mib
 
 # Part of the picture → (words, whose colour and pattern of the report's parts).
-_PARTS: Mapping[str, tuple[str, str]] = {
+_PARTS: Mapping[Component, tuple[str, str]] = {
     "weights": ("weights", "weights"),
     "recurrent_state": ("state of fixed size", "checkpoint"),
     "index_cache": ("index cache", "buffers"),
@@ -38,7 +38,7 @@ def prediction_svg(prediction: Prediction, lengths: Sequence[int]) -> str:
     that draw."""
     try:
         import altair  # noqa: F401 - asked for here, so that the message names what is missing
-        import vl_convert  # noqa: F401
+        import vl_convert  # noqa: F401 - the same
     except ImportError as error:
         package = "vl-convert-python" if error.name == "vl_convert" else "altair"
         missing = MissingDependency("Drawing a chart", "", package)
@@ -57,7 +57,7 @@ def prediction_chart(prediction: Prediction, lengths: Sequence[int]) -> Chart:
     parts = [
         part
         for part in _PARTS
-        if (part == "weights" and shown) or any(point.needed_bytes.get(part) for point in points)  # type: ignore[call-overload]
+        if (part == "weights" and shown) or any(point.needed_bytes.get(part) for point in points)
     ]
     return Chart(
         slug="growth-curve",
@@ -68,7 +68,9 @@ def prediction_chart(prediction: Prediction, lengths: Sequence[int]) -> Chart:
     )
 
 
-def _layers(prediction: Prediction, points: Sequence[Point], curve: Curve, parts: Sequence[str], weights: int) -> Any:
+def _layers(
+    prediction: Prediction, points: Sequence[Point], curve: Curve, parts: Sequence[Component], weights: int
+) -> Any:
     import altair as alt
 
     names = {part: _PARTS[part][0] for part in parts}
@@ -105,8 +107,8 @@ def _knees(prediction: Prediction, points: Sequence[Point]) -> list[Any]:
     return [knee for knee in prediction.knees if knee.tokens <= points[-1].tokens]
 
 
-def _bytes(point: Point, part: str, weights: int) -> int:
-    return weights if part == "weights" else point.needed_bytes[part]  # type: ignore[index]
+def _bytes(point: Point, part: Component, weights: int) -> int:
+    return weights if part == "weights" else point.needed_bytes[part]
 
 
 def _engine(prediction: Prediction) -> str:
@@ -135,7 +137,7 @@ def _description(prediction: Prediction, curve: Curve, hidden_weights: int | Non
     return text
 
 
-def _table(points: Sequence[Point], parts: Sequence[str], weights: int, lengths: set[int]) -> Table:
+def _table(points: Sequence[Point], parts: Sequence[Component], weights: int, lengths: set[int]) -> Table:
     rows = [
         row(format_count(point.tokens), *(format_count(_bytes(point, part, weights)) for part in parts))
         for point in points

@@ -74,8 +74,20 @@ def text_or_whole(config: ConfigReader, name: str, text_class: str) -> Architect
     vision = section(config, "vision_config", f"{name}_vision", fixed=True)
     if text_class in classes if classes else is_class_default(vision):
         text = text_section(config, f"{name}_text", fixed=True)
-        return read_text(text, tied=read_tied(config, text))
-    return visual(config, f"{name}_text", f"{name}_vision", _without_deepstack)
+        return _said(read_text(text, tied=read_tied(config, text)), classes, "the text model alone")
+    whole = visual(config, f"{name}_text", f"{name}_vision", _without_deepstack)
+    return _said(whole, classes, "the whole model with its tower")
+
+
+def _said(found: Architecture, classes: tuple[str, ...] | None, counted: str) -> Architecture:
+    """The model, with what was taken of two that the same file may mean: only its weights differ, not its caches."""
+    if classes:
+        return found
+    doubt = (
+        f"the file names no class (architectures), and transformers has two for it; weights and parameters are of "
+        f"{counted}"
+    )
+    return replace(found, warnings=(*found.warnings, doubt))
 
 
 def _without_deepstack(config: ConfigReader) -> Groups:
@@ -180,8 +192,9 @@ def llama4(config: ConfigReader) -> Architecture:
     text = text_section(config, "llama4_text", fixed=True)
     model = read_text(text, tied=text.flag("tie_word_embeddings"))
     vision = section(config, "vision_config", "llama4_vision_model", fixed=True)
-    if model.weights is None or "Llama4ForConditionalGeneration" not in (config.words("architectures") or ()):
-        return model
+    classes = config.words("architectures")
+    if model.weights is None or "Llama4ForConditionalGeneration" not in (classes or ()):
+        return _said(model, classes, "the text model alone")
     inside = [replace(group, name=f"language_model.{group.name}") for group in model.weights]
     seen = placed("vision_model", llama4_vision(vision))
     joint = linear(
