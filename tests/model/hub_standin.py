@@ -94,9 +94,9 @@ def serving() -> Iterator[Standin]:
             self.end_headers()
             try:
                 for start in range(0, len(body), 65536):
-                    self.wfile.write(body[start : start + 65536])
-                    if status in (200, 206):
+                    if status in (200, 206):  # before the write: whoever has the bytes must find them counted
                         standin.sent_bytes += len(body[start : start + 65536])
+                    self.wfile.write(body[start : start + 65536])
             except OSError:  # the reader had enough
                 return
 
