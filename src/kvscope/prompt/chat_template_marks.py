@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kvscope.prompt.conversation import Conversation, Message
 
@@ -44,7 +45,7 @@ class Marks:
         Empty contents stay empty, as templates may do without them."""
         marked = []
         for index, message in enumerate(messages):
-            fields = {}
+            fields: dict[str, Any] = {}
             for kind in _FIELDS:
                 text = getattr(message, kind)
                 if text:
