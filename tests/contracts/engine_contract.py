@@ -21,6 +21,33 @@ TEXTS = (
     "def f(x):\n\treturn {x: 1.5e-3}",
 )
 
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "What the weather will be in a town on a day.",
+        "parameters": {"type": "object", "properties": {"town": {"type": "string"}, "day": {"type": "string"}}},
+    },
+}
+TOOL_CONVERSATION = (
+    Message(role="user", content="Will it rain in Busan?"),
+    Message(
+        role="assistant",
+        content="",
+        reasoning="I have to look it up.",
+        tool_calls=(
+            {
+                "id": "call00001",
+                "type": "function",
+                "function": {"name": "weather", "arguments": '{"town": "Busan", "day": "today"}'},
+            },
+        ),
+    ),
+    Message(role="tool", content="비, 14 °C", tool_call_id="call00001", name="weather"),
+    Message(role="assistant", content="Yes, bring an umbrella."),
+    Message(role="user", content="And\ntomorrow?", blocks=("And", "tomorrow?")),
+)
+
 
 def user(text: str) -> tuple[Message, ...]:
     return (Message(role="user", content=text),)
@@ -89,6 +116,16 @@ class EngineContract:
         )
         answer = engine.generate(ChatRequest(messages=messages, max_output_tokens=1))
         assert answer.prompt_tokens == engine.count_prompt_tokens(messages)
+
+    def test_tools_and_their_calls_are_sent_and_counted(self, engine: Engine) -> None:
+        variables = {"enable_thinking": False}
+        counted = engine.count_prompt_tokens(TOOL_CONVERSATION, (TOOL,), variables)
+        request = ChatRequest(
+            messages=TOOL_CONVERSATION, tools=(TOOL,), template_variables=variables, max_output_tokens=1
+        )
+        assert engine.generate(request).prompt_tokens == counted
+        # A template may leave tools out (SmolLM2's does), so what they add is each engine's own.
+        assert counted >= engine.count_prompt_tokens(TOOL_CONVERSATION)
 
     def test_times_of_an_answer(self, engine: Engine) -> None:
         answer = engine.generate(ChatRequest(messages=user("Count to ten."), max_output_tokens=12))

@@ -46,6 +46,14 @@ def test_tokens_are_words_and_a_template() -> None:
     assert loaded().count_prompt_tokens(asking(94).messages) == 100
 
 
+def test_tools_calls_and_reasoning_are_words_too() -> None:
+    call = Message(role="assistant", content="one two", reasoning="three", tool_calls=({"a": 1},), name="four")
+    # one two three four, {"a": and 1} of the call; {"b": and 2} of the tool; 4 for the message, 2 to open the answer.
+    assert loaded().count_prompt_tokens((call,), ({"b": 2},)) == 4 + 2 + 2 + 4 + 2
+    asked = ChatRequest(messages=(call,), tools=({"b": 2},), max_output_tokens=1)
+    assert loaded().generate(asked).prompt_tokens == 14
+
+
 def test_memory_follows_the_law() -> None:
     engine = FakeEngine(settings=LAW, clock=VirtualClock())
     with pytest.raises(ProbeLost):

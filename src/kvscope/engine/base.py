@@ -7,10 +7,13 @@ The life of an engine in a trial: ``launch`` (a process exists, no model in it w
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from kvscope.prompt.conversation import Message as Message
 from kvscope.scenario import SettingValue
+
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +34,13 @@ class Capabilities:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """``ignore_end`` asks for exactly ``max_output_tokens`` (end-of-text not obeyed). ``reuse_prefix`` lets the engine
-    use what it kept from earlier requests."""
+    use what it kept from earlier requests. ``tools`` are offered as OpenAI's interface writes them;
+    ``template_variables`` are further values for the chat template (enable_thinking ...)."""
 
     messages: tuple[Message, ...]
     max_output_tokens: int
+    tools: tuple[Mapping[str, Any], ...] = ()
+    template_variables: Mapping[str, Any] = field(default_factory=dict)
     ignore_end: bool = True
     reuse_prefix: bool = False
     seed: int = 0
@@ -155,7 +161,12 @@ class Engine(Protocol):
         """Readings of its own where there is no process to watch (the fake engine); None: watch ``pids``."""
         ...
 
-    def count_prompt_tokens(self, messages: Sequence[Message]) -> int:
+    def count_prompt_tokens(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> int:
         """Prompt tokens as the engine counts them, chat template included."""
         ...
 

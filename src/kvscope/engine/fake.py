@@ -5,13 +5,15 @@ known in advance. It behaves like llama.cpp: the cache is paid at load, the comp
 it, and copies of earlier conversations stay in host memory up to a limit.
 """
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import takewhile
-from typing import Protocol
+from typing import Any, Protocol
 
 from kvscope.engine.base import (
+    NO_VARIABLES,
     Capabilities,
     ChatRequest,
     EngineReport,
@@ -268,16 +270,22 @@ class FakeEngine:
         """The law's own memory."""
         return self.memory
 
-    def count_prompt_tokens(self, messages: Sequence[Message]) -> int:
-        """One token for each word (split at white space), and the fake template's own."""
-        return len(_words(messages)) + TEMPLATE_TOKENS_PER_MESSAGE * len(messages) + TEMPLATE_TOKENS_TO_OPEN
+    def count_prompt_tokens(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> int:
+        """One token for each word (split at white space), and the fake template's own, which has no variables. Tools
+        stand first, as JSON."""
+        return len(_words(messages, tools)) + TEMPLATE_TOKENS_PER_MESSAGE * len(messages) + TEMPLATE_TOKENS_TO_OPEN
 
     def generate(self, request: ChatRequest) -> Generation:
         """An answer whose every moment follows the law. Raises ContextOverflow, and EngineDied or EngineStalled where
         the settings say so."""
         self._needs(self.memory.loaded, "Call load() first.")
         self._requests += 1
-        num_prompt = self.count_prompt_tokens(request.messages)
+        num_prompt = self.count_prompt_tokens(request.messages, request.tools, request.template_variables)
         if num_prompt > self.law.n_ctx:
             raise ContextOverflow(
                 f"The prompt has {num_prompt} tokens; the engine's context holds {self.law.n_ctx}.",
@@ -298,7 +306,7 @@ class FakeEngine:
             raise EngineStalled(f"The fake engine sent nothing for {request.stall_s:g} s.", hint="As asked.")
 
     def _cached_tokens(self, request: ChatRequest) -> int:
-        pairs = zip(_words(request.messages), self._last_words, strict=False)
+        pairs = zip(_words(request.messages, request.tools), self._last_words, strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def _answer(self, request: ChatRequest, num_prompt: int, cached: int) -> Generation:
@@ -328,7 +336,7 @@ class FakeEngine:
         )
 
     def _keep_copy(self, num_tokens: int, request: ChatRequest) -> None:
-        self._last_words = _words(request.messages)
+        self._last_words = _words(request.messages, request.tools)
         copies = [*self.memory.copies, self.law.bytes_per_token * num_tokens]
         while copies and sum(copies) > self.law.cache_ram_mib * MIB:
             copies.pop(0)
@@ -372,8 +380,12 @@ class FakeEngine:
             raise EngineStartFailed("The fake engine is not ready.", hint=hint)
 
 
-def _words(messages: Sequence[Message]) -> list[str]:
-    return [word for message in messages for word in message.content.split()]
+def _words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[str]:
+    texts = [json.dumps(tool, ensure_ascii=False) for tool in tools]
+    for message in messages:
+        calls = (json.dumps(call, ensure_ascii=False) for call in message.tool_calls)
+        texts += [message.name or "", message.reasoning or "", message.content, *calls, message.tool_call_id or ""]
+    return [word for text in texts for word in text.split()]
 
 
 def _reported(component: str, name: str, num_bytes: int, *, cells: int | None = None) -> ReportedBuffer:

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from kvscope.engine.base import ChatRequest, EngineReport, Generation, Message, ReportedBuffer
+from kvscope.engine.base import NO_VARIABLES, ChatRequest, EngineReport, Generation, Message, ReportedBuffer
 from kvscope.engine.http_client import request, run
 from kvscope.engine.llama_log import load_is_logged, read_checkpoints, read_host_cache, read_report
-from kvscope.engine.openai_http import body_text, post_json, stream_chat
+from kvscope.engine.openai_http import body_text, post_json, stream_chat, wire_conversation
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
 from kvscope.errors import ConnectionLost, ConnectionRefused, EngineReplyError, EngineStartFailed
 from kvscope.scenario import SettingValue
@@ -59,15 +60,25 @@ class LlamaHttp:
             raise EngineStartFailed("The engine has no model loaded.", hint="Call load() first.")
         return self._url
 
-    def count_prompt_tokens(self, messages: Sequence[Message]) -> int:
+    def count_prompt_tokens(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> int:
         """Tokens of the conversation in the server's own template and tokenizer: what it will say it was sent."""
-        return run(self.count_prompt_tokens_async(messages))
+        return run(self.count_prompt_tokens_async(messages, tools, template_variables))
 
-    async def count_prompt_tokens_async(self, messages: Sequence[Message]) -> int:
+    async def count_prompt_tokens_async(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> int:
         """As ``count_prompt_tokens``."""
-        wire = [{"role": message.role, "content": message.content} for message in messages]
+        wire = wire_conversation(messages, tools, template_variables)
         try:
-            prompt = (await post_json(f"{self.url}/apply-template", {"messages": wire})).get("prompt")
+            prompt = (await post_json(f"{self.url}/apply-template", wire)).get("prompt")
             # The server tokenizes its own prompt in the same way: special tokens read as such, BOS where the model
             # wants one (the template never writes it).
             body = {"content": prompt, "add_special": True, "parse_special": True}

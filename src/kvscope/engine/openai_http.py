@@ -4,22 +4,61 @@ What a server states is taken as it is; what it does not state is None. Failures
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from kvscope.engine.base import ChatRequest, Generation, Read, TokenEvent
+from kvscope.engine.base import ChatRequest, Generation, Message, Read, TokenEvent
 from kvscope.engine.http_client import Exchange, Limits, Reply, exchange, request, verbatim
-from kvscope.errors import ContextOverflow, EngineReplyError, OutOfMemory, RateLimited, ServerError
+from kvscope.errors import ContextOverflow, EngineReplyError, OutOfMemory, RateLimited, ServerError, UsageError
+from kvscope.prompt.conversation import Image
 
 _END = "[DONE]"
+
+
+def wire_conversation(
+    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], template_variables: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a request says of its conversation. ``chat_template_kwargs`` is how llama.cpp and vLLM are given further
+    values for the template. Raises UsageError for a picture whose bytes were not kept."""
+    body: dict[str, Any] = {"messages": [_wire_message(message) for message in messages]}
+    if tools:
+        body["tools"] = [dict(tool) for tool in tools]
+    if template_variables:
+        body["chat_template_kwargs"] = dict(template_variables)
+    return body
+
+
+def _wire_message(message: Message) -> dict[str, Any]:
+    content = [_wire_block(block) for block in message.blocks] if message.blocks else message.content
+    wire: dict[str, Any] = {"role": message.role, "content": content}
+    if message.name is not None:
+        wire["name"] = message.name
+    if message.reasoning is not None:
+        wire["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        wire["tool_calls"] = [dict(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
+    return wire
+
+
+def _wire_block(block: str | Image) -> dict[str, Any]:
+    if isinstance(block, str):
+        return {"type": "text", "text": block}
+    if block.source == "data:":
+        raise UsageError(
+            "A picture in this conversation cannot be sent: only its size was kept, not its bytes.",
+            hint="Send the conversation without it, or give the picture's address.",
+        )
+    return {"type": "image_url", "image_url": {"url": block.source}}
 
 
 def chat_payload(chat: ChatRequest) -> dict[str, Any]:
     """The request's body: greedy, streamed, with usage. ``ignore_eos`` and ``cache_prompt`` are llama.cpp's own
     fields; other servers leave unknown fields aside."""
     return {
-        "messages": [{"role": message.role, "content": message.content} for message in chat.messages],
+        **wire_conversation(chat.messages, chat.tools, chat.template_variables),
         "max_tokens": chat.max_output_tokens,
         "temperature": 0,
         "seed": chat.seed,
