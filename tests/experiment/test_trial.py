@@ -3,6 +3,7 @@ one, which obeys known laws, changed in one point by each test."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -208,9 +209,9 @@ def test_prompts_are_counted_before_memory_is_marked(clock: VirtualClock, monkey
         return read(self)
 
     class Watched(Changed):
-        def count_prompt_tokens(self, messages: Sequence[Message]) -> int:
+        def count_prompt_tokens(self, messages: Sequence[Message], *more: Any) -> int:
             order.append("count")
-            return super().count_prompt_tokens(messages)
+            return super().count_prompt_tokens(messages, *more)
 
         def generate(self, request: ChatRequest) -> Generation:
             order.append("ask")
