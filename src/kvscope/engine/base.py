@@ -69,7 +69,9 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One answer. Counts that the server did not state are None, never 0. ``engine_timings`` are the engine's own."""
+    """One answer. Counts that the server did not state are None, never 0. ``prompt_tokens`` is the whole prompt, what
+    was reused of it included; ``prompt_tokens_from`` says which of the server's numbers it is. ``engine_timings`` are
+    the engine's own."""
 
     events: tuple[TokenEvent, ...]
     reads: tuple[Read, ...]
@@ -79,6 +81,7 @@ class Generation:
     output_tokens: int | None
     finish_reason: str | None
     engine_timings: Mapping[str, float] = field(default_factory=dict)
+    prompt_tokens_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -332,6 +332,7 @@ class FakeEngine:
             cached_tokens=cached,
             output_tokens=num_output,
             finish_reason="stop" if natural is not None and num_output == natural else "length",
+            prompt_tokens_from="usage.prompt_tokens",
             engine_timings={"prompt_ms": times[0] * 1000, "predicted_ms": (at_s - times[0]) * 1000},
         )
 

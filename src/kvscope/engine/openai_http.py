@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from kvscope.engine.base import ChatRequest, Generation, Message, Read, TokenEvent
 from kvscope.engine.http_client import Exchange, Limits, Reply, exchange, request, verbatim
+from kvscope.engine.usage import read_usage
 from kvscope.errors import ContextOverflow, EngineReplyError, OutOfMemory, RateLimited, ServerError, UsageError
 from kvscope.prompt.conversation import Image
 
@@ -138,33 +139,26 @@ class _Answer:
                 f"The server sent an event of an unexpected form: {verbatim(json.dumps(event))}", hint=_REPLY_HINT
             ) from error
 
-    def _count(self, *place: str) -> int | None:
-        """A number of tokens as the usage states it; None where it does not."""
-        found: Any = self.usage
-        for name in place:
-            found = found.get(name) if isinstance(found, Mapping) else None
-        if found is None or (isinstance(found, int) and not isinstance(found, bool)):
-            return found
-        raise EngineReplyError(f"The server states {'.'.join(place)} as {found!r}, not a number.", hint=_REPLY_HINT)
-
     def generation(self, completed_s: float) -> Generation:
         if not self.ended and self.finish_reason is None:
             raise EngineReplyError(
                 f"The answer stopped after {len(self.events)} pieces, without its end being stated.", hint=_REPLY_HINT
             )
+        usage = read_usage({"usage": self.usage, "timings": self.timings})
         return Generation(
             events=tuple(self.events),
             reads=tuple(self.reads),
             completed_s=completed_s,
-            prompt_tokens=self._count("prompt_tokens"),
-            cached_tokens=self._count("prompt_tokens_details", "cached_tokens"),
-            output_tokens=self._count("completion_tokens"),
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
             finish_reason=self.finish_reason,
             engine_timings={
                 name: float(value)
                 for name, value in self.timings.items()
                 if isinstance(value, int | float) and not isinstance(value, bool)
             },
+            prompt_tokens_from=usage.stated_by,
         )
 
 
