@@ -24,10 +24,19 @@ class TokenizerContract:
 
     kind: str
     parses_special = True
+    bytes_without_tokens: frozenset[int] = frozenset()
 
     @pytest.fixture
     def tokenizer(self) -> Tokenizer:
         raise NotImplementedError
+
+    def token_bytes(self, tokenizer: Tokenizer, token_id: int) -> bytes:
+        """The bytes that a token stands for, from the vocabulary itself."""
+        raise NotImplementedError
+
+    def as_read(self, text: str) -> str:
+        """The text whose bytes the tokens hold: as many characters, of which some may be other ones."""
+        return text
 
     def test_it_says_what_it_is(self, tokenizer: Tokenizer) -> None:
         assert tokenizer.kind == self.kind
@@ -64,3 +73,45 @@ class TokenizerContract:
         assert tokenizer.encode("a\ud83d b") == tokenizer.encode("a\ufffd b")
         assert tokenizer.encode("\ud83d\ude00") == tokenizer.encode("\U0001f600")
         assert tokenizer.encode_batch(["x\udc00"]) == [tokenizer.encode("x\ufffd")]
+
+    def test_starts_come_with_the_same_ids_and_never_decrease(self, tokenizer: Tokenizer) -> None:
+        for text in TEXTS:
+            ids, starts = tokenizer.encode_with_starts(text)
+            assert ids == tokenizer.encode(text)
+            assert len(starts) == len(ids)
+            assert starts == sorted(starts)
+            assert all(0 <= start < len(text) for start in starts)
+            assert not starts or starts[0] == 0
+
+    def test_a_start_is_where_the_bytes_of_the_tokens_before_it_end(self, tokenizer: Tokenizer) -> None:
+        """The bytes are those of the vocabulary, which the subclass reads in its own way."""
+        for text in TEXTS:
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                continue  # no UTF-8 holds it
+            ids, starts = tokenizer.encode_with_starts(text)
+            text = self.as_read(text)
+            pieces = [self.token_bytes(tokenizer, each) for each in ids]
+            content = text.encode()
+            kept = [index for index, byte in enumerate(content) if byte not in self.bytes_without_tokens]
+            spaces = sum(map(len, pieces)) - len(kept)  # that the vocabulary puts before the text
+            assert b"".join(pieces)[spaces:] == bytes(content[index] for index in kept)
+            expected, at = [], -spaces
+            for piece in pieces:
+                expected.append(len(content[: kept[max(at, 0)]].decode(errors="ignore")))
+                at += len(piece)
+            assert starts == expected
+
+    def test_starts_with_names_of_control_tokens(self, tokenizer: Tokenizer) -> None:
+        if not self.parses_special:
+            pytest.skip("names of control tokens are refused")
+        for text in TEXTS:
+            ids, starts = tokenizer.encode_with_starts(text, parse_special=True)
+            assert ids == tokenizer.encode(text, parse_special=True)
+            assert starts == sorted(starts)
+            assert len(starts) == len(ids)
+
+    def test_a_start_counts_both_halves_of_a_surrogate_pair(self, tokenizer: Tokenizer) -> None:
+        _, starts = tokenizer.encode_with_starts("\ud83d\ude00\nb")
+        _, whole = tokenizer.encode_with_starts("\U0001f600\nb")
+        assert starts == [start and start + 1 for start in whole]
+        assert tokenizer.encode_with_starts("a\ud83d\nb")[1] == tokenizer.encode_with_starts("a\ufffd\nb")[1]

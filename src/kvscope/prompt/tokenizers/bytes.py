@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvscope.prompt.tokenizers.base import writable
+from kvscope.prompt.tokenizers.base import starts_from_bytes, starts_in, writable
 
 
 class BytesTokenizer:
@@ -17,6 +17,12 @@ class BytesTokenizer:
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
         """The bytes of ``text``."""
         return list(writable(text).encode())
+
+    def encode_with_starts(self, text: str, *, parse_special: bool = False) -> tuple[list[int], list[int]]:
+        """The bytes, and the character that each is of."""
+        written = writable(text)
+        ids = list(written.encode())
+        return ids, starts_in(text, written, starts_from_bytes(written, range(len(ids))))
 
     def encode_batch(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
         """The bytes of each text."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvscope.errors import MalformedFile, MissingField, UnsupportedArchitecture
 from kvscope.model.gguf_header import MetaValue, read_header
-from kvscope.prompt.tokenizers.base import writable
+from kvscope.prompt.tokenizers.base import starts_in, writable
 from kvscope.prompt.tokenizers.gguf_pre import PROVEN_PRE_TOKENIZERS
 
 if TYPE_CHECKING:
@@ -254,6 +254,13 @@ class GgufTokenizer:
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
         """The ids llama.cpp's ``/tokenize`` gives with ``add_special`` off."""
         return self._known(self._rules(parse_special).encode(writable(text), add_special_tokens=False).ids)
+
+    def encode_with_starts(self, text: str, *, parse_special: bool = False) -> tuple[list[int], list[int]]:
+        """The ids of ``encode`` and where each begins."""
+        written = writable(text)
+        found = self._rules(parse_special).encode(written, add_special_tokens=False)
+        pairs = [(i, start) for i, (start, _) in zip(found.ids, found.offsets, strict=True) if i < self._num_tokens]
+        return [i for i, _ in pairs], starts_in(text, written, [start for _, start in pairs])
 
     def encode_batch(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
         """``encode`` of each text, on all cores."""

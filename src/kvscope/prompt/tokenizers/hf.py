@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvscope.errors import MalformedFile, MissingDependency, ModelNotFound
-from kvscope.prompt.tokenizers.base import writable
+from kvscope.prompt.tokenizers.base import starts_in, writable
 
 if TYPE_CHECKING:
     import tokenizers
@@ -39,6 +39,9 @@ def load_tokenizer_json(path: Path, *, source: str) -> "HuggingFaceTokenizer":
     plain, special = made
     plain.encode_special_tokens = True
     bos_id, adds_bos = _bos(special, path)
+    for each in made:
+        # Nothing is added around a text here, and some of them take the space before a word out of its offsets.
+        each.post_processor = None
     return HuggingFaceTokenizer(
         source=source,
         fingerprint=hashlib.sha256(content).hexdigest(),
@@ -87,6 +90,12 @@ class HuggingFaceTokenizer:
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
         """The library's ids, without what the file adds around a text."""
         return self._rules[parse_special].encode(writable(text), add_special_tokens=False).ids
+
+    def encode_with_starts(self, text: str, *, parse_special: bool = False) -> tuple[list[int], list[int]]:
+        """The ids of ``encode`` and where each begins."""
+        written = writable(text)
+        found = self._rules[parse_special].encode(written, add_special_tokens=False)
+        return found.ids, starts_in(text, written, [start for start, _ in found.offsets])
 
     def encode_batch(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
         """``encode`` of each text, on all cores."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.errors import MalformedFile, MissingDependency, ModelNotFound, UsageError
-from kvscope.prompt.tokenizers.base import writable
+from kvscope.prompt.tokenizers.base import starts_in, writable
 
 
 def load_sentencepiece(path: Path, *, source: str) -> "SentencePieceTokenizer":
@@ -54,6 +54,14 @@ class SentencePieceTokenizer:
         if parse_special:
             self._refuse_control(text)
         return list(self._processor.EncodeAsIds(writable(text)))
+
+    def encode_with_starts(self, text: str, *, parse_special: bool = False) -> tuple[list[int], list[int]]:
+        """The ids of ``encode`` and where each begins. Raises as ``encode``."""
+        if parse_special:
+            self._refuse_control(text)
+        written = writable(text)
+        found = self._processor.Encode(written, return_type="offset_mapping")
+        return list(found["ids"]), starts_in(text, written, [start for start, _ in found["offsets"]])
 
     def encode_batch(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
         """``encode`` of each text, on several threads."""

@@ -3,13 +3,13 @@
 import hashlib
 import http.client
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
 from kvscope.errors import ConnectionLost, ConnectionRefused, EngineReplyError, ServerError
-from kvscope.prompt.tokenizers.base import writable
+from kvscope.prompt.tokenizers.base import starts_from_bytes, starts_in, writable
 
 _TIMEOUT_S = 60.0
 # Texts that vocabularies cut differently; what the server makes of them stands for its vocabulary.
@@ -58,6 +58,27 @@ class ServerTokenizer:
         """The server's ids. Raises as ``load_server``."""
         return self.encode_batch([text], parse_special=parse_special)[0]
 
+    def encode_with_starts(self, text: str, *, parse_special: bool = False) -> tuple[list[int], list[int]]:
+        """The ids of ``encode`` and where each begins, from the text that the server gives with each. Raises as
+        ``load_server``, EngineReplyError too where those texts are not the one that was sent."""
+        written = writable(text)
+        with self._connected() as server:
+            body = {"content": written, "add_special": False, "parse_special": parse_special, "with_pieces": True}
+            tokens = self._listed(server, body)
+        objects = [each for each in tokens if isinstance(each, dict)]
+        ids = [each["id"] for each in objects if type(each.get("id")) is int]
+        pieces = [_bytes_of(each.get("piece")) for each in objects]
+        if len(ids) == len(tokens):
+            # SentencePiece writes spaces as U+2581, so one that was in the text comes back as a space.
+            for known in dict.fromkeys((written, written.replace("\u2581", " "))):
+                byte_starts = _aligned(known.encode(), pieces)
+                if byte_starts is not None:
+                    return ids, starts_in(text, written, starts_from_bytes(known, byte_starts))
+        raise EngineReplyError(
+            f"{self.source} does not say which part of a text each token stands for.",
+            hint="Use the model's own file: its GGUF or tokenizer.json.",
+        )
+
     def encode_batch(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
         """``encode`` of each text, one request each over one connection."""
         with self._connected() as server:
@@ -80,9 +101,15 @@ class ServerTokenizer:
         parse_special: bool = False,
     ) -> list[int]:
         body = {"content": writable(text), "add_special": add_special, "parse_special": parse_special}
+        tokens = self._listed(server, body)
+        if not all(type(each) is int for each in tokens):
+            raise EngineReplyError(f"{self.source}{_REPLY_WITHOUT}", hint=_HINT)
+        return tokens
+
+    def _listed(self, server: http.client.HTTPConnection, body: Mapping[str, object]) -> list[Any]:
         reply = self._post(server, json.dumps(body).encode())
         tokens = reply.get("tokens") if isinstance(reply, dict) else None
-        if not isinstance(tokens, list) or not all(type(each) is int for each in tokens):
+        if not isinstance(tokens, list):
             raise EngineReplyError(f"{self.source}{_REPLY_WITHOUT}", hint=_HINT)
         return tokens
 
@@ -102,3 +129,27 @@ class ServerTokenizer:
             return json.loads(content)
         except ValueError:
             raise EngineReplyError(f"{self.source}{_REPLY_WITHOUT}", hint=_HINT) from None
+
+
+def _bytes_of(piece: object) -> bytes:
+    """The text of a token as the server gives it: a string, or its bytes as numbers where they are no whole text."""
+    if isinstance(piece, str):
+        return piece.encode()
+    is_bytes = isinstance(piece, list) and all(type(each) is int and 0 <= each < 256 for each in piece)
+    return bytes(piece) if is_bytes and isinstance(piece, list) else b""
+
+
+def _aligned(content: bytes, pieces: Sequence[bytes]) -> list[int] | None:
+    """Where each piece begins in ``content``; None where they are not its pieces. A space that the vocabulary puts
+    before a text is in a piece and not in ``content``; a byte that the vocabulary lacks is in no piece."""
+    present = set().union(*pieces)
+    origin = [index for index, byte in enumerate(content) if byte in present]
+    known = bytes(content[index] for index in origin)
+    starts, at = [], 0
+    for piece in pieces:
+        starts.append(at)
+        own = piece if known.startswith(piece, at) else piece.removeprefix(b" ")
+        if not known.startswith(own, at):
+            return None
+        at += len(own)
+    return [origin[start] if start < len(origin) else len(content) for start in starts] if at == len(known) else None

@@ -3,12 +3,15 @@ folder that TIKTOKEN_CACHE_DIR names)."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from kvscope.errors import MissingDependency, ModelNotFound, UnknownName
 
 if TYPE_CHECKING:
     import tiktoken
+
+from kvscope.prompt.tokenizers.base import starts_from_bytes, starts_in, writable
 
 
 def load_tiktoken(name: str, *, source: str) -> "TiktokenTokenizer":
@@ -59,6 +62,15 @@ class TiktokenTokenizer:
         if parse_special:
             return self._numbered(self._encoding.encode(text, allowed_special="all"))
         return self._numbered(self._encoding.encode_ordinary(text))
+
+    def encode_with_starts(self, text: str, *, parse_special: bool = False) -> tuple[list[int], list[int]]:
+        """The ids of ``encode`` and where each begins, from the bytes of each."""
+        written = writable(text)
+        encoding = self._encoding
+        ids = encoding.encode(written, allowed_special="all") if parse_special else encoding.encode_ordinary(written)
+        lengths = [len(encoding.decode_single_token_bytes(each)) for each in ids]
+        byte_starts = list(accumulate(lengths, initial=0))[:-1]
+        return self._numbered(ids), starts_in(text, written, starts_from_bytes(written, byte_starts))
 
     def encode_batch(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
         """``encode`` of each text, on several threads."""
