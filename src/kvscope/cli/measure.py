@@ -23,7 +23,8 @@ Examples:
   kvscope measure input_length --levels 128,512,2k
   kvscope measure output_length --levels 16,256 --input-tokens 256 --repeats 5
   kvscope measure context_limit --set cache_type_k=q8_0 --model ./model.gguf
-Designs: context_limit, input_length, output_length, release.
+  kvscope measure turns --levels 1,4,8 --no-reuse-prefix
+Designs: context_limit, input_length, output_length, release, turns.
 Kill it at any moment and run the same command again: finished trials are kept.
 """
 
@@ -39,6 +40,9 @@ Kill it at any moment and run the same command again: finished trials are kept.
 @click.option("--requests", type=int, help="Conversations per trial, one after another.")
 @click.option("--input-tokens", help="Prompt tokens, where they are not the factor.")
 @click.option("--output-tokens", help="Output tokens asked for, where they are not the factor.")
+@click.option(
+    "--reuse-prefix/--no-reuse-prefix", default=None, help="Let the engine reuse earlier prompts, or not."
+)
 @click.option("--language", type=click.Choice(["en", "ko"]), default="en", show_default=True, help="Of the prompts.")
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Engine setting, by the engine's own name."
@@ -63,6 +67,7 @@ def measure(
     requests: int | None,
     input_tokens: str | None,
     output_tokens: str | None,
+    reuse_prefix: bool | None,
     language: str,
     settings: tuple[str, ...],
     grid: bool,
@@ -80,6 +85,7 @@ def measure(
         input_tokens=parse_token_list(input_tokens),
         output_tokens=parse_token_list(output_tokens),
         requests=requests,
+        reuse_prefix=reuse_prefix,
         language="ko" if language == "ko" else "en",
         settings=parse_settings(settings),
     )

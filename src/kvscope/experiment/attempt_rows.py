@@ -59,7 +59,7 @@ class AttemptRows:
             ReadRow(request_index=row.index, at_s=read.at_s, num_bytes=read.num_bytes, num_events=read.num_events)
             for read in answer.reads
         ]
-        if row.role == "measured":
+        if row.role != "warmup":
             self._check_counts(row, reuse_prefix=reuse_prefix)
 
     def _check_counts(self, row: RequestRow, *, reuse_prefix: bool) -> None:
@@ -78,7 +78,7 @@ class AttemptRows:
 
     def outcome(self) -> str:
         """The outcome of an attempt in which nothing raised."""
-        measured = [request for request in self.requests if request.role == "measured"]
+        measured = [request for request in self.requests if request.role != "warmup"]
         if any(_is_cut(request) for request in measured):
             return "truncated_input"
         if any(_is_short(request) for request in measured):

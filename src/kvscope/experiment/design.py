@@ -20,13 +20,17 @@ Level = int | float | str | bool
 
 MOST_TRIALS = 10_000
 
-REQUEST_FACTORS = ("prompt_tokens", "output_tokens")
+REQUEST_FACTORS = ("prompt_tokens", "output_tokens", "turns")
+# What a chat template may add to close an answer, beyond what it added to the messages when each was counted alone.
+CLOSING_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """Everything one trial is run under. ``requests``: different conversations, one after another, in one engine
-    process. ``reuse_prefix``: let the engine reuse what it kept of earlier requests (its own default)."""
+    process. ``reuse_prefix``: let the engine reuse what it kept of earlier requests (its own default).
+    ``is_conversation``: the requests are the turns of one conversation instead, each sent with all that went before
+    it, and ``prompt_tokens`` is what the user's message of one turn takes when it is sent alone."""
 
     settings: Mapping[str, SettingValue]
     prompt_tokens: int
@@ -34,15 +38,29 @@ class Condition:
     requests: int = 1
     reuse_prefix: bool = False
     language: Language = "en"
+    is_conversation: bool = False
+
+    @property
+    def longest_tokens(self) -> int:
+        """Prompt and output tokens of the longest request: an upper bound for a conversation, whose template is then
+        sent once."""
+        one = self.prompt_tokens + self.output_tokens
+        return self.requests * (one + CLOSING_TOKENS) if self.is_conversation and self.requests > 1 else one
 
     def with_level(self, factor: str, level: SettingValue) -> "Condition":
-        """This condition with one factor set: a request's own (prompt_tokens, output_tokens) or an engine setting."""
+        """This condition with one factor set: the requests' own (prompt_tokens, output_tokens, turns) or an engine
+        setting."""
         if factor in REQUEST_FACTORS:
             if not isinstance(level, int) or isinstance(level, bool) or level < 1:
-                raise BadDesign(f"{level!r} is not a number of tokens for {factor}.", hint="Use whole numbers from 1.")
-            return (
-                replace(self, prompt_tokens=level) if factor == "prompt_tokens" else replace(self, output_tokens=level)
-            )
+                what = "turns" if factor == "turns" else f"tokens for {factor}"
+                raise BadDesign(f"{level!r} is not a number of {what}.", hint="Use whole numbers from 1.")
+            match factor:
+                case "prompt_tokens":
+                    return replace(self, prompt_tokens=level)
+                case "output_tokens":
+                    return replace(self, output_tokens=level)
+                case _:
+                    return replace(self, requests=level, is_conversation=True)
         return replace(self, settings={**self.settings, factor: level})
 
     def to_dict(self) -> dict[str, object]:
@@ -50,7 +68,11 @@ class Condition:
             "settings": dict(self.settings),
             "prompt_tokens": self.prompt_tokens,
             "output_tokens": self.output_tokens,
-            "requests": self.requests,
+            **(
+                {"turns": self.requests, "is_conversation": True}
+                if self.is_conversation
+                else {"requests": self.requests}
+            ),
             "reuse_prefix": self.reuse_prefix,
             "language": self.language,
         }

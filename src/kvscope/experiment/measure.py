@@ -28,6 +28,7 @@ class Held:
     input_tokens: tuple[int, ...] = ()
     output_tokens: tuple[int, ...] = ()
     requests: int | None = None
+    reuse_prefix: bool | None = None
     language: Language = "en"
     settings: Mapping[str, tuple[SettingValue, ...]] | None = None
 
@@ -86,7 +87,11 @@ def _hold(factor: str, condition: Condition, held: Held) -> tuple[Condition, lis
     if held.requests is not None:
         if held.requests < 1:
             raise BadDesign("A trial needs at least one request.", hint="Use --requests 1 or more.")
+        if condition.is_conversation:
+            raise BadDesign("The requests of this design are its turns.", hint="Give their number with --levels.")
         condition = replace(condition, requests=held.requests)
+    if held.reuse_prefix is not None:
+        condition = replace(condition, reuse_prefix=held.reuse_prefix)
     others = []
     for name, values in asked.items():
         if not values:
@@ -108,7 +113,7 @@ def with_context_limit(design: Design) -> Design:
     if "n_ctx" in design.held.settings or any(factor.name == "n_ctx" for factor in design.factors):
         return design
     conditions = [design.condition(point) for point in design.points()]
-    longest = max(condition.prompt_tokens + condition.output_tokens for condition in conditions)
+    longest = max(condition.longest_tokens for condition in conditions)
     n_ctx = round_up(longest, CELL_MULTIPLE) * max(map(_streams, conditions))
     return replace(design, held=replace(design.held, settings={**design.held.settings, "n_ctx": n_ctx}))
 
@@ -131,6 +136,7 @@ def measure(
     requests: int | None = None,
     input_tokens: int | None = None,
     output_tokens: int | None = None,
+    reuse_prefix: bool | None = None,
     settings: Mapping[str, SettingValue] | None = None,
     records: str | Path = DEFAULT_RECORDS,
     seed: int = 0,
@@ -140,6 +146,9 @@ def measure(
 ) -> DesignSummary:
     """Run a design on a real engine and record every trial; call it again to go on where it stopped.
 
+    ``reuse_prefix``: whether the engine may reuse what it kept of earlier requests; None: as the design has it (only
+    turns and release allow it).
+
     Raises UsageError for what cannot be asked, ModelError for the model's files, RecordError for the record. A trial
     that fails is a row of the record, not an exception.
     """
@@ -147,6 +156,7 @@ def measure(
         input_tokens=() if input_tokens is None else (input_tokens,),
         output_tokens=() if output_tokens is None else (output_tokens,),
         requests=requests,
+        reuse_prefix=reuse_prefix,
         settings={name: (value,) for name, value in (settings or {}).items()},
     )
     planned = plan_design(design, engine=engine, levels=levels, repeats=repeats, held=held, seed=seed)
@@ -162,6 +172,7 @@ def measure(
             "requests": requests,
             "input_tokens": input_tokens,
             "output_tokens": output_tokens,
+            "reuse_prefix": reuse_prefix,
             "settings": settings,
             "seed": seed,
             "engine_command": engine_command,

@@ -283,7 +283,8 @@ class _Loop:
             position=trial.position,
             started_at=_utc_now(),
             settings=dict(trial.condition.settings),
-            prompt_tokens_asked=trial.condition.prompt_tokens,
+            # Of a conversation only the turns' own sizes are asked for; its prompts grow with the answers.
+            prompt_tokens_asked=None if trial.condition.is_conversation else trial.condition.prompt_tokens,
         )
 
     def _tell(
@@ -333,7 +334,7 @@ def predict_condition(model: ModelSpec, choice: EngineChoice, condition: Conditi
         engine=choice.rules,
         engine_version=choice.version()[0] if choice.rules == choice.name else None,
         # The last output token is produced but never fed back, so it takes no place in the cache.
-        tokens=condition.prompt_tokens + condition.output_tokens - 1,
+        tokens=condition.longest_tokens - 1,
         # An engine without rules of its own is predicted by what the tokens need, which no setting changes.
         settings=condition.settings if choice.rules == choice.name else {},
     )

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kvscope.engine.base import ChatRequest, Engine, EngineReport, OwnMemory
+from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, OwnMemory
 from kvscope.errors import KvscopeError, ProbeError
 from kvscope.experiment.attempt_rows import AttemptRows, reported_row
 from kvscope.experiment.design import Trial
 from kvscope.experiment.ending import INTERRUPTED, Ending, ending_of
+from kvscope.experiment.play import play_prompts
 from kvscope.probe.machine_memory import machine_memory, other_occupants
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
 from kvscope.probe.sampler import Sampler
@@ -315,20 +316,35 @@ class _TrialRun:
             if reason is not None:
                 self.rows.warn("peak-not-reset", reason, "Peaks then come from samples alone and may be missed.")
         self._mark("before_request")
+        if condition.is_conversation:
+            play_prompts([prompt.messages for prompt in prompts], self.engine.count_prompt_tokens, self._ask_next)
+            return
         for number, prompt in enumerate(prompts):
-            request = ChatRequest(
-                messages=prompt.messages,
-                max_output_tokens=condition.output_tokens,
-                reuse_prefix=condition.reuse_prefix,
-                seed=self.seed,
+            self._ask_next(
+                prompt.messages,
+                ours=prompt.prompt_tokens,
+                asked=condition.prompt_tokens,
+                role="measured",
+                is_last=number == len(prompts) - 1,
             )
-            self._ask(request, role="measured", asked=condition.prompt_tokens, ours=prompt.prompt_tokens)
-            self._settle()
-            last = number == len(prompts) - 1
-            self._mark("after_request", request_index=len(self.rows.requests) - 1, with_maps=last)
-            self._note_kept()
 
-    def _ask(self, request: ChatRequest, *, role: str, asked: int | None, ours: int | None) -> None:
+    def _ask_next(
+        self, messages: tuple[Message, ...], *, ours: int, asked: int | None, role: str, is_last: bool
+    ) -> Generation:
+        condition = self.trial.condition
+        request = ChatRequest(
+            messages=messages,
+            max_output_tokens=condition.output_tokens,
+            reuse_prefix=condition.reuse_prefix,
+            seed=self.seed,
+        )
+        answer = self._ask(request, role=role, asked=asked, ours=ours)
+        self._settle()
+        self._mark("after_request", request_index=len(self.rows.requests) - 1, with_maps=is_last)
+        self._note_kept()
+        return answer
+
+    def _ask(self, request: ChatRequest, *, role: str, asked: int | None, ours: int | None) -> Generation:
         index = len(self.rows.requests)
         sent = RequestRow(
             index=index,
@@ -354,6 +370,7 @@ class _TrialRun:
         if role == "measured" and self.now() > wall_s:
             self.rows.client["cpu_share"] = (time.process_time() - cpu_s) / (self.now() - wall_s)
         self.rows.add_answer(sent, answer, reuse_prefix=request.reuse_prefix)
+        return answer
 
     def _note_kept(self) -> None:
         """What the engine says it keeps of earlier prompts, beside its cache."""

@@ -124,7 +124,8 @@ class PredictionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
-    """One request of a trial, in order. ``role`` is warmup or measured. ``sent_at_s`` is on the trial's clock."""
+    """One request of a trial, in order. ``role`` is warmup, measured, or earlier_turn: a turn of a conversation
+    before the one that is measured. ``sent_at_s`` is on the trial's clock."""
 
     index: int
     role: str

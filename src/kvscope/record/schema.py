@@ -86,7 +86,7 @@ CREATE TABLE requests (
     trial_id             TEXT NOT NULL,
     attempt              INTEGER NOT NULL,
     request_index        INTEGER NOT NULL,
-    role                 TEXT NOT NULL,   -- measured or warmup
+    role                 TEXT NOT NULL,   -- measured, warmup or earlier_turn (of a conversation)
     sent_at_s            REAL NOT NULL,   -- on the trial's clock
     completed_s          REAL,            -- from sent to the end of the answer
     prompt_tokens_asked  INTEGER,

@@ -2,10 +2,10 @@
 
 from kvscope.errors import UnknownName
 from kvscope.experiment.design import DesignKind
-from kvscope.experiment.designs import context_limit, input_length, output_length, release
+from kvscope.experiment.designs import context_limit, input_length, output_length, release, turns
 
 DESIGNS: dict[str, DesignKind] = {
-    module.KIND.name: module.KIND for module in (context_limit, input_length, output_length, release)
+    module.KIND.name: module.KIND for module in (context_limit, input_length, output_length, release, turns)
 }
 
 
