@@ -117,6 +117,35 @@ class TestEvents:
         answer = ask(writing(HEAD + chunk(role + token("") + thought + token("x") + finish()) + END))
         assert [event.text for event in answer.events] == ["hm", "x"]
 
+    def test_thinking_answer_and_tool_calls_are_told_apart(self) -> None:
+        """The pieces as llama.cpp's server streams them: a call opens with its id and name, its arguments follow."""
+
+        def call(index: int, **fields: object) -> bytes:
+            return event({"choices": [{"delta": {"tool_calls": [{"index": index, **fields}]}}]})
+
+        pieces = [
+            event({"choices": [{"delta": {"reasoning_content": "hm "}}]}),
+            event({"choices": [{"delta": {"reasoning_content": "so", "content": "I look."}}]}),
+            call(0, id="c1", type="function", function={"name": "f", "arguments": ""}),
+            call(0, function={"arguments": '{"a": '}),
+            call(1, id="c2", type="function", function={"name": "g", "arguments": "{}"}),
+            call(0, function={"arguments": "1}"}),
+        ]
+        answer = ask(writing(HEAD + chunk(b"".join(pieces) + finish("tool_calls")) + END))
+        assert [(each.kind, each.text) for each in answer.events] == [
+            ("reasoning", "hm "),
+            ("reasoning", "so"),
+            ("content", "I look."),
+            ("tool_call", "f"),
+            ("tool_call", '{"a": '),
+            ("tool_call", "g{}"),
+            ("tool_call", "1}"),
+        ]
+        assert answer.tool_calls == (
+            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}},
+            {"id": "c2", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+        )
+
     def test_what_the_server_states_is_taken_and_what_it_does_not_is_none(self) -> None:
         usage = {"prompt_tokens": 7, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0}}
         timings = event({"choices": [], "timings": {"prompt_ms": 3, "predicted_ms": 2.5, "note": "x"}})

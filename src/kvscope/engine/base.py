@@ -8,7 +8,7 @@ The life of an engine in a trial: ``launch`` (a process exists, no model in it w
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from kvscope.prompt.conversation import Message as Message
 from kvscope.scenario import SettingValue
@@ -51,10 +51,12 @@ class ChatRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEvent:
     """One streamed piece of text. ``at_s``: monotonic seconds from the moment the request's last byte was handed to
-    the operating system, stamped when the bytes were read, before any parsing."""
+    the operating system, stamped when the bytes were read, before any parsing. ``kind``: whether it is of the answer
+    itself, of the thinking before it, or of a call of a tool, as far as the server tells them apart."""
 
     at_s: float
     text: str
+    kind: Literal["content", "reasoning", "tool_call"] = "content"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ class Read:
 class Generation:
     """One answer. Counts that the server did not state are None, never 0. ``prompt_tokens`` is the whole prompt, what
     was reused of it included; ``prompt_tokens_from`` says which of the server's numbers it is. ``engine_timings`` are
-    the engine's own."""
+    the engine's own. ``tool_calls``: what the model asked for, each as ``Message.tool_calls``."""
 
     events: tuple[TokenEvent, ...]
     reads: tuple[Read, ...]
@@ -82,6 +84,7 @@ class Generation:
     finish_reason: str | None
     engine_timings: Mapping[str, float] = field(default_factory=dict)
     prompt_tokens_from: str | None = None
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

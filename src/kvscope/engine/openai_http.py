@@ -105,6 +105,7 @@ class _Answer:
     finish_reason: str | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
     timings: Mapping[str, Any] = field(default_factory=dict)
+    calls: dict[int, dict[str, Any]] = field(default_factory=dict)
     ended: bool = False
 
     def take_line(self, line: bytes, at_s: float) -> None:
@@ -130,14 +131,30 @@ class _Answer:
             self.timings = event.get("timings") or self.timings
             for choice in event.get("choices") or ():
                 delta = choice.get("delta") or {}
-                text = (delta.get("reasoning_content") or "") + (delta.get("content") or "")
-                if text:
-                    self.events.append(TokenEvent(at_s=at_s, text=text))
+                if delta.get("reasoning_content"):
+                    self.events.append(TokenEvent(at_s=at_s, text=delta["reasoning_content"], kind="reasoning"))
+                if delta.get("content"):
+                    self.events.append(TokenEvent(at_s=at_s, text=delta["content"]))
+                for piece in delta.get("tool_calls") or ():
+                    self._take_call(piece, at_s)
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
         except (AttributeError, TypeError) as error:
             raise EngineReplyError(
                 f"The server sent an event of an unexpected form: {verbatim(json.dumps(event))}", hint=_REPLY_HINT
             ) from error
+
+    def _take_call(self, piece: Mapping[str, Any], at_s: float) -> None:
+        """A call of a tool comes in pieces: its name at first, then its arguments as they are written."""
+        function = piece.get("function") or {}
+        name, arguments = function.get("name") or "", function.get("arguments") or ""
+        index = piece.get("index")
+        empty = {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
+        call = self.calls.setdefault(index if isinstance(index, int) else len(self.calls), empty)
+        call["id"] = piece.get("id") or call["id"]
+        call["function"]["name"] += name
+        call["function"]["arguments"] += arguments
+        if name + arguments:
+            self.events.append(TokenEvent(at_s=at_s, text=name + arguments, kind="tool_call"))
 
     def generation(self, completed_s: float) -> Generation:
         if not self.ended and self.finish_reason is None:
@@ -159,6 +176,7 @@ class _Answer:
                 if isinstance(value, int | float) and not isinstance(value, bool)
             },
             prompt_tokens_from=usage.stated_by,
+            tool_calls=tuple(self.calls[index] for index in sorted(self.calls)),
         )
 
 

@@ -88,7 +88,15 @@ def play(
 
 def answer_message(answer: Generation) -> Message:
     """An answer as an app puts it back into the conversation."""
-    return Message(role="assistant", content="".join(event.text for event in answer.events))
+    texts = {
+        kind: "".join(event.text for event in answer.events if event.kind == kind) for kind in ("content", "reasoning")
+    }
+    return Message(
+        role="assistant",
+        content=texts["content"],
+        reasoning=texts["reasoning"] or None,
+        tool_calls=answer.tool_calls,
+    )
 
 
 class _Player:
