@@ -1,21 +1,25 @@
 """Exact lengths, against counters that behave like tokenizers: bytes, words, pieces that reach across every joint."""
 
+import hashlib
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvscope.errors import BadDesign, PromptLengthUnreachable, UnknownName
+from kvscope.errors import BadDesign, PromptLengthUnreachable, UnknownName, UsageError
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.exact_length import MAX_COUNT_CALLS, build_prompt
-from kvscope.prompt.source_text import load_source_text
+from kvscope.prompt.source_text import LANGUAGES, SourceText, load_source_text
 
 TEMPLATE_TOKENS = 24
+# Many lengths take a dozen; a key sentence that has to be moved takes a few more each time.
+MOST_CALLS = 45
 TEXT_TOKENS = Callable[[str], int]
 
 
@@ -42,9 +46,11 @@ class Server:
     def __init__(self, text_tokens: TEXT_TOKENS) -> None:
         self._text_tokens = text_tokens
         self.calls = 0
+        self.longest_text = 0
 
     def count(self, messages: Sequence[Message]) -> int:
         self.calls += 1
+        self.longest_text = max(self.longest_text, len(messages[0].content))
         return TEMPLATE_TOKENS + sum(self._text_tokens(message.content) for message in messages)
 
 
@@ -58,11 +64,11 @@ def vocabularies(draw: st.DrawFn, language: str) -> list[str]:
     return pieces + draw(st.lists(st.sampled_from([" .", " . .", ". .", ".\n\n", ", .", " . . ."]), max_size=6))
 
 
-@pytest.mark.parametrize("language", ["en", "ko"])
+@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("text_tokens", [count_bytes, count_pieces])
 @settings(max_examples=40, deadline=None)
 @given(
-    prompt_tokens=st.integers(min_value=300, max_value=4000),
+    prompt_tokens=st.integers(min_value=1, max_value=4000),
     seed=st.integers(min_value=0, max_value=2**31),
     salt=st.text(max_size=5),
 )
@@ -70,12 +76,15 @@ def test_every_length_is_met_exactly(
     text_tokens: TEXT_TOKENS, language: str, prompt_tokens: int, seed: int, salt: str
 ) -> None:
     server = Server(text_tokens)
+    prompt_tokens += TEMPLATE_TOKENS
     prompt = build_prompt(prompt_tokens=prompt_tokens, count=server.count, language=language, seed=seed, salt=salt)
     calls = server.calls
     assert server.count(prompt.messages) == prompt_tokens == prompt.prompt_tokens
-    assert prompt.count_calls == calls <= 25
+    assert prompt.count_calls == calls <= MOST_CALLS
     assert prompt.template_tokens == TEMPLATE_TOKENS
-    assert prompt.messages[0].content.count(prompt.key_sentence) == 1
+    key = load_source_text(language).key_sentence
+    assert prompt.text.count(key) == (prompt.key_sentence is not None)
+    assert (prompt.no_key_because is None) == (prompt.key_sentence == key) == (prompt.key_position is not None)
 
 
 @settings(max_examples=60, deadline=None)
@@ -93,9 +102,9 @@ def test_tokens_that_merge_across_joints_do_not_matter(data: st.DataObject, prom
 def test_long_prompts_take_no_more_counts_than_short_ones(language: str, prompt_tokens: int) -> None:
     server = Server(count_pieces)
     prompt = build_prompt(prompt_tokens=prompt_tokens, count=server.count, language=language, seed=5)
-    assert prompt.count_calls <= 25
+    assert prompt.count_calls <= MOST_CALLS
     assert server.count(prompt.messages) == prompt_tokens
-    sentences = re.split(r"(?<=\.)\s+", prompt.messages[0].content)
+    sentences = [text for text in re.split(r"(?<=\.)\s+", prompt.text) if text != "."]
     assert len(sentences) == len(set(sentences)), "nothing is said twice in the same words"
 
 
@@ -142,33 +151,135 @@ def test_sizes_are_those_of_the_text() -> None:
     assert prompt.bytes > prompt.characters
 
 
-@pytest.mark.parametrize("language", ["en", "ko"])
-def test_the_instruction_shrinks_with_the_length_and_the_key_sentence_never_does(language: str) -> None:
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_instruction_shrinks_with_the_length_then_the_key_sentence_goes(language: str) -> None:
     frames = []
-    for prompt_tokens in range(2, 200):
+    for prompt_tokens in range(TEMPLATE_TOKENS + 1, 200):
         server = Server(count_pieces)
-        try:
-            prompt = build_prompt(
-                prompt_tokens=prompt_tokens, count=server.count, language=language, seed=prompt_tokens
-            )
-        except PromptLengthUnreachable:
-            assert not frames, "once a length is long enough, every longer one is"
-            continue
+        prompt = build_prompt(prompt_tokens=prompt_tokens, count=server.count, language=language, seed=prompt_tokens)
         assert server.count(prompt.messages) == prompt_tokens
-        assert load_source_text(language).key_sentence in prompt.messages[0].content
+        assert (load_source_text(language).key_sentence in prompt.text) == (prompt.frame != "bare")
         frames.append(prompt.frame)
-    assert frames == sorted(frames, key=["minimal", "short", "full"].index)
-    assert set(frames) == {"minimal", "short", "full"}
+    assert frames == sorted(frames, key=["bare", "minimal", "short", "full"].index)
+    assert set(frames) == {"bare", "minimal", "short", "full"}
 
 
-def test_too_short_says_what_it_needs_and_that_is_enough() -> None:
+def test_one_token_is_a_label_and_none_is_too_few() -> None:
+    prompt = build_prompt(prompt_tokens=TEMPLATE_TOKENS + 1, count=Server(count_pieces).count, language="en", seed=1)
+    assert re.fullmatch(r"\w{1,4}", prompt.text), "to this counter four characters are one token"
+    assert prompt.key_sentence is None
+    assert "no room" in str(prompt.no_key_because)
+    least = TEMPLATE_TOKENS + 1
+    for prompt_tokens in (1, TEMPLATE_TOKENS):
+        with pytest.raises(
+            PromptLengthUnreachable, match=f"template takes 24; the least possible is {least}"
+        ) as caught:
+            build_prompt(prompt_tokens=prompt_tokens, count=Server(count_pieces).count, language="en", seed=1)
+        assert f"{least} tokens or more" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("bos", [0, 1])
+def test_of_a_raw_text_every_length_from_one_is_met(bos: int) -> None:
+    def count(messages: Sequence[Message]) -> int:
+        return bos + count_pieces(messages[0].content)
+
+    for prompt_tokens in range(1, 80):
+        prompt = build_prompt(prompt_tokens=prompt_tokens, count=count, language="ko", seed=1, is_raw=True)
+        assert count(prompt.messages) == prompt_tokens
+        assert prompt.is_raw
+        assert (prompt.text == "") == (prompt_tokens == bos)
+
+
+@pytest.mark.parametrize("wish", [{"key_sentence": "The tin is blue."}, {"key_percent": 50.0}])
+def test_too_short_for_a_key_sentence_asked_for_says_what_is_enough(wish: dict[str, Any]) -> None:
     with pytest.raises(PromptLengthUnreachable, match=f"chat template takes {TEMPLATE_TOKENS}") as caught:
-        build_prompt(prompt_tokens=30, count=Server(count_pieces).count, language="en", seed=1)
+        build_prompt(prompt_tokens=30, count=Server(count_pieces).count, language="en", seed=1, **wish)
     needed = int(re.findall(r"\d+", str(caught.value.hint))[0])
     for seed in range(40):
         server = Server(count_pieces)
-        prompt = build_prompt(prompt_tokens=needed, count=server.count, language="en", seed=seed)
+        prompt = build_prompt(prompt_tokens=needed, count=server.count, language="en", seed=seed, **wish)
         assert server.count(prompt.messages) == needed
+        assert prompt.text.count(str(prompt.key_sentence)) == 1
+
+
+LONGEST_PIECE_TOKENS = {
+    language: max(map(count_pieces, load_source_text(language).sentences)) for language in LANGUAGES
+}
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    language=st.sampled_from(LANGUAGES),
+    percent=st.one_of(st.sampled_from([0.0, 50.0, 100.0]), st.floats(min_value=0, max_value=100)),
+    prompt_tokens=st.integers(min_value=300, max_value=6000),
+    seed=st.integers(0, 10**6),
+)
+def test_the_key_sentence_stands_within_one_sentence_of_where_it_was_wanted(
+    language: str, percent: float, prompt_tokens: int, seed: int
+) -> None:
+    server = Server(count_pieces)
+    prompt = build_prompt(
+        prompt_tokens=prompt_tokens, count=server.count, language=language, seed=seed, key_percent=percent
+    )
+    assert server.count(prompt.messages) == prompt_tokens
+    position, key = prompt.key_position, str(prompt.key_sentence)
+    assert position is not None
+    assert position.percent is not None
+    before, _, after = prompt.text.partition(key)
+    assert position.tokens_before == count_pieces(before.rstrip())
+    assert position.asked_percent == percent
+    # What is reported, derived anew: the instruction ends at the first empty line, the request begins at the last.
+    head, body = before.partition("\n\n")[0], before.partition("\n\n")[2].rstrip()
+    tokens_before = count_pieces(f"{head}\n\n{body}".rstrip()) - count_pieces(head)
+    tokens_after = count_pieces(after.rpartition("\n\n")[0])
+    assert position.percent == pytest.approx(100 * tokens_before / (tokens_before + tokens_after), abs=0.5)
+    around = tokens_before + tokens_after
+    assert abs(position.percent - percent) / 100 * around <= LONGEST_PIECE_TOKENS[language] + 2
+    if percent in (0.0, 100.0):
+        assert position.percent == percent
+
+
+def test_a_key_sentence_of_ones_own_stands_where_the_languages_own_would() -> None:
+    own = "Wednesday's password is plum."
+    server = Server(count_pieces)
+    prompt = build_prompt(prompt_tokens=2000, count=server.count, language="en", seed=4, key_sentence=own)
+    assert prompt.text.count(own) == 1
+    assert load_source_text("en").key_sentence not in prompt.text
+    assert prompt.key_sentence == own
+    for wrong in ("", " x", "x\n"):
+        with pytest.raises(UsageError, match="key sentence"):
+            build_prompt(prompt_tokens=2000, count=server.count, language="en", seed=4, key_sentence=wrong)
+
+
+@pytest.mark.parametrize("percent", [-1.0, 100.5, float("nan")])
+def test_a_place_that_is_none_is_refused(percent: float) -> None:
+    with pytest.raises(BadDesign, match="no place"):
+        build_prompt(prompt_tokens=99, count=Server(count_pieces).count, language="en", seed=1, key_percent=percent)
+
+
+def test_a_short_text_of_ones_own_is_repeated_with_numbers() -> None:
+    source = SourceText(language="en", sentences=("One.", "Two."), key_sentence="K.", sha256="", name="mine.txt")
+    server = Server(count_pieces)
+    prompt = build_prompt(prompt_tokens=400, count=server.count, source=source, seed=1)
+    assert server.count(prompt.messages) == 400
+    assert re.search(r"\(3\) (One|Two)\. \(4\) (One|Two)\.", prompt.text)
+    assert "everyday things" not in prompt.text
+
+
+# SHA-256 of the texts with one token a byte: what a seed gives must be the same on every machine, and next year.
+GOLDEN = {
+    ("en", 2000): "983f3c6e6194c3a378211da71e7f00811e724367535493b43e707e8a5e99822d",
+    ("ko", 2000): "334a92d9592ca79de3cc5c80fef784301a80f21f17b636985ba55416c94b3a12",
+    ("code", 2000): "cf0feba8296cf0742873e282d8cd9a674f792d0d58feb0cd726b94e9ffe6ea0f",
+    ("en", 40): "79658f98e384aaac0bf151e426d38b43d2fe027edd97b064422c774b3a2c15c0",
+}
+
+
+@pytest.mark.parametrize(("language", "prompt_tokens"), GOLDEN)
+def test_what_a_seed_gives_never_changes(language: str, prompt_tokens: int) -> None:
+    count = lambda messages: count_bytes(messages[0].content)  # noqa: E731
+    prompt = build_prompt(prompt_tokens=prompt_tokens, count=count, language=language, seed=11, salt="s")
+    assert hashlib.sha256(prompt.text.encode()).hexdigest() == GOLDEN[language, prompt_tokens]
 
 
 @pytest.mark.parametrize(
@@ -176,6 +287,7 @@ def test_too_short_says_what_it_needs_and_that_is_enough() -> None:
     [
         pytest.param(lambda text: 0, id="a count that never grows"),
         pytest.param(lambda text: count_pieces(text) // 2 * 2, id="even numbers only"),
+        pytest.param(lambda text: min(count_pieces(text), 300), id="cut at a limit"),
     ],
 )
 def test_a_count_that_cannot_be_met_ends_in_a_clear_error(strange: TEXT_TOKENS) -> None:
@@ -183,8 +295,28 @@ def test_a_count_that_cannot_be_met_ends_in_a_clear_error(strange: TEXT_TOKENS) 
     with pytest.raises(PromptLengthUnreachable, match="No text of exactly 501 tokens") as caught:
         build_prompt(prompt_tokens=501, count=server.count, language="en", seed=1)
     assert server.calls <= MAX_COUNT_CALLS
+    assert server.longest_text < 501 * 8 * 20, "it is not sent more and more"
     assert caught.value.exit_code == 2
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("answer", [-1, 3.5, None, True, "12"])
+def test_an_answer_that_is_no_number_of_tokens_is_named(answer: Any) -> None:
+    with pytest.raises(PromptLengthUnreachable, match=f"{answer!r}, which is no number of tokens"):
+        build_prompt(prompt_tokens=500, count=lambda messages: answer, language="en", seed=1)
+
+
+def test_a_count_that_changes_its_mind_is_named() -> None:
+    seen: set[str] = set()
+
+    def count(messages: Sequence[Message]) -> int:
+        text = messages[0].content
+        again = text in seen
+        seen.add(text)
+        return count_pieces(text) + again
+
+    with pytest.raises(PromptLengthUnreachable, match="counted as 500 tokens and then as 501"):
+        build_prompt(prompt_tokens=500, count=count, language="en", seed=1)
 
 
 def test_an_error_of_the_server_passes_through() -> None:

@@ -1,25 +1,30 @@
 """A prompt of exactly so many tokens, as the server itself counts them, chat template included.
 
 Tokens do not add up at joints, so nothing is computed: each candidate is counted whole, and the next one is chosen from
-the answer. First the number of words is found at which one word more would be too many, then the rest is closed with
-spaced dots. About a dozen counts are needed, whatever the length.
+the answer. First the number of words is found at which the length is almost reached, then the rest is closed with
+spaced dots. Then it is seen where the key sentence came to stand, and it is moved if another joint is nearer to where
+it was wanted. About a dozen counts are needed, whatever the length.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import pairwise
 from math import ceil
 
-from kvscope.errors import BadDesign, PromptLengthUnreachable
+from kvscope.errors import BadDesign, PromptLengthUnreachable, UsageError
 from kvscope.prompt.conversation import Conversation, Message
-from kvscope.prompt.draft import FRAMES, LABEL_LENGTH, Draft, Frame
-from kvscope.prompt.source_text import load_source_text
+from kvscope.prompt.draft import FRAMES, LABEL_LENGTH, OWN_FRAMES, Draft, DraftText, Frame
+from kvscope.prompt.source_text import SourceText, load_source_text
 
 MAX_COUNT_CALLS = 200
+MIDDLE = 50.0
 # How many words to give back, one at a time, when the dots alone do not close a gap.
 _WORDS_GIVEN_BACK = 12
+# A gap of so many tokens is closed with dots at once instead of searching on for the last word.
+_DOTS_AT_ONCE = 6
+_MOST_MOVES = 4
 # First guesses only; the search corrects them. Measured with a tokenizer made for English.
-_TOKENS_A_WORD = {"en": 1.4, "ko": 8.0}
+_TOKENS_A_WORD = {"en": 1.4, "ko": 8.0, "code": 4.0}
 # No token holds eight words, so a count that is still too low then does not follow the text at all.
 _MOST_WORDS_A_TOKEN = 8
 
@@ -27,19 +32,42 @@ Count = Callable[[Sequence[Message]], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPosition:
+    """Where the key sentence stands, by counts of the text before it, through it, and to the body's end.
+
+    ``tokens_before`` are all tokens of the message (of a raw text: of the prompt) before it, instruction included;
+    ``percent`` is how far down it stands among the tokens of the text around it, instruction and request not included:
+    0 before all of it, 100 behind it, None where there is none. ``asked_percent`` is where it was wanted."""
+
+    tokens_before: int
+    tokens: int
+    percent: float | None
+    asked_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExactPrompt:
     """``prompt_tokens`` is what the count said of ``messages``. ``template_tokens`` is its answer to an empty message:
-    what the chat template costs by itself. ``frame`` tells how much instruction there was room for (full, short,
-    minimal). ``count_calls`` is the number of questions it took."""
+    what the chat template (of a raw text: BOS) costs by itself. ``frame`` tells how much instruction there was room for
+    (full, short, minimal; bare: none, and no key sentence; empty: no text). ``key_sentence`` is None where there was no
+    room for it, and ``no_key_because`` then says so. ``count_calls`` is the number of questions it took."""
 
     messages: tuple[Message, ...]
     prompt_tokens: int
     template_tokens: int
-    key_sentence: str
+    key_sentence: str | None
+    no_key_because: str | None
+    key_position: KeyPosition | None
     language: str
     seed: int
     frame: str
     count_calls: int
+    is_raw: bool = False
+
+    @property
+    def text(self) -> str:
+        """What the user says, or the raw text."""
+        return self.messages[0].content
 
     @property
     def characters(self) -> int:
@@ -51,49 +79,132 @@ class ExactPrompt:
         """Bytes of the contents in UTF-8."""
         return Conversation(messages=self.messages).bytes
 
+    def to_dict(self) -> dict[str, object]:
+        """All of it but the text itself."""
+        position = self.key_position
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "template_tokens": self.template_tokens,
+            "raw": self.is_raw,
+            "characters": self.characters,
+            "bytes": self.bytes,
+            "language": self.language,
+            "seed": self.seed,
+            "frame": self.frame,
+            "key_sentence": self.key_sentence,
+            "no_key_because": self.no_key_because,
+            "key_tokens_before": None if position is None else position.tokens_before,
+            "key_tokens": None if position is None else position.tokens,
+            "key_percent": None if position is None else position.percent,
+            "key_percent_asked": None if position is None else position.asked_percent,
+        }
 
-def build_prompt(*, prompt_tokens: int, count: Count, language: str, seed: int, salt: str = "") -> ExactPrompt:
-    """One user message that ``count`` finds to be exactly ``prompt_tokens`` long.
 
-    ``language`` is "en" or "ko". The same arguments give the same text; another seed, salt or length gives other
-    sentences in another order behind another first word. The key sentence stands in the middle of every prompt.
+def build_prompt(
+    *,
+    prompt_tokens: int,
+    count: Count,
+    language: str = "en",
+    seed: int,
+    salt: str = "",
+    source: SourceText | None = None,
+    key_sentence: str | None = None,
+    key_percent: float | None = None,
+    is_raw: bool = False,
+) -> ExactPrompt:
+    """One user message, or with ``is_raw`` one text without a chat template, that ``count`` finds to be exactly
+    ``prompt_tokens`` long.
 
-    Raises PromptLengthUnreachable when the length is too short for the template, the key sentence and the shortest
-    instruction (the message says how much they need), or when no text of that length was found; UnknownName for
-    another language; BadDesign for a length below 1. Errors of ``count`` pass through.
+    ``language`` is "en", "ko" or "code", the bundled text; ``source`` is a text of one's own instead. The same
+    arguments give the same text; another seed, salt or length gives other sentences in another order behind another
+    first word. The key sentence is the language's own, or ``key_sentence``, and stands ``key_percent`` (0 to 100) down
+    the text, by default in the middle. Where there is no room for it the prompt goes without, unless one of the two was
+    given. ``count`` is asked for lists of one user message; of a raw text it shall count the content and BOS. A raw
+    prompt that is BOS alone has the empty text.
+
+    Raises PromptLengthUnreachable when the length is too short for the template and one token, or for a key sentence
+    that was asked for (the message says how much they need), or when no text of that length was found; UnknownName for
+    another language; BadDesign for a length below 1 or a place that is none. Errors of ``count`` pass through.
     """
-    if prompt_tokens < 1:
-        raise BadDesign(f"A prompt of {prompt_tokens} tokens cannot be built.", hint="Ask for a positive number.")
-    source = load_source_text(language)
-    counter = _Counter(count, prompt_tokens)
-    template_tokens = counter.tokens("")
-    draft = Draft(source, seed=seed, variant=f"{language}|{prompt_tokens}|{salt}")
-    shortest = 0
-    for frame in FRAMES[language]:
-        shortest = counter.tokens(draft.text(frame, num_words=0))
-        if shortest > prompt_tokens:
-            continue
-        text = _fill(draft, frame, counter, prompt_tokens, _TOKENS_A_WORD[language])
-        if text is not None:
-            return ExactPrompt(
-                messages=_messages(text),
-                prompt_tokens=prompt_tokens,
-                template_tokens=template_tokens,
-                key_sentence=source.key_sentence,
-                language=language,
-                seed=seed,
-                frame=frame.name,
-                count_calls=counter.calls,
+    source = source or load_source_text(language)
+    wish = _Wish(prompt_tokens, source, seed, salt, key_sentence, key_percent, is_raw)
+    wish.check()
+    return _Builder(wish, _Counter(count, prompt_tokens)).build()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    prompt_tokens: int
+    source: SourceText
+    seed: int
+    salt: str
+    key_sentence: str | None
+    key_percent: float | None
+    is_raw: bool
+
+    def check(self) -> None:
+        if self.prompt_tokens < 1:
+            raise BadDesign(
+                f"A prompt of {self.prompt_tokens} tokens cannot be built.", hint="Ask for a positive number."
             )
-    if shortest > prompt_tokens:
-        # Labels cost one token to one a character, so the next length may need a little more than this one.
-        safe = shortest + LABEL_LENGTH - 1
-        raise PromptLengthUnreachable(
-            f"{prompt_tokens} tokens are too few: the chat template takes {template_tokens}, and with the key sentence "
-            f"and the shortest instruction it is {shortest}.",
-            hint=f"Ask for {safe} tokens or more.",
-        )
-    raise _no_convergence(prompt_tokens, counter.calls)
+        if self.key_percent is not None and not 0 <= self.key_percent <= 100:
+            raise BadDesign(f"{self.key_percent:g} % is no place in a text.", hint="Use 0 (start) to 100 (end).")
+        if self.key_sentence is not None and (self.key_sentence.strip() != self.key_sentence or not self.key_sentence):
+            raise UsageError("The key sentence is empty, or spaces are around it.", hint="Give it without them.")
+
+    @property
+    def key_required(self) -> bool:
+        return self.key_sentence is not None or self.key_percent is not None
+
+    @property
+    def percent(self) -> float:
+        return MIDDLE if self.key_percent is None else self.key_percent
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        frames = (FRAMES if self.source.name is None else OWN_FRAMES)[self.source.language]
+        return tuple(frame for frame in frames if frame.has_key or not self.key_required)
+
+    def draft(self) -> Draft:
+        variant = f"{self.source.language}|{self.prompt_tokens}|{self.salt}"
+        return Draft(self.source, seed=self.seed, variant=variant, key_sentence=self.key_sentence)
+
+
+class _Counter:
+    """Counts each text once, and no more than MAX_COUNT_CALLS of them."""
+
+    def __init__(self, count: Count, prompt_tokens: int) -> None:
+        self._count = count
+        self._prompt_tokens = prompt_tokens
+        self._known: dict[str, int] = {}
+        self.calls = 0
+
+    def tokens(self, text: str) -> int:
+        if text not in self._known:
+            if self.calls >= MAX_COUNT_CALLS:
+                raise _no_convergence(self._prompt_tokens, self.calls)
+            self._known[text] = self._ask(text)
+        return self._known[text]
+
+    def _ask(self, text: str) -> int:
+        self.calls += 1
+        answer = self._count(_messages(text))
+        if not isinstance(answer, int) or isinstance(answer, bool) or answer < 0:
+            raise PromptLengthUnreachable(
+                f"The count of a text came back as {answer!r}, which is no number of tokens.", hint=_COUNT_HINT
+            )
+        return answer
+
+    def check_again(self, text: str) -> None:
+        """That the same text is counted in the same way twice."""
+        first, second = self.tokens(text), self._ask(text)
+        if first != second:
+            raise PromptLengthUnreachable(
+                f"The same text was counted as {first} tokens and then as {second}.", hint=_COUNT_HINT
+            )
+
+
+_COUNT_HINT = "The fault lies with what counts: a server, or a function of yours. Compare it with kvscope count."
 
 
 def _messages(text: str) -> tuple[Message, ...]:
@@ -108,55 +219,147 @@ def _no_convergence(prompt_tokens: int, calls: int) -> PromptLengthUnreachable:
     )
 
 
-class _Counter:
-    """Counts each text once, and no more than MAX_COUNT_CALLS of them."""
+class _Builder:
+    def __init__(self, wish: _Wish, counter: _Counter) -> None:
+        self.wish = wish
+        self.counter = counter
+        self.target = wish.prompt_tokens
+        self.draft = wish.draft()
 
-    def __init__(self, count: Count, prompt_tokens: int) -> None:
-        self._count = count
-        self._prompt_tokens = prompt_tokens
-        self._known: dict[str, int] = {}
+    def build(self) -> ExactPrompt:
+        template_tokens = self.counter.tokens("")
+        if self.wish.is_raw and template_tokens == self.target and not self.wish.key_required:
+            return self._prompt("", "empty", None)
+        shortest = 0
+        for frame in self.wish.frames:
+            shortest = self.counter.tokens(self.draft.text(frame, num_words=0).text)
+            if shortest > self.target:
+                continue
+            found = self._fill(frame, self.wish.percent / 100)
+            if found is not None and not frame.has_key:
+                return self._prompt(found.text, frame.name, None)
+            if found is not None:
+                placed, position = self._place(frame, found)
+                return self._prompt(placed.text, frame.name, position)
+        if shortest > self.target:
+            raise self._too_short(template_tokens, shortest)
+        raise _no_convergence(self.target, self.counter.calls)
 
-    @property
-    def calls(self) -> int:
-        return len(self._known)
+    def _prompt(self, text: str, frame: str, position: KeyPosition | None) -> ExactPrompt:
+        self.counter.check_again(text)
+        wish = self.wish
+        key = wish.source.key_sentence if wish.key_sentence is None else wish.key_sentence
+        because = f"{self.target} tokens leave no room for the key sentence and an instruction."
+        return ExactPrompt(
+            messages=_messages(text),
+            prompt_tokens=self.target,
+            template_tokens=self.counter.tokens(""),
+            key_sentence=None if position is None else key,
+            no_key_because=because if position is None else None,
+            key_position=position,
+            language=wish.source.language,
+            seed=wish.seed,
+            frame=frame,
+            count_calls=self.counter.calls,
+            is_raw=wish.is_raw,
+        )
 
-    def tokens(self, text: str) -> int:
-        if text not in self._known:
-            if self.calls >= MAX_COUNT_CALLS:
-                raise _no_convergence(self._prompt_tokens, self.calls)
-            self._known[text] = self._count(_messages(text))
-        return self._known[text]
+    def _too_short(self, template_tokens: int, shortest: int) -> PromptLengthUnreachable:
+        what = "BOS" if self.wish.is_raw else "the chat template"
+        if not self.wish.key_required:
+            least = template_tokens if self.wish.is_raw and template_tokens else shortest
+            return PromptLengthUnreachable(
+                f"{self.target} tokens are too few: {what} takes {template_tokens}; the least possible is {least}.",
+                hint=f"Ask for {least} tokens or more.",
+            )
+        # Labels cost one token to one a character, so the next length may need a little more than this one.
+        safe = shortest + LABEL_LENGTH - 1
+        return PromptLengthUnreachable(
+            f"{self.target} tokens are too few: {what} takes {template_tokens}, and with the key sentence and the "
+            f"shortest instruction it is {shortest}.",
+            hint=f"Ask for {safe} tokens or more, or for no key sentence and no place of it.",
+        )
 
+    def _fill(self, frame: Frame, place: float, like: DraftText | None = None) -> DraftText | None:
+        """The text in ``frame`` that counts to the target, or None. ``like``: one with the key sentence elsewhere."""
 
-def _fill(draft: Draft, frame: Frame, counter: _Counter, target: int, tokens_a_word: float) -> str | None:
-    """The text in ``frame`` that counts to ``target``, or None."""
+        def tokens_of_words(words: int) -> int:
+            return self.counter.tokens(self.draft.text(frame, num_words=words, key_place=place).text)
 
-    def tokens_of_words(num_words: int) -> int:
-        return counter.tokens(draft.text(frame, num_words=num_words))
-
-    most_words = _largest_within(tokens_of_words, target, tokens_a_word)
-    for num_words in range(most_words, max(most_words - _WORDS_GIVEN_BACK, 0) - 1, -1):
-        for comma in (False, True):
-            text = _close(partial(draft.text, frame, num_words=num_words, comma=comma), counter, target)
-            if text is not None:
-                return text
-    return None
-
-
-def _close(text: Callable[..., str], counter: _Counter, target: int) -> str | None:
-    """``text(num_dots=...)`` with the number of dots that makes it count to ``target``, or None."""
-
-    def tokens_of_dots(num_dots: int) -> int:
-        return counter.tokens(text(num_dots=num_dots))
-
-    if tokens_of_dots(0) > target:
+        slope = _TOKENS_A_WORD[self.wish.source.language]
+        if like is not None and like.num_words and self.target > tokens_of_words(0):
+            slope = (self.target - tokens_of_words(0)) / like.num_words
+        most_words = _largest_within(tokens_of_words, self.target, slope, slack=_DOTS_AT_ONCE)
+        if most_words is None:
+            raise _no_convergence(self.target, self.counter.calls)
+        for words in range(most_words, max(most_words - _WORDS_GIVEN_BACK, 0) - 1, -1):
+            for opening in self.draft.openings(frame):
+                found = self._close(frame, place, words, opening)
+                if found is not None:
+                    return found
         return None
-    num_dots = _largest_within(tokens_of_dots, target, 1.0)
-    return text(num_dots=num_dots) if tokens_of_dots(num_dots) == target else None
+
+    def _close(self, frame: Frame, place: float, num_words: int, opening: str) -> DraftText | None:
+        """The text with the number of dots that makes it count to the target, or None."""
+
+        def text(num_dots: int) -> DraftText:
+            return self.draft.text(frame, num_words=num_words, key_place=place, num_dots=num_dots, opening=opening)
+
+        def tokens_of_dots(num_dots: int) -> int:
+            return self.counter.tokens(text(num_dots).text)
+
+        if tokens_of_dots(0) > self.target:
+            return None
+        num_dots = _largest_within(tokens_of_dots, self.target, 1.0)
+        return text(num_dots) if num_dots is not None and tokens_of_dots(num_dots) == self.target else None
+
+    def _place(self, frame: Frame, found: DraftText) -> tuple[DraftText, KeyPosition]:
+        """Of all the joints that the key sentence can stand in, the nearest to where it is wanted, as far as a few
+        moves find it. By characters it is almost there."""
+        wanted = self.wish.percent
+        place = wanted / 100
+        best, position = found, self._position(found)
+        latest, latest_position = best, position
+        tried = {found.key_begins}
+        for _ in range(_MOST_MOVES):
+            if latest_position.percent is None:
+                break
+            place = min(max(place + (wanted - latest_position.percent) / 100, 0.0), 1.0)
+            if self.draft.text(frame, num_words=latest.num_words, key_place=place).key_begins in tried:
+                break
+            moved = self._fill(frame, place, latest)
+            if moved is None or moved.key_begins in tried:
+                break
+            tried.add(moved.key_begins)
+            latest, latest_position = moved, self._position(moved)
+            if _misses(latest_position) < _misses(position):
+                best, position = latest, latest_position
+        return best, position
+
+    def _position(self, found: DraftText) -> KeyPosition:
+        assert found.key_begins is not None
+        # A text cut behind a space would count a token that is not there when the text goes on.
+        tokens = [
+            self.counter.tokens(found.text[:end].rstrip())
+            for end in (found.body_begins, found.key_begins, found.key_ends, found.body_ends)
+        ]
+        before, key, after = (later - earlier for earlier, later in pairwise(tokens))
+        own = 0 if self.wish.is_raw else self.counter.tokens("")
+        return KeyPosition(
+            tokens_before=tokens[1] - own,
+            tokens=key,
+            percent=100 * before / (before + after) if before + after > 0 else None,
+            asked_percent=self.wish.percent,
+        )
 
 
-def _largest_within(tokens_at: Callable[[int], int], target: int, slope: float) -> int:
-    """A number n with ``tokens_at(n) == target``, or else one with ``tokens_at(n) < target < tokens_at(n + 1)``.
+def _misses(position: KeyPosition) -> float:
+    return 0.0 if position.percent is None else abs(position.percent - position.asked_percent)
+
+
+def _largest_within(tokens_at: Callable[[int], int], target: int, slope: float, slack: int = 0) -> int | None:
+    """A number n with ``tokens_at(n) == target``, or up to ``slack`` less, or else one with ``tokens_at(n) < target <
+    tokens_at(n + 1)``. None where the count does not come near the target at all.
 
     ``tokens_at(0)`` must not exceed the target. It may rise and fall by a few tokens on its way up, as real counts do:
     the two ends enclose a crossing at every moment, whatever lies between them. ``slope`` is a first guess of the
@@ -165,7 +368,7 @@ def _largest_within(tokens_at: Callable[[int], int], target: int, slope: float) 
     high: int | None = None
     high_tokens = 0
     halve = False
-    while low_tokens != target and (high is None or high - low > 1):
+    while target - low_tokens > slack and (high is None or high - low > 1):
         guess = low + (target - low_tokens) / slope
         if high is None:
             probe = max(ceil(guess), low + 1)
@@ -174,7 +377,7 @@ def _largest_within(tokens_at: Callable[[int], int], target: int, slope: float) 
         else:
             probe = min(max(round(guess), low + 1), high - 1)
         if probe > _MOST_WORDS_A_TOKEN * target + 100:
-            return low
+            return None
         tokens = tokens_at(probe)
         width = None if high is None else high - low
         if tokens <= target:
