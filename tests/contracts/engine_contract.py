@@ -86,6 +86,9 @@ class EngineContract:
         report = engine.load()
         assert report.effective["n_ctx"] == CONTEXT_TOKENS
         assert report.slots == (CONTEXT_TOKENS,)
+        assert report.context_limit is not None
+        assert report.context_limit.tokens == CONTEXT_TOKENS
+        assert report.context_limit.source
         assert {buffer.component for buffer in report.buffers} >= {"weights", "kv_cache", "compute_buffer"}
         loaded = held_bytes(engine)
         assert loaded - before >= self.cache_bytes

@@ -105,8 +105,17 @@ class ReportedBuffer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextLimit:
+    """The most that one sequence may hold, prompt and output together, and where the running engine says so."""
+
+    tokens: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReport:
-    """What the engine itself says after load. ``effective`` holds n_ctx, n_ctx_seq, n_batch ... as it states them."""
+    """What the engine itself says after load. ``effective`` holds n_ctx, n_ctx_seq, n_batch ... as it states them.
+    ``context_limit`` is None where it does not say it."""
 
     version: str
     build: str
@@ -114,6 +123,7 @@ class EngineReport:
     effective: Mapping[str, SettingValue]
     slots: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    context_limit: ContextLimit | None = None
 
 
 class OwnMapping(Protocol):

@@ -16,6 +16,7 @@ from kvscope.engine.base import (
     NO_VARIABLES,
     Capabilities,
     ChatRequest,
+    ContextLimit,
     EngineReport,
     Generation,
     Message,
@@ -260,6 +261,7 @@ class FakeEngine:
             ),
             effective={"n_ctx": self.law.n_ctx, "n_ctx_seq": self.law.n_ctx, "n_ubatch": self.law.n_ubatch},
             slots=(self.law.n_ctx,),
+            context_limit=ContextLimit(tokens=self.law.n_ctx, source="the law: n_ctx"),
         )
 
     def pids(self) -> tuple[int, ...]:

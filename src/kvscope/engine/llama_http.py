@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kvscope.engine.base import NO_VARIABLES, ChatRequest, EngineReport, Generation, Message, ReportedBuffer
 from kvscope.engine.http_client import request, run
+from kvscope.engine.llama_limits import ask_context_limit
 from kvscope.engine.llama_log import load_is_logged, read_checkpoints, read_host_cache, read_report
 from kvscope.engine.openai_http import body_text, post_json, stream_chat, wire_conversation
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
@@ -140,7 +142,8 @@ class LlamaHttp:
         until_s = time.monotonic() + _LOG_WAIT_S
         while not load_is_logged(process.log_text(self._load_begins_at)) and time.monotonic() < until_s:
             time.sleep(_LOG_QUIET_S)
-        return read_report(self._settled_log(), version=version)
+        report = read_report(self._settled_log(), version=version)
+        return replace(report, context_limit=run(ask_context_limit(self.url, report.slots)))
 
     def _settled_log(self) -> str:
         """The log since load, once nothing has been added to it for a moment: it is written with a small delay."""
