@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import count, islice
 from pathlib import Path
 
-from kvscope.errors import BadDesign, MalformedFile, ModelNotFound, UsageError
+from kvscope.errors import BadDesign, MalformedFile, ModelNotFound, UnknownName, UsageError
 from kvscope.prompt.conversation import RETRIEVED
 from kvscope.prompt.conversation_file import read_requests
 from kvscope.prompt.growing import History, Script, ToolUse, UserTurn
@@ -51,6 +51,8 @@ def bundled_script(
 
     Raises UnknownName for another language, BadDesign for numbers that cannot be.
     """
+    if language not in _SYSTEM:
+        raise UnknownName("language of the bundled messages", language, _SYSTEM)
     if num_turns < 1 or passages_a_turn < 0 or tool_uses_a_turn < 0:
         raise BadDesign(
             f"A script of {num_turns} turns with {passages_a_turn} passages and {tool_uses_a_turn} tool results a turn "
