@@ -57,6 +57,7 @@ class TokenizerContract:
     def test_a_batch_is_its_texts_in_order(self, tokenizer: Tokenizer) -> None:
         assert tokenizer.encode_batch(TEXTS) == [tokenizer.encode(text) for text in TEXTS]
         assert tokenizer.encode_batch([]) == []
+        assert tokenizer.count_batch(TEXTS) == [tokenizer.count(text) for text in TEXTS]
 
     def test_a_batch_with_control_tokens_too(self, tokenizer: Tokenizer) -> None:
         if not self.parses_special:

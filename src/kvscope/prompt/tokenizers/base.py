@@ -38,6 +38,10 @@ class Tokenizer(Protocol):
         """How many ids ``encode(text)`` has."""
         ...
 
+    def count_batch(self, texts: Sequence[str]) -> list[int]:
+        """``count`` of each text, in order, without the ids where they are not needed."""
+        ...
+
 
 def starts_in(text: str, written: str, starts: list[int]) -> list[int]:
     """``starts``, indexes into ``written`` (``writable(text)``), as indexes into ``text``: a surrogate pair is two code

@@ -31,3 +31,7 @@ class BytesTokenizer:
     def count(self, text: str) -> int:
         """How many bytes ``text`` has."""
         return len(writable(text).encode())
+
+    def count_batch(self, texts: Sequence[str]) -> list[int]:
+        """How many bytes each text has."""
+        return [self.count(text) for text in texts]

@@ -272,6 +272,18 @@ class GgufTokenizer:
         """How many ids ``encode(text)`` has."""
         return len(self.encode(text))
 
+    def count_batch(self, texts: Sequence[str]) -> list[int]:
+        """``count`` of each text, on all cores."""
+        if self._has_stand_ins:
+            return [len(ids) for ids in self.encode_batch(texts)]
+        found = self.library.encode_batch_fast([writable(text) for text in texts], add_special_tokens=False)
+        return [len(each) for each in found]
+
+    @property
+    def library(self) -> "tokenizers.Tokenizer":
+        """The rules in the library's terms, names of control tokens being text."""
+        return self._inner[False]
+
     def _known(self, ids: list[int]) -> list[int]:
         """Without the stand-ins for bytes that the vocabulary lacks: llama.cpp leaves those out."""
         if not self._has_stand_ins or max(ids, default=0) < self._num_tokens:

@@ -74,6 +74,10 @@ class SentencePieceTokenizer:
         """How many ids ``encode(text)`` has."""
         return len(self.encode(text))
 
+    def count_batch(self, texts: Sequence[str]) -> list[int]:
+        """``count`` of each text, on several threads."""
+        return [len(ids) for ids in self.encode_batch(texts)]
+
     def _refuse_control(self, text: str) -> None:
         if found := self._control.search(text):
             raise UsageError(

@@ -82,6 +82,20 @@ class TiktokenTokenizer:
         """How many ids ``encode(text)`` has."""
         return len(self._encoding.encode_ordinary(text))
 
+    def count_batch(self, texts: Sequence[str]) -> list[int]:
+        """``count`` of each text, on several threads."""
+        return [len(ids) for ids in self._encoding.encode_ordinary_batch(list(texts))]
+
+    @property
+    def expression(self) -> str:
+        """What splits a text before merging."""
+        return self._encoding._pat_str
+
+    @property
+    def longest_token_bytes(self) -> int:
+        """The length of the longest token."""
+        return max(map(len, self._encoding.token_byte_values()))
+
     def _numbered(self, ids: list[int]) -> list[int]:
         return ids if self._to_file_id is None else [self._to_file_id(each) for each in ids]
 
