@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvscope.prompt.conversation import RETRIEVED, Image, Message
+from kvscope.prompt.image_size import size_of_address
 from kvscope.prompt.json_text import Place
 
 KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool", "function", "model", "ipython")
@@ -108,19 +109,21 @@ def _block(block: Any, place: Place, notes: Notes) -> str | Image | None:
             raise place.at("text").error("a text was expected")
         return text
     if kind in _IMAGE_BLOCKS:
-        return Image(source=_image_source(block, kind, place))
+        return _image(block, kind, place)
     notes.uncounted.append(f"{place.key}: {kind}")
     return None
 
 
-def _image_source(block: Mapping[str, Any], kind: str, place: Place) -> str:
+def _image(block: Mapping[str, Any], kind: str, place: Place) -> Image:
     found = block.get("image_url", block.get("url", block.get("path", block.get("source", block.get("image")))))
     if isinstance(found, dict):
         found = found.get("url", found.get("data"))
     if not isinstance(found, str):
         raise place.at(kind).error("the address of an image was expected")
     is_address = found.startswith(("http://", "https://", "file:")) or (len(found) < 256 and "/" in found)
-    return found if is_address and not found.startswith("data:") else "data:"
+    size = size_of_address(found) or (None, None)
+    source = found if is_address and not found.startswith("data:") else "data:"
+    return Image(source=source, width=size[0], height=size[1])
 
 
 def _calls(value: Mapping[str, Any], place: Place) -> tuple[Mapping[str, Any], ...]:
