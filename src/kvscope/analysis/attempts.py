@@ -44,7 +44,7 @@ class Attempt:
 
     @property
     def measured_requests(self) -> tuple[RequestRow, ...]:
-        return tuple(r for r in self.result.requests if r.role == "measured" and r.error_slug is None)
+        return tuple(r for r in self.result.requests if r.role == "measured" and r.is_answered)
 
     @property
     def prompt_tokens(self) -> int | None:

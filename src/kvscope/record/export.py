@@ -51,6 +51,8 @@ def export_row(
         "machine_id": design.machine_id,
         "requests": len(measured),
         **_request_columns(measured, trial.prompt_tokens_asked),
+        "context_limit_tokens": result.effective.get("context_limit_tokens"),
+        "context_limit_from": result.effective.get("context_limit_from"),
         "concurrency": trial.client.get("concurrency"),
         "ttft_s": metrics.ttft_s,
         "tpot_s": metrics.tpot_s,
@@ -82,12 +84,14 @@ def export_row(
 
 def _request_columns(measured: list[RequestRow], asked: int | None) -> dict[str, Json]:
     """Columns of the trial's measured request; where it has several, those of the last one that was answered."""
-    answered = [request for request in measured if request.error_slug is None] or measured
+    answered = [request for request in measured if request.is_answered] or measured
     last = answered[-1] if answered else None
     return {
         "prompt_tokens_asked": asked,
         "prompt_tokens_ours": last.prompt_tokens_ours if last else None,
         "prompt_tokens_server": last.prompt_tokens_server if last else None,
+        "prompt_tokens_ours_from": last.prompt_tokens_ours_from if last else None,
+        "prompt_tokens_server_from": last.prompt_tokens_server_from if last else None,
         "cached_tokens": last.cached_tokens if last else None,
         "output_tokens_limit": last.output_tokens_limit if last else None,
         "output_tokens": last.output_tokens if last else None,

@@ -103,7 +103,7 @@ def metrics_of(result: TrialResult) -> TrialMetrics:
     each = [
         request_metrics(request, [token for token in result.tokens if token.request_index == request.index])
         for request in result.requests
-        if request.role == "measured" and request.error_slug is None
+        if request.role == "measured" and request.is_answered
     ]
     gaps = tuple(gap for metrics in each for gap in metrics.itl_s)
     moments = _memory_moments(result)

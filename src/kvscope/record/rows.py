@@ -34,6 +34,8 @@ OUTCOMES = (
 )
 # Trials with these outcomes were measured; all others are failures, kept and shown but left out of averages.
 MEASURED_OUTCOMES = ("ok", "stopped_early")
+# Of a request that was answered, but whose prompt the server had cut in silence.
+TRUNCATED_SLUG = "truncated-input"
 
 PHASES = (
     "launched",  # process exists, no model loaded
@@ -125,7 +127,8 @@ class PredictionRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
     """One request of a trial, in order. ``role`` is warmup, measured, or earlier_turn: a turn of a conversation
-    before the one that is measured. ``sent_at_s`` is on the trial's clock."""
+    before the one that is measured. ``sent_at_s`` is on the trial's clock. ``prompt_tokens_ours_from``: "files" (our
+    tokenizer and template, from the model's files) or "engine" (it was asked before sending)."""
 
     index: int
     role: str
@@ -140,6 +143,13 @@ class RequestRow:
     finish_reason: str | None
     error_slug: str | None = None
     engine_timings: Mapping[str, Json] = field(default_factory=dict)
+    prompt_tokens_ours_from: str | None = None
+    prompt_tokens_server_from: str | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether there is an answer, and so numbers: of a prompt that was cut there are too."""
+        return self.error_slug in (None, TRUNCATED_SLUG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

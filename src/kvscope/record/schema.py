@@ -2,9 +2,10 @@
 
 Version history (SCHEMA_VERSION, kept in ``PRAGMA user_version``):
     1   first
+    2   where the counts of a request are from
 """
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x6B767363  # "kvsc": tells a kvscope record from any other SQLite file
 
 SCHEMA = """
@@ -98,6 +99,8 @@ CREATE TABLE requests (
     finish_reason        TEXT,
     error_slug           TEXT,
     engine_timings       TEXT NOT NULL,   -- JSON: the engine's own times
+    prompt_tokens_ours_from   TEXT,       -- files (our tokenizer and template) or engine (asked before sending)
+    prompt_tokens_server_from TEXT,       -- which of the server's numbers it is
     PRIMARY KEY (trial_id, attempt, request_index),
     FOREIGN KEY (trial_id, attempt) REFERENCES trials
 ) STRICT;

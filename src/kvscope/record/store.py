@@ -9,12 +9,13 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kvscope.errors import RecordBusy, RecordNotFound, RecordUnwritable, SchemaMismatch, UsageError
+from kvscope.record.migrations import OLDEST_VERSION, migrate
 from kvscope.record.rows import (
     DesignRow,
     Json,
@@ -87,7 +88,10 @@ def _from_columns(row_type: type[Row], columns: Mapping[str, Any]) -> Row:
     as_bool = _BOOL_FIELDS.get(row_type, set())
     values = {}
     for f in fields(row_type):  # type: ignore[arg-type]  # every row type is a dataclass
-        value = columns[_column(row_type, f.name)]
+        column = _column(row_type, f.name)
+        if column not in columns and f.default is not MISSING:
+            continue  # an older record, which did not have it yet
+        value = columns[column]
         if f.name in as_json:
             value = json.loads(value)
         if f.name in as_tuple:
@@ -142,9 +146,9 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found_id != APPLICATION_ID:
         raise SchemaMismatch(f"{path} is not a kvscope record.", hint="Name another file with --records FILE.")
-    if found != SCHEMA_VERSION:
+    if not OLDEST_VERSION <= found <= SCHEMA_VERSION:
         raise SchemaMismatch(
-            f"{path} has record schema {found}; this kvscope reads schema {SCHEMA_VERSION}.",
+            f"{path} has record schema {found}; this kvscope reads schemas {OLDEST_VERSION} to {SCHEMA_VERSION}.",
             hint="Read it with the kvscope release that wrote it, or record into a new file.",
         )
 
@@ -366,6 +370,7 @@ def _connect_for_writing(path: Path) -> sqlite3.Connection:
                     f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
                 )
             _check_schema(connection, path)
+            migrate(connection)
         except BaseException:
             connection.close()
             raise

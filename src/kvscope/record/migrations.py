@@ -1,0 +1,37 @@
+"""From an older record to this release's, step by step. A record that is only read is not changed: what its schema did
+not have yet is unknown then.
+
+    1 → 2   requests.prompt_tokens_ours_from, requests.prompt_tokens_server_from
+"""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+from kvscope.record.schema import SCHEMA_VERSION
+
+# Version → the statements that make the next one of it.
+STEPS: Mapping[int, Sequence[str]] = {
+    1: (
+        "ALTER TABLE requests ADD COLUMN prompt_tokens_ours_from TEXT",
+        "ALTER TABLE requests ADD COLUMN prompt_tokens_server_from TEXT",
+    ),
+}
+OLDEST_VERSION = min(STEPS)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring a record that was just opened for writing up to SCHEMA_VERSION, in one transaction. sqlite3's errors pass
+    through."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version not in STEPS:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in range(version, SCHEMA_VERSION):
+            for statement in STEPS[step]:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
