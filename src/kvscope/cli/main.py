@@ -21,6 +21,7 @@ COMMANDS = {
     "show": ("kvscope.cli.show", "What a model is: its layers, its tensors, what one token costs."),
     "predict": ("kvscope.cli.predict", "What an engine will need for it, byte by byte, before anything runs."),
     "fit": ("kvscope.cli.fit", "What fits into a budget: longest context, most sequences, mildest settings."),
+    "reuse": ("kvscope.cli.reuse", "What the next turn reuses of the last, and what broke it, before it is sent."),
     "explain": ("kvscope.cli.explain", "An engine's error or log line: which product made its number."),
     "measure": ("kvscope.cli.measure", "Run one experiment on a real engine and record every trial."),
     "report": ("kvscope.cli.report", "Make the one-page report (or text) from a record."),

