@@ -1,5 +1,6 @@
 """kvscope reuse: what the next turn reuses, and what broke it, before anything runs."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -126,7 +127,7 @@ def _context_limit(
 
 def _log_of(name: str) -> RequestLog:
     if name == "-":
-        return parse_log(click.get_binary_stream("stdin").read(), name="stdin")
+        return parse_log(sys.stdin.buffer.read(), name="stdin")
     return read_log(Path(name))
 
 
