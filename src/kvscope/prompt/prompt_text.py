@@ -1,9 +1,8 @@
 """The prompt of a request as the engine sees it: its text, its token ids, and where in the text each token begins."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kvscope.prompt.chat_template import ChatTemplate, Clock, local_time
-from kvscope.prompt.conversation import Conversation
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.tokenizers.base import Tokenizer
 
@@ -26,22 +25,10 @@ def prompt_ids(
 
     Raises ChatTemplateError, UsageError and what the tokenizer raises.
     """
-    conversation = conversation_for(template, request.conversation)
     text = template.render(
-        conversation, add_generation_prompt=request.add_generation_prompt, clock=clock, **request.extra
+        request.conversation, add_generation_prompt=request.add_generation_prompt, clock=clock, **request.extra
     )
     return ids_of_text(text, tokenizer=tokenizer)
-
-
-def conversation_for(template: ChatTemplate, conversation: Conversation) -> Conversation:
-    """``conversation`` as the template is given it: messages of the developer are the system's for a template that
-    does not know that role, as llama.cpp's server makes them."""
-    if "developer" in template.text_for(conversation):
-        return conversation
-    messages = tuple(
-        replace(message, role="system") if message.role == "developer" else message for message in conversation.messages
-    )
-    return replace(conversation, messages=messages)
 
 
 def ids_of_text(text: str, *, tokenizer: Tokenizer) -> PromptIds:

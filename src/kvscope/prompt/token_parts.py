@@ -26,7 +26,7 @@ from kvscope.prompt.part_spans import (
     with_documents,
     with_named_texts,
 )
-from kvscope.prompt.prompt_text import PromptIds, conversation_for, ids_of_text
+from kvscope.prompt.prompt_text import PromptIds, ids_of_text
 from kvscope.prompt.tokenizers.base import Tokenizer
 
 CostOfImage = Callable[[Image], ImageCost]
@@ -121,21 +121,20 @@ def count_request(
     Raises ChatTemplateError, UsageError and what the tokenizer raises.
     """
     now = clock()
-    asked = replace(request, conversation=conversation_for(template, request.conversation))
-    conversation = asked.conversation
+    conversation = request.conversation
     cost = template_cost(
         template,
         conversation,
-        add_generation_prompt=asked.add_generation_prompt,
+        add_generation_prompt=request.add_generation_prompt,
         clock=lambda: now,
-        **asked.extra,
+        **request.extra,
     )
-    variants = _Variants(request=asked, template=template, tokenizer=tokenizer, clock=lambda: now)
+    variants = _Variants(request=request, template=template, tokenizer=tokenizer, clock=lambda: now)
     prompt = ids_of_text(cost.text, tokenizer=tokenizer)
     spans, missing = with_named_texts(spans_of(cost.pieces, conversation), cost.text, retrieved)
-    documents = asked.extra.get("documents") or ()
+    documents = request.extra.get("documents") or ()
     if documents:
-        extra = {name: value for name, value in asked.extra.items() if name != "documents"}
+        extra = {name: value for name, value in request.extra.items() if name != "documents"}
         region = added_region(cost.text, variants.text(conversation, extra) or "")
         spans, _ = with_documents(spans, cost.text, region, documents)
     bos = _bos(prompt, tokenizer)
@@ -154,10 +153,9 @@ def count_request(
     rows = _with_savings(maker.rows(), savings)
     if prompt.bos_added:
         rows.append(_added_bos())
-    images, unknown = _image_rows(conversation, cost_of_image)
+    images, unknown = _image_rows(conversation, cost_of_image, cost.text, variants)
     warnings = [
         *request.warnings,
-        *_role_warnings(request, asked),
         *(f"{name} stands in no message word for word, so none of it is counted as retrieved." for name in missing),
         *_shape_warnings(maker),
         *variants.warnings_about_the_end(len(prompt.ids)),
@@ -196,9 +194,10 @@ class _Variants:
             for conversation in conversations
         ]
         texts = self.template.render_each(renderings, clock=self.clock) if renderings else []
-        return [None if isinstance(text, ChatTemplateError) else self._count(text) for text in texts]
+        return [None if isinstance(text, ChatTemplateError) else self.count(text) for text in texts]
 
-    def _count(self, text: str) -> int:
+    def count(self, text: str) -> int:
+        """Tokens of a rendered prompt."""
         ids = self.tokenizer.encode(text, parse_special=True)
         return len(ids) + (self.tokenizer.adds_bos and ids[:1] != [self.tokenizer.bos_id])
 
@@ -234,7 +233,7 @@ class _Variants:
         continued = None
         if len(messages) > 1 and last.content:
             text = self.text(replace(self.request.conversation, messages=messages[:-1]), self.request.extra)
-            continued = None if text is None else self._count(text + last.content)
+            continued = None if text is None else self.count(text + last.content)
         other = "" if continued is None else f", which makes {continued:,} tokens instead of {num_tokens:,}"
         return [
             "The last message is the assistant's. Counted here: a new answer begins after it. llama.cpp's server would "
@@ -267,34 +266,46 @@ def _tools(rows: Sequence[PartRow], tools: Sequence[Any], savings: Sequence[int 
     )
 
 
-def _image_rows(conversation: Conversation, cost_of_image: CostOfImage | None) -> tuple[list[PartRow], int]:
-    """A row for each picture whose tokens are known, and how many others there are."""
+def _image_rows(
+    conversation: Conversation, cost_of_image: CostOfImage | None, text: str, variants: _Variants
+) -> tuple[list[PartRow], int]:
+    """A row for each picture whose tokens are known, and how many others there are. A picture's tokens are what the
+    prompt grows by where its processor writes them in place of its mark."""
     rows: list[PartRow] = []
-    unknown = 0
-    for index, message in enumerate(conversation.messages):
-        for image in (block for block in message.blocks if isinstance(block, Image)):
-            tokens = None if cost_of_image is None else cost_of_image(image).tokens
-            if tokens is None:
-                unknown += 1
-                continue
-            size = "" if image.width is None else f" of {image.width} × {image.height}"
-            rows.append(
-                PartRow(
-                    part=part_of_message(conversation.messages, index),
-                    kind="image",
-                    label=f"picture{size}, message {index + 1}",
-                    amount=Amount(tokens=tokens),
-                    message=index,
-                    role=message.role,
-                )
+    unknown = at = 0
+    pictures = _images(conversation)
+    tokens = variants.count(text) if pictures else 0
+    for index, image in pictures:
+        cost = None if cost_of_image is None else cost_of_image(image)
+        place = -1 if cost is None or cost.placeholder is None else text.find(cost.placeholder, at)
+        if cost is None or cost.placeholder is None or cost.expanded is None or place < 0:
+            unknown += 1
+            continue
+        text = text[:place] + cost.expanded + text[place + len(cost.placeholder) :]
+        at = place + len(cost.expanded)
+        before, tokens = tokens, variants.count(text)
+        size = "" if image.width is None else f" of {image.width} × {image.height}"
+        rows.append(
+            PartRow(
+                part=part_of_message(conversation.messages, index),
+                kind="image",
+                label=f"picture{size}, message {index + 1}",
+                amount=Amount(tokens=tokens - before),
+                message=index,
+                role=conversation.messages[index].role,
             )
+        )
     return rows, unknown
 
 
-def _role_warnings(request: LoadedRequest, asked: LoadedRequest) -> list[str]:
-    if request.conversation == asked.conversation:
-        return []
-    return ["The template does not know the role developer; its messages are counted as the system's."]
+def _images(conversation: Conversation) -> list[tuple[int, Image]]:
+    """(index of its message, picture) of every picture."""
+    return [
+        (index, block)
+        for index, message in enumerate(conversation.messages)
+        for block in message.blocks
+        if isinstance(block, Image)
+    ]
 
 
 def _shape_warnings(maker: RowMaker) -> list[str]:
