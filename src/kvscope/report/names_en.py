@@ -207,6 +207,7 @@ _NAMES: dict[str, str] = {
     "factor.output_tokens": "output limit (tokens)",
     "factor.cache_ram_mib": "host prompt cache (cache_ram_mib)",
     "factor.requests": "requests",
+    "factor.turns": "turns of one conversation",
     "factor.reuse_prefix": "prefix reuse",
     "factor.language": "language",
     "factor.settings": "engine settings",
