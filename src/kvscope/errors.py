@@ -22,6 +22,7 @@
     │   ├── ConnectionRefused · ConnectionLost · RateLimited · ServerError
     │   ├── EngineReplyError           a reply we do not understand (kept verbatim)
     │   ├── ContextOverflow            prompt + output over the context limit
+    │   │   └── PromptDoesNotFit       found before it was sent
     │   └── OutOfMemory                where, and how we know
     ├── ProbeError                     the reading failed                                  recorded
     │   ├── ProbeUnavailable           and why, for `doctor`
@@ -225,6 +226,21 @@ class EngineReplyError(EngineError):
 class ContextOverflow(EngineError):
     slug = "context-overflow"
     outcome = "context_overflow"
+
+
+class PromptDoesNotFit(ContextOverflow):
+    """Prompt and reserved output are more than the engine's limit, as it was read back; nothing was sent."""
+
+    slug = "prompt-does-not-fit"
+
+    def __init__(self, *, prompt_tokens: int, output_tokens: int, limit_tokens: int, limit_from: str) -> None:
+        needed = prompt_tokens + output_tokens
+        super().__init__(
+            f"{prompt_tokens:,} prompt tokens and {output_tokens:,} reserved for the answer are {needed:,}; one "
+            f"sequence may hold {limit_tokens:,} ({limit_from}). Not sent.",
+            hint=f"Shorten the prompt or the answer by {needed - limit_tokens:,} tokens, load the model with a larger "
+            "context (slots divide it), or add --try-anyway to see what the engine does.",
+        )
 
 
 class OutOfMemory(EngineError):

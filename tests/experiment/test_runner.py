@@ -210,23 +210,32 @@ def test_ctrl_c_inside_a_trial_is_its_outcome(
     [
         ({"die_at_request": 2}, "engine_died", "engine-died"),
         ({"stall_at_request": 2}, "stalled", "stalled"),
-        ({"n_ctx": 150}, "context_overflow", "context-overflow"),
-        ({"prompt_limit_tokens": 100}, "truncated_input", None),
+        ({"n_ctx": 150}, "context_overflow", "prompt-does-not-fit"),
+        ({"prompt_limit_tokens": 100}, "truncated_input", "truncated-input"),
         ({"no_such_setting": 1}, "invalid_settings", "invalid-settings"),
     ],
     ids=["died", "stalled", "overflow", "cut in silence", "bad setting"],
 )
 def test_a_failure_is_a_row_and_the_run_goes_on(
-    tmp_path: Path, model: ModelSpec, settings: dict[str, int], outcome: str, slug: str | None
+    tmp_path: Path, model: ModelSpec, settings: dict[str, int], outcome: str, slug: str
 ) -> None:
     with create_records(tmp_path / "r.db") as recorder:
         summary = Sitting(recorder, model).run(a_design(levels=(205,), repeats=2, **settings))
         assert (summary.measured, summary.failed) == (0, 3)
         for trial in recorder.trials():
             assert (trial.outcome, trial.error_slug) == (outcome, slug)
-            if slug:
-                assert trial.error_message
-                assert trial.traceback
+            assert trial.error_message
+            assert trial.error_hint
+            # A cut prompt is found in the counts: nothing was raised.
+            assert (trial.traceback is None) == (outcome == "truncated_input")
+
+
+def test_what_does_not_fit_is_sent_when_asked_for(tmp_path: Path, model: ModelSpec) -> None:
+    with create_records(tmp_path / "r.db") as recorder:
+        design = a_design(levels=(205,), repeats=1, n_ctx=150)
+        Sitting(recorder, model).run(design, options=RunOptions(try_anyway=True))
+        trial = recorder.trials()[-1]
+        assert (trial.outcome, trial.error_slug) == ("context_overflow", "context-overflow")
 
 
 def test_a_prompt_too_short_to_build_is_not_our_bug(tmp_path: Path, model: ModelSpec) -> None:

@@ -11,9 +11,12 @@ from kvscope.engine.base import ChatRequest, Generation
 from kvscope.engine.fake import FakeEngine, FakeMemory, VirtualClock
 from kvscope.errors import EngineDied
 from kvscope.experiment.design import Condition, Trial
+from kvscope.experiment.own_count import OwnCount, OwnCounter
+from kvscope.experiment.request_counts import Expected
 from kvscope.experiment.trial import run_trial
 from kvscope.probe.sampler import Sampler
 from kvscope.prompt.conversation import Message
+from kvscope.record.metrics import metrics_of
 from kvscope.record.rows import TrialResult, TrialRow
 
 ROW = TrialRow(
@@ -32,11 +35,11 @@ ROW = TrialRow(
 )
 
 
-def run(engine: FakeEngine, clock: VirtualClock, **condition: object) -> TrialResult:
+def run(engine: FakeEngine, clock: VirtualClock, expected: Expected | None = None, **condition: object) -> TrialResult:
     values: dict[str, object] = {"settings": {}, "prompt_tokens": 200, "output_tokens": 8}
     point = Condition(**{**values, **condition})  # type: ignore[arg-type]  # keyword by keyword, as each test needs
     trial = Trial(trial_id="t", role="measured", levels={}, level=200, repeat=0, block=0, position=0, condition=point)
-    return run_trial(lambda: engine, trial, ROW, seed=3, now=clock.now, sleep=clock.sleep)
+    return run_trial(lambda: engine, trial, ROW, seed=3, expected=expected, now=clock.now, sleep=clock.sleep)
 
 
 def slugs(result: TrialResult) -> list[str]:
@@ -83,7 +86,8 @@ def test_a_plain_trial_leaves_everything_and_no_doubt(clock: VirtualClock) -> No
     ("changes", "outcome", "warned"),
     [
         ({"prompt_tokens": 201}, "ok", ["token-count-mismatch"]),
-        ({"prompt_tokens": 120}, "truncated_input", ["token-count-mismatch"]),
+        ({"prompt_tokens": 120}, "truncated_input", []),
+        ({"prompt_tokens": 199}, "truncated_input", []),
         ({"prompt_tokens": None}, "ok", []),
         ({"cached_tokens": 30}, "ok", ["cache-not-cleared"]),
         ({"cached_tokens": None}, "ok", []),
@@ -100,6 +104,111 @@ def test_what_the_server_says_is_held_against_what_was_asked(
     assert slugs(result) == warned
     for name, value in changes.items():
         assert getattr(result.requests[-1], "prompt_tokens_server" if name == "prompt_tokens" else name) == value
+
+
+def test_a_cut_prompt_keeps_its_numbers_and_says_what_happened(clock: VirtualClock) -> None:
+    result = run(Changed(clock, prompt_tokens=120), clock)
+    assert (result.trial.outcome, result.trial.error_slug) == ("truncated_input", "truncated-input")
+    assert result.trial.error_message is not None
+    assert "120 of 200" in result.trial.error_message
+    assert result.trial.error_hint is not None
+    assert "n_ctx" in result.trial.error_hint
+    cut = result.requests[-1]
+    assert (cut.error_slug, cut.prompt_tokens_ours, cut.prompt_tokens_server) == ("truncated-input", 200, 120)
+    assert result.requests[0].error_slug is None  # the warm-up was read whole
+    assert cut.is_answered
+    assert cut.output_tokens == 8
+    metrics = metrics_of(result)
+    assert metrics.ttft_s is not None
+    assert metrics.memory_peak_bytes is not None
+
+
+def test_half_the_window_is_named(clock: VirtualClock) -> None:
+    # What is read of 4,090 tokens is 4 + (4096 - 4) / 2 = 2,050. The limit itself is checked before sending, so it is
+    # tried anyway.
+    changed = Changed(clock, prompt_tokens=2050)
+    result = run(changed, clock, Expected(try_anyway=True), prompt_tokens=4090)
+    assert result.trial.outcome == "truncated_input"
+    assert "half of its window of 4,096" in str(result.trial.error_message)
+
+
+class ServerAdds(FakeEngine):
+    """A server whose answers count more than was sent, warm-ups included."""
+
+    def __init__(self, clock: VirtualClock, more: int) -> None:
+        super().__init__(settings={}, clock=clock)
+        self.more = more
+
+    def generate(self, request: ChatRequest) -> Generation:
+        answer = super().generate(request)
+        return replace(answer, prompt_tokens=(answer.prompt_tokens or 0) + self.more)
+
+
+class CountsWords(OwnCounter):
+    """Our own count as the fake engine's, beginning with so many BOS."""
+
+    def __init__(self, leading_bos: int) -> None:
+        super().__init__("unused")
+        self.leading_bos = leading_bos
+
+    def count(self, requests: Sequence[ChatRequest]) -> list[OwnCount | None]:
+        engine = FakeEngine(settings={})
+        return [
+            OwnCount(
+                tokens=engine.count_prompt_tokens(request.messages), counted_by="files", leading_bos=self.leading_bos
+            )
+            for request in requests
+        ]
+
+
+def test_a_second_bos_is_named_where_our_ids_begin_with_one(clock: VirtualClock) -> None:
+    result = run(ServerAdds(clock, 1), clock, Expected(counter=CountsWords(1)))
+    assert (result.trial.outcome, slugs(result)) == ("ok", ["doubled-bos"])
+    result = run(ServerAdds(clock, 1), clock, Expected(counter=CountsWords(0)))
+    assert (result.trial.outcome, slugs(result)) == ("ok", ["token-count-mismatch"])
+
+
+def test_what_a_servers_template_adds_is_a_doubt_and_no_cut(clock: VirtualClock) -> None:
+    result = run(ServerAdds(clock, 21), clock)
+    assert (result.trial.outcome, slugs(result)) == ("ok", ["token-count-mismatch"])
+    assert "+21" in result.warnings[0].message
+    assert "system prompt" in result.warnings[0].hint
+
+
+def test_the_row_says_who_counted(clock: VirtualClock) -> None:
+    by_engine = run(Changed(clock), clock).requests
+    assert {row.prompt_tokens_ours_from for row in by_engine} == {"engine"}
+    by_files = run(Changed(clock), clock, Expected(counter=CountsWords(1))).requests
+    assert {row.prompt_tokens_ours_from for row in by_files} == {"files"}
+    assert [row.prompt_tokens_ours for row in by_files] == [row.prompt_tokens_ours for row in by_engine] == [7, 200]
+    assert {row.prompt_tokens_server_from for row in by_files} == {"usage.prompt_tokens"}
+
+
+def test_what_does_not_fit_is_not_sent(clock: VirtualClock) -> None:
+    engine = Changed(clock)  # its context holds 4,096
+    result = run(engine, clock, prompt_tokens=4090, output_tokens=8)
+    assert (result.trial.outcome, result.trial.error_slug) == ("context_overflow", "prompt-does-not-fit")
+    for number in ("4,090", "8", "4,098", "4,096", "n_ctx"):
+        assert number in str(result.trial.error_message)
+    assert len(engine.asked) == 1  # the warm-up
+    assert result.requests[-1].prompt_tokens_ours == 4090
+    assert result.requests[-1].prompt_tokens_server is None
+    sent = Changed(clock)
+    assert run(sent, clock, Expected(try_anyway=True), prompt_tokens=4090, output_tokens=8).trial.outcome != "internal"
+    assert len(sent.asked) == 2
+    # To the last token it fits.
+    assert run(Changed(clock), clock, prompt_tokens=4088, output_tokens=8).trial.outcome == "ok"
+
+
+def test_the_limit_is_kept_with_where_it_was_read_and_held_against_the_predicted(clock: VirtualClock) -> None:
+    result = run(Changed(clock), clock, Expected(limit_tokens=4096))
+    assert slugs(result) == []
+    assert result.effective["context_limit_tokens"] == 4096
+    assert result.effective["context_limit_from"] == "the law: n_ctx"
+    result = run(Changed(clock), clock, Expected(limit_tokens=8192))
+    assert slugs(result) == ["context-limit-mismatch"]
+    assert "8,192" in result.warnings[0].message
+    assert "4,096" in result.warnings[0].message
 
 
 def test_reuse_that_was_allowed_is_no_doubt(clock: VirtualClock) -> None:

@@ -124,6 +124,10 @@ class TestReports:
         (finding,) = compare_counts(counts([(100, 103), (200, 200), (300, 304), (400, 401), (500, 506), (600, 600)]))
         assert finding.slug == UNEXPLAINED
 
+    def test_one_token_more_at_one_of_two_lengths_is_no_other_tokenizer(self) -> None:
+        assert slugs(compare_counts(counts([(30, 30), (200, 201)]))) == [UNEXPLAINED]
+        assert slugs(compare_counts(counts([(30, 30), (200, 240)]))) == [GROWING]
+
     def test_nothing_to_compare(self) -> None:
         assert compare_counts([]) == ()
 

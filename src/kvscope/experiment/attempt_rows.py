@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kvscope.engine.base import Generation, ReportedBuffer
+from kvscope.experiment.ending import Ending
+from kvscope.prompt.count_check import ABSENT, DOUBLED_BOS, EQUAL, CountSample, compare_counts
 from kvscope.record.rows import (
+    TRUNCATED_SLUG,
     MapRow,
     MarkRow,
     OccupantRow,
@@ -19,7 +22,9 @@ from kvscope.record.rows import (
 
 @dataclass(slots=True)
 class AttemptRows:
-    """Grows while an attempt runs; whatever ends it, what is here is kept."""
+    """Grows while an attempt runs; whatever ends it, what is here is kept. ``leading_bos``: by a request's index, how
+    many times our ids of it begin with the BOS. ``limit_tokens``: the most that one sequence may hold, as read back.
+    ``cut``: how the attempt ends, where the server cut a prompt in silence."""
 
     requests: list[RequestRow] = field(default_factory=list)
     tokens: list[TokenRow] = field(default_factory=list)
@@ -32,6 +37,9 @@ class AttemptRows:
     warnings: list[WarningRow] = field(default_factory=list)
     effective: Mapping[str, object] = field(default_factory=dict)
     client: dict[str, object] = field(default_factory=lambda: {"concurrency": 1})
+    leading_bos: dict[int, int | None] = field(default_factory=dict)
+    limit_tokens: int | None = None
+    cut: Ending | None = None
 
     def warn(self, slug: str, message: str, hint: str) -> None:
         """Note a doubt, each kind once."""
@@ -39,8 +47,8 @@ class AttemptRows:
             self.warnings.append(WarningRow(slug=slug, message=message, hint=hint))
 
     def add_answer(self, sent: RequestRow, answer: Generation, *, reuse_prefix: bool) -> None:
-        """Add an answered request, with what the server's counts say against ours. ``reuse_prefix``: it was allowed to
-        reuse what it kept."""
+        """Add an answered request. ``reuse_prefix``: it was allowed to reuse what it kept. What the counts of several
+        say together, ``judge_counts`` finds."""
         row = replace(
             sent,
             completed_s=answer.completed_s,
@@ -49,6 +57,7 @@ class AttemptRows:
             output_tokens=answer.output_tokens,
             finish_reason=answer.finish_reason,
             engine_timings=dict(answer.engine_timings),
+            prompt_tokens_server_from=answer.prompt_tokens_from,
         )
         self.requests.append(row)
         self.tokens += [
@@ -59,31 +68,48 @@ class AttemptRows:
             ReadRow(request_index=row.index, at_s=read.at_s, num_bytes=read.num_bytes, num_events=read.num_events)
             for read in answer.reads
         ]
-        if row.role != "warmup":
-            self._check_counts(row, reuse_prefix=reuse_prefix)
-
-    def _check_counts(self, row: RequestRow, *, reuse_prefix: bool) -> None:
-        if row.prompt_tokens_server is not None and row.prompt_tokens_server != row.prompt_tokens_ours:
-            self.warn(
-                "token-count-mismatch",
-                f"We counted {row.prompt_tokens_ours} prompt tokens, the server {row.prompt_tokens_server}.",
-                "The server changed or cut the prompt: compare what was sent with what its log says.",
-            )
-        if not reuse_prefix and row.cached_tokens:
+        if row.role != "warmup" and not reuse_prefix and row.cached_tokens:
             self.warn(
                 "cache-not-cleared",
                 f"The server reused {row.cached_tokens} tokens although reuse was turned off.",
                 "The time to the first token is shorter than for a new prompt.",
             )
 
-    def outcome(self) -> str:
-        """The outcome of an attempt in which nothing raised."""
+    def judge_counts(self) -> None:
+        """Hold our counts against the server's, over all answered requests of the attempt: a prompt that was cut is
+        marked as such in its row, any other difference is a doubt. To be called once, when no more will come."""
+        answered = [row for row in self.requests if row.error_slug is None]
+        for finding in compare_counts([self._sample(row) for row in answered]):
+            advice = " ".join([finding.next_step, *(f"Also possible: {other}" for other in finding.also_possible)])
+            if finding.is_cut:
+                self._note_cut([answered[place].index for place in finding.requests], finding.claim, advice)
+            elif finding.slug == DOUBLED_BOS:
+                self.warn("doubled-bos", finding.claim, advice)
+            elif finding.slug not in (EQUAL, ABSENT):
+                self.warn("token-count-mismatch", finding.claim, advice)
+
+    def _sample(self, row: RequestRow) -> CountSample:
+        return CountSample(
+            ours=row.prompt_tokens_ours,
+            server=row.prompt_tokens_server,
+            cached=row.cached_tokens,
+            output_limit_tokens=row.output_tokens_limit,
+            limit_tokens=self.limit_tokens,
+            leading_bos=self.leading_bos.get(row.index),
+        )
+
+    def _note_cut(self, indexes: list[int], claim: str, advice: str) -> None:
+        self.cut = Ending(outcome="truncated_input", slug=TRUNCATED_SLUG, message=claim, hint=advice)
+        self.requests = [
+            replace(row, error_slug=TRUNCATED_SLUG) if row.index in indexes else row for row in self.requests
+        ]
+
+    def ending(self) -> Ending:
+        """How an attempt in which nothing raised ended, once its counts are judged."""
         measured = [request for request in self.requests if request.role != "warmup"]
-        if any(_is_cut(request) for request in measured):
-            return "truncated_input"
-        if any(_is_short(request) for request in measured):
-            return "stopped_early"
-        return "ok"
+        if self.cut is not None:
+            return self.cut
+        return Ending(outcome="stopped_early" if any(map(_is_short, measured)) else "ok")
 
 
 def reported_row(buffer: ReportedBuffer, phase: str, request_index: int | None) -> ReportedBufferRow:
@@ -100,14 +126,6 @@ def reported_row(buffer: ReportedBuffer, phase: str, request_index: int | None) 
         v_mib=buffer.v_mib,
         line=buffer.line,
         request_index=request_index,
-    )
-
-
-def _is_cut(request: RequestRow) -> bool:
-    return (
-        request.prompt_tokens_server is not None
-        and request.prompt_tokens_ours is not None
-        and request.prompt_tokens_server < request.prompt_tokens_ours
     )
 
 

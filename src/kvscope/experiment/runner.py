@@ -16,6 +16,8 @@ from kvscope.engine.registry import EngineChoice
 from kvscope.errors import UsageError
 from kvscope.experiment.design import Condition, Design, Level, Trial, design_hash
 from kvscope.experiment.machine import machine_facts, machine_id
+from kvscope.experiment.own_count import OwnCounter, own_counter
+from kvscope.experiment.request_counts import Expected
 from kvscope.experiment.trial import run_trial
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction, predict
@@ -108,7 +110,11 @@ def run_design(
     predict_condition(model, choice, design.condition(design.points()[0]))
     row = design_row(design, model, choice, run)
     recorder.add_design(row)
-    return _Loop(recorder, run, design, row, model, choice, options or RunOptions(), listener, now, sleep).run()
+    # The fake engine reads words and no model's vocabulary.
+    counter = own_counter(model) if choice.rules == choice.name else None
+    return _Loop(
+        recorder, run, design, row, model, choice, options or RunOptions(), listener, now, sleep, counter
+    ).run()
 
 
 def design_row(design: Design, model: ModelSpec, choice: EngineChoice, run: RunRow) -> DesignRow:
@@ -171,6 +177,7 @@ class _Loop:
     listener: Listener | None
     now: Callable[[], float]
     sleep: Callable[[float], None]
+    counter: OwnCounter | None = None
 
     def run(self) -> DesignSummary:
         trials = [
@@ -253,13 +260,28 @@ class _Loop:
             )
         else:
             result = run_trial(
-                lambda: self._engine(trial), trial, row, seed=self.design.seed, now=self.now, sleep=self.sleep
+                lambda: self._engine(trial),
+                trial,
+                row,
+                seed=self.design.seed,
+                expected=self._expected(prediction),
+                now=self.now,
+                sleep=self.sleep,
             )
         self.recorder.finish_trial(result)
         return result
 
     def _engine(self, trial: Trial) -> Engine:
         return self.choice.create(self.model, trial.condition.settings)
+
+    def _expected(self, prediction: Prediction | None) -> Expected:
+        """What is known of a trial before it runs."""
+        effective = {} if prediction is None else prediction.to_dict()["effective"]
+        return Expected(
+            counter=self.counter,
+            limit_tokens=effective.get("context_per_sequence_tokens"),
+            try_anyway=self.options.try_anyway,
+        )
 
     def _predict(self, trial: Trial) -> tuple[Prediction | None, Reason | None]:
         """The trial's prediction, and why it should not be run, each where there is one."""

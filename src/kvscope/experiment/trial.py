@@ -14,6 +14,7 @@ from kvscope.experiment.attempt_rows import AttemptRows, reported_row
 from kvscope.experiment.design import Trial
 from kvscope.experiment.ending import INTERRUPTED, Ending, ending_of
 from kvscope.experiment.play import play_prompts
+from kvscope.experiment.request_counts import Expected, RequestCounts
 from kvscope.probe.machine_memory import machine_memory, other_occupants
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
 from kvscope.probe.sampler import Sampler
@@ -47,21 +48,25 @@ def run_trial(
     row: TrialRow,
     *,
     seed: int,
+    expected: Expected | None = None,
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> TrialResult:
     """Run one attempt on an engine that ``create`` makes, and stop the engine. Never raises: an error, a bug and
-    Ctrl-C (outcome ``interrupted``) become the outcome of the result."""
+    Ctrl-C (outcome ``interrupted``) become the outcome of the result. ``expected``: what is known before it runs."""
     started_s = now()
     rows = AttemptRows()
     attempt = _Attempt(rows)
     try:
         attempt.engine = create()
-        attempt.run = _TrialRun(attempt.engine, trial, rows, seed=seed, now=lambda: now() - started_s, sleep=sleep)
+        clock = (lambda: now() - started_s), sleep
+        attempt.run = _TrialRun(attempt.engine, trial, rows, seed=seed, clock=clock, expected=expected or Expected())
         attempt.run.run()
-        attempt.ending = Ending(outcome=rows.outcome())
+        rows.judge_counts()
+        attempt.ending = rows.ending()
     except (Exception, KeyboardInterrupt) as error:
         attempt.fail(error)
+        rows.judge_counts()
     attempt.close()
     ending = attempt.ending
     return TrialResult(
@@ -121,15 +126,15 @@ class _TrialRun:
         rows: AttemptRows,
         *,
         seed: int,
-        now: Callable[[], float],
-        sleep: Callable[[float], None],
+        clock: tuple[Callable[[], float], Callable[[float], None]],
+        expected: Expected,
     ) -> None:
         self.engine = engine
         self.trial = trial
         self.seed = seed
-        self.now = now
-        self.sleep = sleep
+        self.now, self.sleep = clock
         self.rows = rows
+        self.counts = RequestCounts(engine, rows, expected)
         self.probe: OwnMemory = ProcessTreeProbe(engine.pids)
         self.sampler: Sampler | None = None
 
@@ -287,6 +292,7 @@ class _TrialRun:
             "engine_build": report.build,
             "notes": list(report.notes),
         }
+        self.counts.note_limit(report.context_limit)
         self.rows.reported += [reported_row(buffer, "loaded", None) for buffer in report.buffers]
 
     def _build_prompts(self) -> list[ExactPrompt]:
@@ -306,7 +312,7 @@ class _TrialRun:
 
     def _warm_up(self) -> None:
         request = ChatRequest(messages=WARMUP_MESSAGES, max_output_tokens=WARMUP_OUTPUT_TOKENS, seed=self.seed)
-        self._ask(request, role="warmup", asked=None, ours=None)
+        self._ask(request, role="warmup", asked=None, ours=self.counts.of_engine(WARMUP_MESSAGES))
         self._settle()
 
     def _measure(self, prompts: list[ExactPrompt]) -> None:
@@ -346,13 +352,15 @@ class _TrialRun:
 
     def _ask(self, request: ChatRequest, *, role: str, asked: int | None, ours: int | None) -> Generation:
         index = len(self.rows.requests)
+        counted = self.counts.before_sending(request, by_engine=ours, index=index)
         sent = RequestRow(
             index=index,
             role=role,
             sent_at_s=self.now(),
             completed_s=None,
             prompt_tokens_asked=asked,
-            prompt_tokens_ours=ours,
+            prompt_tokens_ours=None if counted is None else counted.tokens,
+            prompt_tokens_ours_from=None if counted is None else counted.counted_by,
             prompt_tokens_server=None,
             cached_tokens=None,
             output_tokens_limit=request.max_output_tokens,
@@ -361,6 +369,7 @@ class _TrialRun:
         )
         cpu_s, wall_s = time.process_time(), self.now()
         try:
+            self.counts.check_fit(counted, request)
             answer = self.engine.generate(request)
         except BaseException as error:
             slug = error.slug if isinstance(error, KvscopeError) else "internal"

@@ -38,6 +38,8 @@ _KEPT_AT_START = (0, 1, 4)
 _MOST_MARKS = 4
 # Another tokenizer's counts lie on a line, but for this share of their range and these tokens.
 _LINE_SHARE, _LINE_TOKENS = 0.06, 8.0
+# Of two lengths alone: less than this is one token or two somewhere, and no other tokenizer.
+_GROWN_SHARE = 0.03
 # A cut leaves a difference far from a line of this slope; one that counts alike has the slope 1.
 _SAME_SLOPE = 0.005
 
@@ -282,7 +284,8 @@ def _name_whole(whole: list[_Known]) -> CountFinding:
         return _finding(EQUAL, claim, whole, also=(), next_step="Nothing to do.", difference=0)
     if len(deltas) == 1:
         return _constant(whole, delta, lengths)
-    if _lies_on_another_line(whole) or (lengths == 2 and abs(delta) > abs(whole[0].delta)):
+    grown = abs(delta) - abs(whole[0].delta)
+    if _lies_on_another_line(whole) or (lengths == 2 and grown > _GROWN_SHARE * (whole[-1].ours - whole[0].ours)):
         return _growing(whole, delta)
     claim = f"The server's count differs from ours by {min(deltas):+,} to {max(deltas):+,} tokens, by no rule."
     return _finding(

@@ -1,0 +1,73 @@
+"""Our own count of what a trial sends: by the tokenizer and the chat template in the model's files, where they are
+known to be followed exactly; elsewhere the engine is asked before sending."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvscope.engine.base import ChatRequest
+from kvscope.errors import KvscopeError
+from kvscope.model.spec import ModelSpec
+from kvscope.prompt.chat_template import ChatTemplate, Rendering, load_template
+from kvscope.prompt.conversation import Conversation
+from kvscope.prompt.count_check import leading_bos
+from kvscope.prompt.prompt_text import ids_of_text
+from kvscope.prompt.tokenizers.base import Tokenizer
+from kvscope.prompt.tokenizers.load import load_tokenizer
+
+FROM_FILES = "files"
+FROM_ENGINE = "engine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCount:
+    """Prompt tokens as counted before sending, by whom, and how many times they begin with the BOS (None: not known,
+    or the model has none)."""
+
+    tokens: int
+    counted_by: str
+    leading_bos: int | None = None
+
+
+class OwnCounter:
+    """Counts requests with a model's own tokenizer and chat template, which are read when they are first needed."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._loaded: tuple[ChatTemplate, Tokenizer] | None = None
+        self._failed = False
+
+    def count(self, requests: Sequence[ChatRequest]) -> list[OwnCount | None]:
+        """The count of each request; None where the files do not give it: their rules are not known to be followed
+        exactly, a package is missing, or the template refuses the conversation."""
+        loaded = self._load()
+        if loaded is None:
+            return [None] * len(requests)
+        template, tokenizer = loaded
+        try:
+            texts = template.render_each([_rendering(request) for request in requests])
+            return [None if isinstance(text, KvscopeError) else _counted(text, tokenizer) for text in texts]
+        except KvscopeError:
+            return [None] * len(requests)
+
+    def _load(self) -> tuple[ChatTemplate, Tokenizer] | None:
+        if self._loaded is None and not self._failed:
+            try:
+                self._loaded = load_template(self._source, or_chatml=True), load_tokenizer(self._source)
+            except KvscopeError:
+                self._failed = True
+        return self._loaded
+
+
+def own_counter(model: ModelSpec) -> OwnCounter | None:
+    """A counter for the model; None where it has no file of its own to read."""
+    return None if model.file_path is None else OwnCounter(model.file_path)
+
+
+def _rendering(request: ChatRequest) -> Rendering:
+    conversation = Conversation(messages=request.messages, tools=request.tools)
+    return Rendering(conversation=conversation, extra=request.template_variables)
+
+
+def _counted(text: str, tokenizer: Tokenizer) -> OwnCount:
+    ids = ids_of_text(text, tokenizer=tokenizer).ids
+    return OwnCount(tokens=len(ids), counted_by=FROM_FILES, leading_bos=leading_bos(ids, tokenizer.bos_id))
