@@ -1,15 +1,22 @@
-"""count_texts(): the tokens of files, folders and stdin, as each tokenizer counts every whole text."""
+"""count_texts(): the tokens of files, folders and stdin, as each tokenizer counts every whole text.
+
+Texts are read in pieces, cut into stretches of one kind of content, and those into parts at places where cutting
+changes no id (``cut_points.py``). Parts of many files are encoded together. Memory holds one batch of them, whatever
+the size of a file; a text that cannot be cut is held whole up to ``LONGEST_UNCUT`` characters, and skipped beyond.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from kvscope.prompt.content_kind import OTHER
-from kvscope.prompt.text_counts import FileCount, KindCount, Skipped, TextCounts, summed
+from kvscope.prompt.content_kind import KindSplitter
+from kvscope.prompt.text_counts import FileCount, KindCount, Skipped, TextCounts, sum_kinds, summed
+from kvscope.prompt.text_parts import KindTokens, PartCounter
 from kvscope.prompt.text_sources import STDIN, Unreadable, find_sources, read_source, read_stream
 from kvscope.prompt.tokenizers.base import Tokenizer
 
 Progress = Callable[[int, int | None, int], None]
+_BATCH = 1 << 20  # characters that are encoded together
 
 
 def count_texts(
@@ -22,32 +29,116 @@ def count_texts(
     """Characters, bytes and tokens of the texts under ``paths``, and of ``stdin`` where one is given (it is counted
     last, under the name "-"; "-" among the paths is then it). BOS is not counted, and names of control tokens are text.
 
-    ``progress`` is called with the bytes read, the bytes there are (None with ``stdin``), and the files done.
+    ``progress`` is called with the bytes read, the bytes there are (None with ``stdin``), and the files done. Raises
+    what the tokenizers raise.
     """
     paths = [path for path in paths if stdin is None or str(path) != STDIN]
     sources, skipped = find_sources(paths)
     total = None if stdin is not None else sum(source.num_bytes for source in sources)
-    texts: list[tuple[str, Iterator[tuple[str, int]]]] = [(str(each.path), read_source(each)) for each in sources]
+    count = _Count([PartCounter(each) for each in tokenizers], skipped, total, progress)
+    for source in sources:
+        count.add(str(source.path), read_source(source))
     if stdin is not None:
-        texts.append((STDIN, read_stream(stdin)))
-    files: list[FileCount] = []
-    done = 0
-    for path, pieces in texts:
+        count.add(STDIN, read_stream(stdin))
+    count.flush()
+    return summed(count.files, skipped, len(tokenizers))
+
+
+class _File:
+    """One text while it is counted. ``failure``: why it cannot be."""
+
+    def __init__(self, path: str, num_tokenizers: int) -> None:
+        self.path = path
+        self.failure: str | None = None
+        self.sizes: dict[str, list[int]] = {}
+        self.tokens = tuple(KindTokens() for _ in range(num_tokenizers))
+
+    def add(self, kind: str, text: str) -> None:
+        size = self.sizes.setdefault(kind, [0, 0])
+        size[0] += len(text)
+        size[1] += len(text) if text.isascii() else len(text.encode())
+
+    def done(self) -> FileCount:
+        kinds = [
+            KindCount(
+                kind=kind,
+                characters=characters,
+                bytes=num_bytes,
+                tokens=tuple(each.by_kind.get(kind, 0) for each in self.tokens),
+            )
+            for kind, (characters, num_bytes) in self.sizes.items()
+        ]
+        return FileCount(
+            path=self.path,
+            characters=sum(each.characters for each in kinds),
+            bytes=sum(each.bytes for each in kinds),
+            tokens=tuple(sum(each.by_kind.values()) for each in self.tokens),
+            kinds=sum_kinds(kinds, len(self.tokens)),
+        )
+
+
+class _Count:
+    def __init__(
+        self, counters: Sequence[PartCounter], skipped: list[Skipped], total: int | None, progress: Progress | None
+    ) -> None:
+        self.files: list[FileCount] = []
+        self._counters = counters
+        self._skipped = skipped
+        self._total = total
+        self._progress = progress
+        self._waiting: list[_File] = []  # read, their last parts not yet encoded
+        self._characters = self._read = 0
+
+    def add(self, path: str, pieces: Iterator[tuple[str, int]]) -> None:
+        """Reads one text to its end."""
+        file = _File(path, len(self._counters))
         try:
-            whole = []
-            for text, num_bytes in pieces:
-                whole.append(text)
-                done += num_bytes
-            files.append(_count(path, "".join(whole), tokenizers))
+            self._feed(file, pieces)
         except Unreadable as error:
-            skipped.append(Skipped(path=path, reason=str(error)))
-        if progress is not None:
-            progress(done, total, len(files))
-    return summed(files, skipped, len(tokenizers))
+            file.failure = str(error)
+        for counter in self._counters:
+            counter.close_text()
+        self._waiting.append(file)
+        if self._characters >= _BATCH or len(self._waiting) >= _BATCH >> 8:
+            self.flush()
 
+    def _feed(self, file: _File, pieces: Iterator[tuple[str, int]]) -> None:
+        splitter = KindSplitter()
+        for index, counter in enumerate(self._counters):
+            counter.open_text(file.tokens[index])
+        for text, num_bytes in pieces:
+            self._read += num_bytes
+            self._take(file, splitter.feed(text))
+        self._take(file, splitter.close())
 
-def _count(path: str, text: str, tokenizers: Sequence[Tokenizer]) -> FileCount:
-    tokens = tuple(each.count(text) for each in tokenizers)
-    num_bytes = len(text.encode())
-    kinds = (KindCount(kind=OTHER, characters=len(text), bytes=num_bytes, tokens=tokens),) if text else ()
-    return FileCount(path=path, characters=len(text), bytes=num_bytes, tokens=tokens, kinds=kinds)
+    def _take(self, file: _File, stretches: Sequence[tuple[str, str]]) -> None:
+        for kind, text in stretches:
+            file.add(kind, text)
+            self._characters += len(text)
+            for counter in self._counters:
+                counter.add(kind, text)
+        if self._characters >= _BATCH:
+            self._encode()
+
+    def _encode(self) -> None:
+        for counter in self._counters:
+            counter.encode()
+        self._characters = 0
+        if self._progress is not None:
+            self._progress(self._read, self._total, len(self.files))
+
+    def flush(self) -> None:
+        """Ends all files that were read."""
+        for counter in self._counters:
+            counter.encode()
+        self._characters = 0
+        for file in self._waiting:
+            failures = [file.failure, *(each.failure for each in file.tokens)]
+            failure = next((each for each in failures if each is not None), None)
+            if failure is None:
+                self.files.append(file.done())
+            else:
+                self._skipped.append(Skipped(path=file.path, reason=failure))
+        self._waiting.clear()
+        if self._progress is not None:
+            self._progress(self._read, self._total, len(self.files))
