@@ -29,18 +29,20 @@ _TOKENS_A_WORD = {"en": 1.4, "ko": 8.0, "code": 4.0}
 _MOST_WORDS_A_TOKEN = 8
 
 Count = Callable[[Sequence[Message]], int]
+# A text and places in it (in characters): the tokens of the whole prompt before each; None where that is not known.
+Locate = Callable[[str, Sequence[int]], Sequence[int] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPosition:
-    """Where the key sentence stands, by counts of the text before it, through it, and to the body's end.
+    """Where the key sentence stands. ``tokens_before`` are all tokens of the prompt before it, template, BOS and
+    instruction included, and ``tokens`` its own; both None where only counts of whole texts can be had, which do not
+    add up at joints. ``percent`` is how far down it stands among the tokens of the text around it, instruction and
+    request not included: 0 before all of it, 100 behind it, None where there is none. ``asked_percent`` is where it was
+    wanted."""
 
-    ``tokens_before`` are all tokens of the message (of a raw text: of the prompt) before it, instruction included;
-    ``percent`` is how far down it stands among the tokens of the text around it, instruction and request not included:
-    0 before all of it, 100 behind it, None where there is none. ``asked_percent`` is where it was wanted."""
-
-    tokens_before: int
-    tokens: int
+    tokens_before: int | None
+    tokens: int | None
     percent: float | None
     asked_percent: float
 
@@ -111,6 +113,7 @@ def build_prompt(
     key_sentence: str | None = None,
     key_percent: float | None = None,
     is_raw: bool = False,
+    locate: Locate | None = None,
 ) -> ExactPrompt:
     """One user message, or with ``is_raw`` one text without a chat template, that ``count`` finds to be exactly
     ``prompt_tokens`` long.
@@ -119,8 +122,8 @@ def build_prompt(
     arguments give the same text; another seed, salt or length gives other sentences in another order behind another
     first word. The key sentence is the language's own, or ``key_sentence``, and stands ``key_percent`` (0 to 100) down
     the text, by default in the middle. Where there is no room for it the prompt goes without, unless one of the two was
-    given. ``count`` is asked for lists of one user message; of a raw text it shall count the content and BOS. A raw
-    prompt that is BOS alone has the empty text.
+    given; ``locate`` (as TextCount.tokens_before) makes its position exact. ``count`` is asked for lists of one user
+    message; of a raw text it shall count the content and BOS. A raw prompt that is BOS alone has the empty text.
 
     Raises PromptLengthUnreachable when the length is too short for the template and one token, or for a key sentence
     that was asked for (the message says how much they need), or when no text of that length was found; UnknownName for
@@ -129,7 +132,7 @@ def build_prompt(
     source = source or load_source_text(language)
     wish = _Wish(prompt_tokens, source, seed, salt, key_sentence, key_percent, is_raw)
     wish.check()
-    return _Builder(wish, _Counter(count, prompt_tokens)).build()
+    return _Builder(wish, _Counter(count, prompt_tokens), locate).build()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +223,10 @@ def _no_convergence(prompt_tokens: int, calls: int) -> PromptLengthUnreachable:
 
 
 class _Builder:
-    def __init__(self, wish: _Wish, counter: _Counter) -> None:
+    def __init__(self, wish: _Wish, counter: _Counter, locate: Locate | None) -> None:
         self.wish = wish
         self.counter = counter
+        self.locate = locate
         self.target = wish.prompt_tokens
         self.draft = wish.draft()
 
@@ -239,8 +243,8 @@ class _Builder:
             if found is not None and not frame.has_key:
                 return self._prompt(found.text, frame.name, None)
             if found is not None:
-                placed, position = self._place(frame, found)
-                return self._prompt(placed.text, frame.name, position)
+                placed = self._place(frame, found)
+                return self._prompt(placed.text, frame.name, self._position(placed, self.locate))
         if shortest > self.target:
             raise self._too_short(template_tokens, shortest)
         raise _no_convergence(self.target, self.counter.calls)
@@ -313,48 +317,48 @@ class _Builder:
         num_dots = _largest_within(tokens_of_dots, self.target, 1.0)
         return text(num_dots) if num_dots is not None and tokens_of_dots(num_dots) == self.target else None
 
-    def _place(self, frame: Frame, found: DraftText) -> tuple[DraftText, KeyPosition]:
+    def _place(self, frame: Frame, found: DraftText) -> DraftText:
         """Of all the joints that the key sentence can stand in, the nearest to where it is wanted, as far as a few
-        moves find it. By characters it is almost there."""
+        moves find it. By characters it is almost there.
+
+        Judged by counts alone, so that the text is the same whether its position can be located or not."""
         wanted = self.wish.percent
         place = wanted / 100
-        best, position = found, self._position(found)
-        latest, latest_position = best, position
+        best = latest = found
+        percent = self._position(found).percent
+        least_miss = 100.0 if percent is None else abs(percent - wanted)
         tried = {found.key_begins}
         for _ in range(_MOST_MOVES):
-            if latest_position.percent is None:
+            if percent is None:
                 break
-            place = min(max(place + (wanted - latest_position.percent) / 100, 0.0), 1.0)
+            place = min(max(place + (wanted - percent) / 100, 0.0), 1.0)
             if self.draft.text(frame, num_words=latest.num_words, key_place=place).key_begins in tried:
                 break
             moved = self._fill(frame, place, latest)
             if moved is None or moved.key_begins in tried:
                 break
             tried.add(moved.key_begins)
-            latest, latest_position = moved, self._position(moved)
-            if _misses(latest_position) < _misses(position):
-                best, position = latest, latest_position
-        return best, position
+            latest, percent = moved, self._position(moved).percent
+            if percent is not None and abs(percent - wanted) < least_miss:
+                best, least_miss = latest, abs(percent - wanted)
+        return best
 
-    def _position(self, found: DraftText) -> KeyPosition:
+    def _position(self, found: DraftText, locate: Locate | None = None) -> KeyPosition:
         assert found.key_begins is not None
-        # A text cut behind a space would count a token that is not there when the text goes on.
-        tokens = [
-            self.counter.tokens(found.text[:end].rstrip())
-            for end in (found.body_begins, found.key_begins, found.key_ends, found.body_ends)
-        ]
+        assert found.key_ends is not None
+        # A token may begin with the space before its word: it is the word's.
+        begins = len(found.text[: found.key_begins].rstrip())
+        body_begins = min(len(found.text[: found.body_begins].rstrip()), begins)
+        places = (body_begins, begins, found.key_ends, found.body_ends)
+        located = None if locate is None else locate(found.text, places)
+        tokens = located or [self.counter.tokens(found.text[:place]) for place in places]
         before, key, after = (later - earlier for earlier, later in pairwise(tokens))
-        own = 0 if self.wish.is_raw else self.counter.tokens("")
         return KeyPosition(
-            tokens_before=tokens[1] - own,
-            tokens=key,
+            tokens_before=tokens[1] if located else None,
+            tokens=key if located else None,
             percent=100 * before / (before + after) if before + after > 0 else None,
             asked_percent=self.wish.percent,
         )
-
-
-def _misses(position: KeyPosition) -> float:
-    return 0.0 if position.percent is None else abs(position.percent - position.asked_percent)
 
 
 def _largest_within(tokens_at: Callable[[int], int], target: int, slope: float, slack: int = 0) -> int | None:

@@ -5,11 +5,13 @@ length counts a dozen texts, and each rendering costs a process. A template that
 anew for every count.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from kvscope.errors import UsageError
 from kvscope.prompt.chat_template import ChatTemplate, Rendering, load_template
 from kvscope.prompt.conversation import Conversation, Message
+from kvscope.prompt.prompt_text import ids_of_text
 from kvscope.prompt.tokenizers.base import Tokenizer
 from kvscope.prompt.tokenizers.load import load_tokenizer
 
@@ -34,8 +36,20 @@ class TextCount:
     def tokens(self, text: str) -> int:
         """The prompt's tokens, template and BOS included."""
         tokenizer = self.tokenizer
+        # As ids_of_text, without what takes the time there.
         ids = tokenizer.encode(self.rendered(text), parse_special=True)
         return len(ids) + (tokenizer.adds_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id])
+
+    def tokens_before(self, text: str, places: Sequence[int]) -> list[int] | None:
+        """For each place in ``text`` (in characters), the tokens of the whole prompt that begin before it: those of the
+        template and BOS are among them. None where the template changes the text, so that its place is not known."""
+        whole = self.rendered(text)
+        if not text or whole.count(text) != 1:
+            return None
+        begins = whole.index(text)
+        found = ids_of_text(whole, tokenizer=self.tokenizer)
+        starts = found.starts[found.bos_added :]
+        return [found.bos_added + bisect_left(starts, begins + place) for place in places]
 
     def rendered(self, text: str) -> str:
         """The whole text that is tokenized, BOS not written."""

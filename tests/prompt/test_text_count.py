@@ -1,0 +1,79 @@
+"""Counts of single texts: in templates that leave a text as it is, and in those that do not; BOS once."""
+
+from functools import cache
+
+import pytest
+
+from kvscope.errors import ChatTemplateError, UsageError
+from kvscope.prompt.chat_template import ChatTemplate
+from kvscope.prompt.conversation import Message
+from kvscope.prompt.text_count import TextCount, load_text_count
+from kvscope.prompt.tokenizers.bytes import BytesTokenizer
+
+PLAIN = "{% for m in messages %}<u>{{ m.content }}</u>{% endfor %}"
+TEXTS = ["", "두 줄\n\n 끝 <&>{{ x }}"]
+
+
+@cache  # each template is rendered in a process of its own
+def count_with(template: str) -> TextCount:
+    return TextCount(BytesTokenizer(), ChatTemplate(text=template, source="test"))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (PLAIN, lambda text: f"<u>{text}</u>"),
+        (PLAIN.replace("m.content", "m.content | trim"), lambda text: f"<u>{text}</u>"),
+        (PLAIN.replace("m.content", "m.content | upper"), lambda text: f"<u>{text.upper()}</u>"),
+        (PLAIN.replace("m.content", "m.content | tojson"), None),
+        (PLAIN + "{{ messages[0].content | length }}", lambda text: f"<u>{text}</u>{len(text)}"),
+        (PLAIN + "{{ messages[0].content }}", lambda text: f"<u>{text}</u>{text}"),
+    ],
+    ids=["plain", "trimmed", "upper case", "escaped", "its length too", "twice"],
+)
+def test_the_count_is_that_of_the_whole_rendered_text(template: str, expected: object, text: str) -> None:
+    count = count_with(template)
+    message = Message(role="user", content=text)
+    assert count.template is not None
+    whole = expected(text) if callable(expected) else count.rendered(text)
+    assert count.rendered(text) == whole
+    assert count([message]) == count.tokens(text) == len(whole.encode())
+
+
+def test_places_are_counted_from_the_beginning_of_the_prompt() -> None:
+    text = "한a끝"  # three bytes, one, three
+    assert count_with(PLAIN).tokens_before(text, [0, 1, 2, 3]) == [3, 6, 7, 10]
+    assert TextCount(BytesTokenizer(), None).tokens_before(text, [0, 2]) == [0, 4]
+    twice = count_with(PLAIN + "{{ messages[0].content }}")
+    assert twice.tokens_before(text, [0]) is None
+    assert count_with(PLAIN.replace("m.content", "m.content | upper")).tokens_before(text, [0]) is None
+
+
+def test_bos_is_counted_once() -> None:
+    class WithBos(BytesTokenizer):
+        bos_id = ord("^")
+        adds_bos = True
+
+    raw = TextCount(WithBos(), None)
+    assert [raw.tokens(text) for text in ("", "a", "^a")] == [1, 2, 2]
+    assert raw.tokens_before("ab", [0, 1, 2]) == [1, 2, 3]
+    assert raw.tokens_before("^b", [0, 1, 2]) == [0, 1, 2]
+    written = TextCount(WithBos(), ChatTemplate(text="^" + PLAIN, source="test"))
+    assert written.tokens("a") == len("^<u>a</u>")
+
+
+def test_it_counts_one_users_message_and_nothing_else() -> None:
+    count = count_with(PLAIN)
+    for messages in ([], [Message(role="system", content="x")], [Message(role="user", content="x")] * 2):
+        with pytest.raises(UsageError, match="one user message"):
+            count(messages)
+
+
+def test_a_template_that_refuses_says_so_at_once() -> None:
+    with pytest.raises(ChatTemplateError, match="no"):
+        count_with("{{ raise_exception('no') }}")
+
+
+def test_a_raw_count_needs_no_template() -> None:
+    assert load_text_count("bytes:", is_raw=True).tokens("한") == 3
