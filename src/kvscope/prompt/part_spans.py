@@ -109,13 +109,15 @@ def with_documents(
     text that is not there without them."""
     found = list(spans)
     missing = []
+    at = region[0]
     for index, document in enumerate(documents):
-        before = found
-        at = region[0]
+        before, end = found, at
         for value in _texts_in(document):
             place = next((p for form in forms_of(value) for p in _places(text, form, at, region[1])), None)
             if place is not None:
                 found = _overlaid(found, *place, kinds=("template", "tools"), kind="document", origin=f"#{index}")
+                end = max(end, place[1])
+        at = end  # documents stand in their order; what one holds may stand in any
         if found == before:
             missing.append(f"#{index}")
     return found, missing
