@@ -43,3 +43,14 @@ class ReuseQuestion:
     settings: Mapping[str, SettingValue]
     first_prompt_tokens: int | None = None
     user_starts: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentPrompt:
+    """One request as the engine saw it. ``answer_ids``: the tokens it generated for it, the last of which it never
+    read. ``user_starts``: places in ``ids`` at which users' messages start. ``reuse``: the request allows it."""
+
+    ids: tuple[int, ...]
+    answer_ids: tuple[int, ...]
+    user_starts: tuple[int, ...] = ()
+    reuse: bool = True

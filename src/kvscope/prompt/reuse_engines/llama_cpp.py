@@ -1,17 +1,98 @@
-"""llama.cpp's server: the longest common prefix with what one of its slots holds, less what its cache forgot."""
+"""llama.cpp's server: the longest common prefix with what one of its slots holds, less what its cache forgot.
 
-from kvscope.prompt.reuse_engines.base import Reusable, ReuseQuestion
+Two requests, the second alone, are played on ``LlamaCppSlots``. Only lengths are known, so ids stand in for the tokens:
+the same for what is common, others for the rest.
+"""
 
-SOURCE = "llama.cpp, tools/server/server-context.cpp: get_available_slot, pre_decode; measured with b11549"
+from collections.abc import Mapping, Sequence
+
+from kvscope.model.spec import ModelSpec
+from kvscope.prompt.reuse_engines.base import Reusable, ReuseQuestion, SentPrompt, Status
+from kvscope.prompt.reuse_engines.llama_cpp_settings import SOURCE, not_followed, slot_settings, status_of
+from kvscope.prompt.reuse_engines.llama_cpp_slots import LlamaCppSlots, Played, SlotSettings
+from kvscope.prompt.reuse_engines.llama_cpp_slots import common_prefix as common_prefix
+from kvscope.scenario import SettingValue
+
+_CHANGED, _APPENDED = -1, -2
 
 
 def reusable(question: ReuseQuestion) -> Reusable:
-    """The second prompt's tokens that are not computed again."""
-    if question.settings.get("cache_prompt") is False:
-        return Reusable(tokens=0, status="exact", because="cache_prompt is off", source=SOURCE)
+    """The second prompt's tokens that are not computed again. Raises UsageError for a setting that is none."""
+    settings = slot_settings(question.model, question.settings)
+    reason = not_followed(question.model, question.settings)
+    if reason is None and settings.forgets and question.first_prompt_tokens is None:
+        reason = "it depends on where the first prompt ended and its answer began, which is not stated"
+    if reason is not None:
+        return Reusable(tokens=None, status="unknown", because=reason, source=SOURCE)
+    first = question.held_tokens if question.first_prompt_tokens is None else question.first_prompt_tokens
+    held = list(range(question.held_tokens))
     common = min(question.common_prefix_tokens, question.held_tokens)
-    if common == question.prompt_tokens and common > 0:
-        because = "the whole prompt is held, and the last token is computed for its answer: one less"
-        return Reusable(tokens=common - 1, status="estimated", because=because, source=SOURCE)
-    because = f"the first {common} tokens are the same as what the slot holds"
-    return Reusable(tokens=common, status="estimated", because=because, source=SOURCE)
+    prompt = held[:common] + [_CHANGED] * (question.prompt_tokens - common)
+    slots = LlamaCppSlots(settings)
+    slots.play(held[:first], [*held[first:], _APPENDED], user_starts=question.user_starts or ())
+    played = slots.play(prompt, [_APPENDED], reuse=settings.cache_prompt)
+    certainty = status_of(question.model, question.engine_version)
+    if settings.forgets and question.user_starts is None and certainty[0] == "exact":
+        certainty = "estimated", "; where users' messages start is not stated, and checkpoints are made there"
+    return _answer(certainty, settings, played, question.prompt_tokens)
+
+
+def reused_in_order(
+    prompts: Sequence[SentPrompt],
+    *,
+    engine_version: str | None,
+    model: ModelSpec | None,
+    settings: Mapping[str, SettingValue],
+) -> list[Reusable]:
+    """What each of several prompts reuses, sent one after the other to a server that has just been started. Raises
+    UsageError for a setting that is none."""
+    effective = slot_settings(model, settings)
+    reason = not_followed(model, settings)
+    if reason is not None:
+        return [Reusable(tokens=None, status="unknown", because=reason, source=SOURCE) for _ in prompts]
+    certainty = status_of(model, engine_version)
+    slots = LlamaCppSlots(effective)
+    found = []
+    for each in prompts:
+        reuse = each.reuse and effective.cache_prompt
+        played = slots.play(each.ids, each.answer_ids, user_starts=each.user_starts, reuse=reuse)
+        found.append(_answer(certainty, effective, played, len(each.ids)))
+    return found
+
+
+def _answer(certainty: tuple[Status, str], settings: SlotSettings, played: Played, prompt_tokens: int) -> Reusable:
+    status, doubt = certainty
+    least = int(settings.slot_prompt_similarity * prompt_tokens) + 1 if settings.n_parallel > 1 else 1
+    return Reusable(
+        tokens=played.cached,
+        status=status,
+        because=_because(settings, played, prompt_tokens) + doubt,
+        source=SOURCE,
+        minimum_prefix_tokens=least,
+    )
+
+
+def _because(settings: SlotSettings, played: Played, prompt_tokens: int) -> str:
+    common = played.common
+    if not settings.cache_prompt:
+        return "cache_prompt is off"
+    if common == 0:
+        if settings.n_parallel > 1:
+            return (
+                f"no slot holds more than {settings.slot_prompt_similarity:.0%} of the prompt, so an empty one is used"
+            )
+        return "the slot holds no prompt that begins with the same token"
+    same = f"the first {common:,} tokens are the same as what the slot holds"
+    if played.checkpoint is not None:
+        kept = "recurrent state" if settings.is_recurrent else "sliding-window cache"
+        return f"{same}, but the {kept} can only go back to the checkpoint at token {played.checkpoint:,}"
+    if played.was_reset and settings.is_recurrent:
+        return f"{same}, but a recurrent state cannot go back, and no checkpoint was made before that point"
+    if played.was_reset and settings.forgets:
+        return (
+            f"{same}, but no checkpoint was made before that point, and the sliding-window cache may have lost "
+            f"some of the {settings.window_tokens} tokens before it"
+        )
+    if common == prompt_tokens:
+        return "the whole prompt is held; its last token is computed again, for the answer to begin"
+    return same
