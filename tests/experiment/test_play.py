@@ -78,7 +78,7 @@ def test_a_prompt_that_would_not_fit_is_the_last_row_and_is_not_sent() -> None:
     engine = loaded(n_ctx=60)
     rows = list(play(engine, SCRIPT, options=OPTIONS, context_limit_tokens=60))
     assert [(row.turn, row.outcome) for row in rows] == [(1, "ok"), (2, "ok"), (3, "context_overflow")]
-    assert (rows[-1].prompt_tokens_ours, rows[-1].error_slug) == (70, "context-overflow")
+    assert (rows[-1].prompt_tokens_ours, rows[-1].error_slug) == (70, "prompt-does-not-fit")
     assert rows[-1].prompt_tokens_server is None
     assert "request 3" not in engine.log_tail()
 

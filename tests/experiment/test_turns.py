@@ -106,9 +106,10 @@ def test_reuse_is_in_the_rows() -> None:
 
 
 def test_a_conversation_that_outgrows_the_context_keeps_the_turns_before() -> None:
-    result, _ = run(3, n_ctx=150)
+    result, asked = run(3, n_ctx=150)
     assert result.trial.outcome == "context_overflow"
-    assert [request.error_slug for request in result.requests] == [None, None, None, "context-overflow"]
+    assert [request.error_slug for request in result.requests] == [None, None, None, "prompt-does-not-fit"]
+    assert len(asked) == 3  # counted, and not sent
     assert result.requests[-1].prompt_tokens_ours == 200
     assert "150" in (result.trial.error_message or "")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kvscope.engine.base import ChatRequest, Engine, Generation
-from kvscope.errors import KvscopeError
+from kvscope.errors import KvscopeError, PromptDoesNotFit
 from kvscope.experiment.ending import ending_of
 from kvscope.prompt.conversation import Conversation, Message
 from kvscope.prompt.growing import AskedTurn, CountParts, Growth, Script, UserTurn, grow
@@ -197,7 +197,7 @@ def _rows(player: _Player, growth: Growth) -> Iterator[TurnRow]:
         yield player.answered(asked)
     ended = growth.ended
     if ended is not None and ended.reason == "context":
-        yield player.stopped("context_overflow", "context-overflow", ended.message, ended.next_prompt_tokens)
+        yield player.stopped(PromptDoesNotFit.outcome, PromptDoesNotFit.slug, ended.message, ended.next_prompt_tokens)
 
 
 class AskNext(Protocol):
