@@ -109,6 +109,13 @@ def _amount_fields(amount: Amount) -> dict[str, int]:
     return {"characters": amount.characters, "bytes": amount.bytes, "tokens": amount.tokens}
 
 
+def turn_label(turn: int, *, is_current: bool) -> str:
+    """What a turn is called."""
+    if not turn:
+        return "before the first question"
+    return f"turn {turn}, so far" if is_current else f"turn {turn}"
+
+
 def amounts_of(spans: Sequence[Span], text: str, starts: Sequence[int]) -> list[Amount]:
     """What each span holds. A token counts for the span in which it begins; spans cover the whole text."""
     begins = [span.start for span in spans]
@@ -250,7 +257,7 @@ class RowMaker:
         rows = []
         for turn, indexes in by_turn.items():
             is_current = current is not None and turn == self.turns[current]
-            label = f"turn {turn}, so far" if is_current else f"turn {turn}" if turn else "before the first question"
+            label = turn_label(turn, is_current=is_current)
             rows.append(
                 PartRow(
                     part=HISTORY,

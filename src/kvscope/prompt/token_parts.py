@@ -137,7 +137,7 @@ def count_request(
         extra = {name: value for name, value in request.extra.items() if name != "documents"}
         region = added_region(cost.text, variants.text(conversation, extra) or "")
         spans, _ = with_documents(spans, cost.text, region, documents)
-    bos = _bos(prompt, tokenizer)
+    bos = _bos(prompt, tokenizer, template.text_for(conversation))
     if bos == "written":
         spans = with_bos(spans, prompt.starts[1] if len(prompt.starts) > 1 else len(cost.text))
     amounts = amounts_of(spans, cost.text, prompt.starts[prompt.bos_added :])
@@ -241,10 +241,13 @@ class _Variants:
         ]
 
 
-def _bos(prompt: PromptIds, tokenizer: Tokenizer) -> str | None:
+def _bos(prompt: PromptIds, tokenizer: Tokenizer, template_text: str) -> str | None:
+    """A template that begins every message with the token that is also BOS writes no BOS."""
     if prompt.bos_added:
         return "added"
-    return "written" if tokenizer.bos_id is not None and prompt.ids[:1] == (tokenizer.bos_id,) else None
+    is_meant = tokenizer.adds_bos or "bos_token" in template_text
+    begins = tokenizer.bos_id is not None and prompt.ids[:1] == (tokenizer.bos_id,)
+    return "written" if is_meant and begins else None
 
 
 def _added_bos() -> PartRow:
