@@ -43,7 +43,7 @@ _FENCE = re.compile(r"^ {0,3}(?:```+|~~~+)[^\n`]*$", re.MULTILINE)
 _BLANK = re.compile(r"\n[ \t\r]*\n")
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{32,}={0,2}")
 _HEX_RUN = re.compile(r"(?:0x)?[0-9a-fA-F]+")
-_BASE64_LEAST = 64
+_RUN_LEAST, _BASE64_LEAST = 32, 64
 _JSON_BEGIN, _JSON_END = '{["}]', '}],"'
 _ENGLISH = re.compile(r"\b(?:the|of|and|is|that|with|this|are|was|for|you|it|to)\b", re.IGNORECASE)
 _CODE_LINE = re.compile(
@@ -139,18 +139,9 @@ def kind_of(text: str) -> str:
 
 def _kinds(block: str) -> Iterator[tuple[str, int]]:
     """(kind, end) of the stretches of a block that has no spaces at its ends."""
-    if max(map(len, block.split())) >= 32 and (runs := _runs(block)):
-        done = 0
-        for kind, start, end in runs:
-            before = block[done:start].strip()
-            if before:
-                around = _plain_kind(block[done:start].strip(), '"' in before)
-                yield around, done + len(block[done:start].rstrip())
-            yield kind, end
-            done = end
-        rest = block[done:].strip()
-        if rest:
-            yield _plain_kind(rest, '"' in rest), len(block)
+    runs = _runs(block)
+    if runs:
+        yield from _around(block, runs)
         return
     if '":' not in block and '" :' not in block:
         yield _plain_kind(block, False), len(block)
@@ -158,6 +149,18 @@ def _kinds(block: str) -> Iterator[tuple[str, int]]:
         yield JSON, len(block)
     else:
         yield from _lines(block)
+
+
+def _around(block: str, runs: list[tuple[str, int, int]]) -> Iterator[tuple[str, int]]:
+    """The runs, and what is before, between and behind them."""
+    done = 0
+    for kind, start, end in [*runs, ("", len(block), len(block))]:
+        other = block[done:start].strip()
+        if other:
+            yield _plain_kind(other, '"' in other), done + len(block[done:start].rstrip())
+        if kind:
+            yield kind, end
+        done = end
 
 
 def _lines(block: str) -> Iterator[tuple[str, int]]:
@@ -171,14 +174,26 @@ def _lines(block: str) -> Iterator[tuple[str, int]]:
 
 def _runs(block: str) -> list[tuple[str, int, int]]:
     """(kind, start, end) of the runs of base64 and of hexadecimal."""
-    found = []
-    for match in _RUN.finditer(block):
-        run = match[0]
-        if _HEX_RUN.fullmatch(run):
-            found.append((DIGITS, *match.span()))
-        elif len(run) >= _BASE64_LEAST and not run.islower() and not run.isupper() and any(map(str.isdigit, run)):
-            found.append((BASE64, *match.span()))
+    found: list[tuple[str, int, int]] = []
+    words = block.split()
+    if max(map(len, words)) < _RUN_LEAST:
+        return found
+    at = 0
+    for word in words:
+        if len(word) >= _RUN_LEAST:
+            at = block.index(word, at)
+            for match in _RUN.finditer(word):
+                if kind := _kind_of_run(match[0]):
+                    found.append((kind, at + match.start(), at + match.end()))
+            at += len(word)
     return found
+
+
+def _kind_of_run(run: str) -> str | None:
+    if _HEX_RUN.fullmatch(run):
+        return DIGITS
+    is_mixed = not run.islower() and not run.isupper() and any(map(str.isdigit, run))
+    return BASE64 if len(run) >= _BASE64_LEAST and is_mixed else None
 
 
 def _is_json(block: str) -> bool:

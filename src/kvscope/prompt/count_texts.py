@@ -6,6 +6,7 @@ the size of a file; a text that cannot be cut is held whole up to ``LONGEST_UNCU
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,12 +36,13 @@ def count_texts(
     paths = [path for path in paths if stdin is None or str(path) != STDIN]
     sources, skipped = find_sources(paths)
     total = None if stdin is not None else sum(source.num_bytes for source in sources)
-    count = _Count([PartCounter(each) for each in tokenizers], skipped, total, progress)
-    for source in sources:
-        count.add(str(source.path), read_source(source))
-    if stdin is not None:
-        count.add(STDIN, read_stream(stdin))
-    count.flush()
+    with ThreadPoolExecutor(max_workers=1) as encoder:
+        count = _Count([PartCounter(each) for each in tokenizers], skipped, total, progress, encoder)
+        for source in sources:
+            count.add(str(source.path), read_source(source))
+        if stdin is not None:
+            count.add(STDIN, read_stream(stdin))
+        count.flush()
     return summed(count.files, skipped, len(tokenizers))
 
 
@@ -78,14 +80,23 @@ class _File:
 
 
 class _Count:
+    """Reads on the caller's thread while ``encoder``, of one thread, counts the batch before."""
+
     def __init__(
-        self, counters: Sequence[PartCounter], skipped: list[Skipped], total: int | None, progress: Progress | None
+        self,
+        counters: Sequence[PartCounter],
+        skipped: list[Skipped],
+        total: int | None,
+        progress: Progress | None,
+        encoder: ThreadPoolExecutor,
     ) -> None:
         self.files: list[FileCount] = []
         self._counters = counters
         self._skipped = skipped
         self._total = total
         self._progress = progress
+        self._encoder = encoder
+        self._encoding: list[Future[None]] = []
         self._waiting: list[_File] = []  # read, their last parts not yet encoded
         self._characters = self._read = 0
 
@@ -121,17 +132,22 @@ class _Count:
             self._encode()
 
     def _encode(self) -> None:
-        for counter in self._counters:
-            counter.encode()
+        """Sends off what there is, when what was sent before is done."""
+        self._wait()
+        self._encoding = [self._encoder.submit(counter.encoding()) for counter in self._counters]
         self._characters = 0
-        if self._progress is not None:
+
+    def _wait(self) -> None:
+        for encoding in self._encoding:
+            encoding.result()
+        if self._progress is not None and self._encoding:
             self._progress(self._read, self._total, len(self.files))
+        self._encoding = []
 
     def flush(self) -> None:
         """Ends all files that were read."""
-        for counter in self._counters:
-            counter.encode()
-        self._characters = 0
+        self._encode()
+        self._wait()
         for file in self._waiting:
             failures = [file.failure, *(each.failure for each in file.tokens)]
             failure = next((each for each in failures if each is not None), None)

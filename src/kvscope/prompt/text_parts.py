@@ -1,8 +1,9 @@
 """Texts cut into parts that are encoded apart, many at once, and counted by kind of content; for one tokenizer."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kvscope.prompt.cut_points import Cut, is_stable, last_cut
 from kvscope.prompt.cut_rules import cuts_of
@@ -59,8 +60,8 @@ class _Part:
 
 
 class PartCounter:
-    """``open_text`` a text, ``add`` its stretches in order, ``close_text``; ``encode`` at any time counts what is there
-    into what the text was opened with."""
+    """``open_text`` a text, ``add`` its stretches in order, ``close_text``; ``encoding`` at any time gives what counts
+    the parts there are into what their text was opened with."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -154,9 +155,12 @@ class PartCounter:
             _, self._runs = _split_runs(self._runs, cut.dropped)
             self._text = self._text[cut.dropped :]
 
-    def encode(self) -> None:
-        """Counts all parts so far."""
+    def encoding(self) -> Callable[[], None]:
+        """What counts all parts so far, when it is called: perhaps on another thread, but in the order of asking."""
         parts, self._parts = self._parts, []
+        return partial(self._encode, parts)
+
+    def _encode(self, parts: Sequence[_Part]) -> None:
         plain: list[_Part] = []
         follows = self._held is not None
         for part in parts:
