@@ -6,6 +6,7 @@ import pytest
 
 from kvscope.cli.options import (
     command_line,
+    parse_depth,
     parse_levels,
     parse_settings,
     parse_single_settings,
@@ -77,3 +78,17 @@ def test_bad_token_counts() -> None:
     for text in ("many", "-3", "1.5", "8kk", "9" * 5000):
         with pytest.raises(UsageError):
             parse_token_list(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "percent"),
+    [("start", 0), ("Middle", 50), ("end", 100), ("30%", 30), ("12.5 %", 12.5), ("0", 0), ("100%", 100), (None, None)],
+)
+def test_places_in_a_text(text: str | None, percent: float | None) -> None:
+    assert parse_depth(text) == percent
+
+
+@pytest.mark.parametrize("text", ["", "101%", "-1", "half", "30%%", "nan", "1e2", "٣٠"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no place"):
+        parse_depth(text)

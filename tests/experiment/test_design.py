@@ -1,7 +1,9 @@
 """One thing varies, the rest is held, and the order is random but repeatable."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -139,3 +141,31 @@ def test_the_call_is_recorded_so_that_it_can_be_repeated(tmp_path: Path) -> None
 def test_the_factor_cannot_be_held() -> None:
     with pytest.raises(BadDesign, match="is what this design varies"):
         plan_design("input_length", engine="llama.cpp", held=Held(input_tokens=(64,)))
+
+
+def held(**asked: Any) -> Condition:
+    return plan_design("output_length", engine="fake", held=Held(**asked)).held
+
+
+def test_what_was_recorded_before_texts_could_be_chosen_keeps_its_identity() -> None:
+    # The keys of a condition in records made before "text" and "key_percent" could be held.
+    recorded = {"settings", "prompt_tokens", "output_tokens", "requests", "reuse_prefix", "language"}
+    assert held().to_dict().keys() == recorded
+    assert held(language="code").to_dict()["language"] == "code"
+
+
+def test_a_text_of_ones_own_is_part_of_the_design_by_its_content_alone(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("One. Two.")
+    first, second = (held(text=tmp_path / name) for name in ("a.txt", "b.txt"))
+    assert first.text is not None
+    assert first.text.sentences == ("One.", "Two.")
+    assert first.to_dict() == second.to_dict() != held().to_dict()
+    assert first.to_dict()["text_sha256"] == hashlib.sha256(b"One. Two.").hexdigest()
+    (tmp_path / "b.txt").write_text("One. Three.")
+    assert held(text=tmp_path / "b.txt").to_dict() != first.to_dict()
+
+
+def test_the_key_sentences_place_is_part_of_the_design_once_it_is_asked_for() -> None:
+    assert held(key_percent=30.0).to_dict() == {**held().to_dict(), "key_percent": 30.0}
+    assert held(key_percent=50.0).to_dict() != held().to_dict(), "asked for, prompts without it are refused"

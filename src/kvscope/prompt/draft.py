@@ -21,6 +21,7 @@ from kvscope.prompt.source_text import SourceText
 
 LABEL_LENGTH = 4
 _LABEL_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+NUM_FIRST_CHARACTERS = len(_LABEL_CHARACTERS)
 # Shares no factor with the 62 characters, so that seeds map one to one onto labels. The size is of no importance.
 _LABEL_STEP = 4_194_301
 _SENTENCES_A_PARAGRAPH = 8

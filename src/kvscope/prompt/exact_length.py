@@ -154,6 +154,8 @@ class _Wish:
             raise BadDesign(f"{self.key_percent:g} % is no place in a text.", hint="Use 0 (start) to 100 (end).")
         if self.key_sentence is not None and (self.key_sentence.strip() != self.key_sentence or not self.key_sentence):
             raise UsageError("The key sentence is empty, or spaces are around it.", hint="Give it without them.")
+        if self.key_sentence is not None and not self.key_sentence.isprintable():
+            raise UsageError("The key sentence holds line ends or other control characters.", hint="One plain line.")
 
     @property
     def key_required(self) -> bool:

@@ -210,6 +210,8 @@ _NAMES: dict[str, str] = {
     "factor.turns": "turns of one conversation",
     "factor.reuse_prefix": "prefix reuse",
     "factor.language": "language",
+    "factor.text_sha256": "own text (SHA-256)",
+    "factor.key_percent": "place of the key sentence (%)",
     "factor.settings": "engine settings",
     "outcome.ok": "ok",
     "outcome.out_of_memory": "out of memory",

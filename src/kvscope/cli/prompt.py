@@ -1,0 +1,122 @@
+"""kvscope prompt: inputs of exactly so many tokens."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvscope.cli.options import parse_depth, parse_token_list
+from kvscope.cli.output import say, say_json
+from kvscope.errors import OutputExists, RecordUnwritable, UsageError
+from kvscope.prompt.distinct_prompts import build_prompts
+from kvscope.prompt.exact_length import ExactPrompt
+from kvscope.prompt.own_text import read_own_text
+from kvscope.prompt.source_text import LANGUAGES, load_source_text
+from kvscope.prompt.text_count import load_text_count
+from kvscope.report.exact_prompt_text import render_prompt_line
+from kvscope.report.files import write_file
+
+EXAMPLE = """\b
+Examples:
+  kvscope prompt --model model.gguf --tokens 2k > prompt.txt
+  kvscope prompt --model model.gguf --tokens 512,2k,8k --language ko --repeats 3 --json --out requests
+  kvscope prompt --model model.gguf --tokens 4k --text notes/ --key-depth 30% --key-sentence "The code is 4711."
+"""
+STDOUT = "-"
+
+
+@click.command(epilog=EXAMPLE)
+@click.option(
+    "--model", required=True, help="Whose tokens: a .gguf, pkg:NAME, or a folder with tokenizer and template."
+)
+@click.option("--tokens", required=True, help="Length of the whole input, template included: 2k, or 512,2k,8k.")
+@click.option("--language", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Of text and request.")
+@click.option("--text", type=click.Path(), help="Your own text file or folder, instead of the bundled text.")
+@click.option("--key-sentence", help="A sentence that stands in every prompt, instead of the language's own.")
+@click.option("--key-depth", help="Where it stands: start, middle (default), end, or 30%.")
+@click.option("--raw", "is_raw", is_flag=True, help="No chat template: for base models and /completions. BOS counts.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Equal seeds give equal texts.")
+@click.option("--repeats", type=int, default=1, show_default=True, help="Prompts of each length, no two alike.")
+@click.option("--out", default=STDOUT, show_default=True, help="Folder to write files to; - is standard output.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--json", "as_json", is_flag=True, help="Write request bodies, as OpenAI's interface takes them.")
+def prompt(
+    model: str,
+    tokens: str,
+    language: str,
+    text: str | None,
+    key_sentence: str | None,
+    key_depth: str | None,
+    is_raw: bool,
+    seed: int,
+    repeats: int,
+    out: str,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Inputs of exactly N tokens as the model counts them, each with the same key sentence.
+
+    One line for each says its tokens and where the key sentence stands.
+    """
+    lengths = parse_token_list(tokens)
+    if out == STDOUT and not as_json and len(lengths) * repeats > 1:
+        raise UsageError("Several texts would run into one.", hint="Add --out FOLDER, or --json for one body a line.")
+    count = load_text_count(model, is_raw=is_raw)
+    prompts = build_prompts(
+        lengths,
+        repeats=repeats,
+        seed=seed,
+        count=count,
+        locate=count.tokens_before,
+        source=load_source_text(language) if text is None else read_own_text(text, language=language),
+        key_sentence=key_sentence,
+        key_percent=parse_depth(key_depth),
+        is_raw=is_raw,
+    )
+    if out != STDOUT:
+        _write(list(prompts), Path(out), repeats, as_json, force)
+        return 0
+    for built in prompts:
+        _print(built, as_json)
+        say(render_prompt_line(built.to_dict()), err=True)
+    return 0
+
+
+def _body(built: ExactPrompt) -> dict[str, Any]:
+    if built.is_raw:
+        return {"prompt": built.text}
+    return {"messages": [{"role": message.role, "content": message.content} for message in built.messages]}
+
+
+def _print(built: ExactPrompt, as_json: bool) -> None:
+    if as_json:
+        say_json(_body(built), indent=None)
+    elif sys.stdout.isatty():
+        say(built.text)
+    else:
+        # As it is: a character written otherwise, or a line end more, would be other tokens.
+        click.echo(built.text.encode(), nl=False)
+
+
+def _write(prompts: list[ExactPrompt], folder: Path, repeats: int, as_json: bool, force: bool) -> None:
+    import json
+
+    suffix = "json" if as_json else "txt"
+    files = {f"prompt-{p.prompt_tokens}-{n % repeats + 1}.{suffix}": p for n, p in enumerate(prompts)}
+    if len(files) < len(prompts):
+        raise UsageError("A length is given twice.", hint="Ask for more --repeats of it instead.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordUnwritable(f"Cannot make {folder}: {error.strerror}.", hint="Name another folder.") from error
+    there = [name for name in files if (folder / name).exists()]
+    if there and not force:
+        raise OutputExists(f"{folder / there[0]} exists already.", hint="Name another folder, or add --force.")
+    for name, built in files.items():
+        content = json.dumps(_body(built), ensure_ascii=False) + "\n" if as_json else built.text
+        write_file(folder / name, content, force=force)
+        if not as_json:
+            say(render_prompt_line(built.to_dict(), name))
+    if as_json:
+        say_json([{"file": str(folder / name), **built.to_dict()} for name, built in files.items()])
