@@ -22,6 +22,8 @@ COMMANDS = {
     "predict": ("kvscope.cli.predict", "What an engine will need for it, byte by byte, before anything runs."),
     "fit": ("kvscope.cli.fit", "What fits into a budget: longest context, most sequences, mildest settings."),
     "reuse": ("kvscope.cli.reuse", "What the next turn reuses of the last, and what broke it, before it is sent."),
+    "prompt": ("kvscope.cli.prompt", "Inputs of exactly N tokens, with the same key sentence, for tests of your own."),
+    "count": ("kvscope.cli.count", "The tokens of texts and conversations: every part, the chat template, what fits."),
     "explain": ("kvscope.cli.explain", "An engine's error or log line: which product made its number."),
     "measure": ("kvscope.cli.measure", "Run one experiment on a real engine and record every trial."),
     "report": ("kvscope.cli.report", "Make the one-page report (or text) from a record."),
