@@ -7,11 +7,13 @@ told apart in this way stays with the message that follows it, or with none.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvscope.errors import ChatTemplateError
 from kvscope.prompt.chat_template import ChatTemplate, Clock, Rendering, local_time
+from kvscope.prompt.chat_template_files import LLAMA_CPP
+from kvscope.prompt.chat_template_llama_cpp import continued_content
 from kvscope.prompt.chat_template_marks import Located, Marks, find_contents
 from kvscope.prompt.chat_template_render import DEFAULT_LIMITS, RenderLimits
 from kvscope.prompt.conversation import Conversation, Message
@@ -57,7 +59,9 @@ class _Renderer:
 
     def each(self, conversations: Sequence[Conversation]) -> list[str | None]:
         renderings = [
-            Rendering(conversation=conversation, add_generation_prompt=False, extra=self.extra)
+            Rendering(
+                conversation=conversation, add_generation_prompt=False, continue_final_message=False, extra=self.extra
+            )
             for conversation in conversations
         ]
         texts = self.template.render_each(renderings, clock=self.clock, limits=self.limits) if renderings else []
@@ -69,6 +73,7 @@ def template_cost(
     conversation: Conversation,
     *,
     add_generation_prompt: bool = True,
+    continue_final_message: bool | None = None,
     clock: Clock = local_time,
     limits: RenderLimits = DEFAULT_LIMITS,
     **extra: Any,
@@ -77,8 +82,27 @@ def template_cost(
     now = clock()
     renderer = _Renderer(template=template, clock=lambda: now, limits=limits, extra=extra)
     text = template.render(
-        conversation, add_generation_prompt=add_generation_prompt, clock=renderer.clock, limits=limits, **extra
+        conversation,
+        add_generation_prompt=add_generation_prompt,
+        continue_final_message=continue_final_message,
+        clock=renderer.clock,
+        limits=limits,
+        **extra,
     )
+    if not template.continues(conversation, continue_final_message):
+        pieces = _pieces(text, conversation, renderer, template.bos or "")
+    elif template.style == LLAMA_CPP:
+        pieces = _pieces_before_continued(text, conversation, renderer, template.bos or "")
+    else:
+        closed = renderer.each([conversation])[0]
+        shared = closed if closed is not None and closed.startswith(text) else text
+        pieces = _cut(_pieces(shared, conversation, renderer, template.bos or ""), len(text))
+    # A content of blanks may be trimmed to nothing.
+    return TemplateCost(text=text, pieces=tuple(piece for piece in pieces if piece.start < piece.end))
+
+
+def _pieces(text: str, conversation: Conversation, renderer: _Renderer, bos: str) -> list[TemplatePiece]:
+    """``text`` of a conversation whose messages are all closed."""
     marks = Marks.not_in(text)
     variants = _variants(conversation, marks)
     bodies = dict(zip(variants, renderer.each(list(variants.values())), strict=True))
@@ -88,15 +112,30 @@ def template_cost(
     located = find_contents(body, bodies["marked"], conversation, marks) or find_contents(
         body, bodies["wrapped"], conversation, marks
     )
-    pieces = _message_pieces(body, conversation, located, renderer, marks, template.bos or "")
+    pieces = _message_pieces(body, conversation, located, renderer, marks, bos)
     if located and bodies.get("no calls") is not None:
         pieces = _with_calls(pieces, body, bodies["no calls"] or "", conversation, marks)
     if conversation.tools and bodies["no tools"] is not None:
         pieces = _with_tools(pieces, body, bodies, len(conversation.tools))
-    if end < len(text):
-        pieces.append(TemplatePiece(start=end, end=len(text), kind="generation_prompt"))
-    # A content of blanks may be trimmed to nothing.
-    return TemplateCost(text=text, pieces=tuple(piece for piece in pieces if piece.start < piece.end))
+    return [*pieces, TemplatePiece(start=end, end=len(text), kind="generation_prompt")]
+
+
+def _pieces_before_continued(
+    text: str, conversation: Conversation, renderer: _Renderer, bos: str
+) -> list[TemplatePiece]:
+    """``text`` that ends in a message which llama.cpp continues: what stands before it, the generation prompt, and its
+    content."""
+    *before, last = conversation.messages
+    start = len(text) - len(continued_content(last))
+    pieces = [TemplatePiece(start=0, end=start, kind="generation_prompt")]
+    if before:
+        rest = Conversation(messages=tuple(before), tools=conversation.tools)
+        pieces = _pieces(text[:start], rest, renderer, bos)
+    return [*pieces, TemplatePiece(start=start, end=len(text), kind="content", message=len(before))]
+
+
+def _cut(pieces: list[TemplatePiece], end: int) -> list[TemplatePiece]:
+    return [replace(piece, start=min(piece.start, end), end=min(piece.end, end)) for piece in pieces]
 
 
 def _variants(conversation: Conversation, marks: Marks) -> dict[str, Conversation]:

@@ -4,10 +4,11 @@ A folder in Hugging Face's layout: ``chat_template.jinja`` and ``additional_chat
 ``chat_template`` in tokenizer_config.json (a text, or a list of named ones), else ``chat_template`` in
 chat_template.json; the tokens from tokenizer_config.json, then special_tokens_map.json. This is the order of
 transformers. A GGUF file: ``tokenizer.chat_template`` and ``tokenizer.chat_template.NAME``; the tokens by their ids
-in its vocabulary.
+in its vocabulary. A running llama.cpp server: what it says in /props.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,12 @@ from typing import Any
 from kvscope.errors import MalformedFile, MissingField, ModelNotFound
 from kvscope.model.gguf_header import read_header
 from kvscope.model.package import find_packaged_model
+from kvscope.prompt.chat_template_llama_cpp import Capabilities, stated_capabilities
+from kvscope.prompt.chat_template_server import read_props, special_tokens
 
 DEFAULT = "default"
+TRANSFORMERS, LLAMA_CPP = "transformers", "llama.cpp"
+_WEB_ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 _PACKAGE_PREFIX = "pkg:"
 _MAX_TEMPLATE_BYTES = 4 * 1024**2
 _MAX_JSON_BYTES = 64 * 1024**2
@@ -31,18 +36,24 @@ _GGUF_TOKENS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateFiles:
     """``texts``: templates by name. ``special_tokens``: texts by the names templates use (bos_token ...). ``looked_in``
-    says where templates were looked for, or came from. ``texts`` is empty where the model has none."""
+    says where templates were looked for, or came from. ``texts`` is empty where the model has none. ``style``: whose
+    way of using them the source stands for; ``capabilities``: what a server says that its template takes."""
 
     texts: Mapping[str, str]
     special_tokens: Mapping[str, str]
     looked_in: tuple[str, ...]
+    style: str = TRANSFORMERS
+    capabilities: Capabilities | None = None
 
 
 def find_templates(source: str) -> TemplateFiles:
-    """The templates of ``source``: a .gguf, ``pkg:NAME``, a model folder, a file of one, or a template's own file.
+    """The templates of ``source``: a .gguf, ``pkg:NAME``, a model folder, a file of one, a template's own file, or the
+    address of a running llama.cpp server.
 
-    Raises ModelNotFound, MalformedFile.
+    Raises ModelNotFound, MalformedFile; for a server ConnectionRefused, ConnectionLost, ServerError, EngineReplyError.
     """
+    if _WEB_ADDRESS.match(source):
+        return _of_server(source)
     if source.startswith(_PACKAGE_PREFIX):
         return _in_gguf(find_packaged_model(source.removeprefix(_PACKAGE_PREFIX)))
     path = Path(source).expanduser()
@@ -67,6 +78,20 @@ def find_templates(source: str) -> TemplateFiles:
         texts = _named(_json(path).get("chat_template"), path)
         return TemplateFiles(texts=texts, special_tokens=_special_tokens(path.parent), looked_in=(str(path),))
     return _in_folder(path.parent)
+
+
+def _of_server(url: str) -> TemplateFiles:
+    props = read_props(url)
+    texts = {DEFAULT: props["chat_template"]}
+    if isinstance(props.get("chat_template_tool_use"), str):
+        texts["tool_use"] = props["chat_template_tool_use"]
+    return TemplateFiles(
+        texts=texts,
+        special_tokens=special_tokens(props),
+        looked_in=(f"{url}: /props",),
+        style=LLAMA_CPP,
+        capabilities=stated_capabilities(props) if len(texts) == 1 else None,
+    )
 
 
 def _in_folder(folder: Path) -> TemplateFiles:
@@ -127,7 +152,7 @@ def _in_gguf(path: Path) -> TemplateFiles:
         index = metadata.get(f"tokenizer.ggml.{gguf_name}_token_id")
         if isinstance(index, int) and isinstance(vocabulary, tuple) and 0 <= index < len(vocabulary):
             tokens[name] = str(vocabulary[index])
-    return TemplateFiles(texts=texts, special_tokens=tokens, looked_in=(f"{path}: {_GGUF_KEY}",))
+    return TemplateFiles(texts=texts, special_tokens=tokens, looked_in=(f"{path}: {_GGUF_KEY}",), style=LLAMA_CPP)
 
 
 def _text(path: Path, limit: int) -> str:
