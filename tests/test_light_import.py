@@ -20,6 +20,7 @@ sys.meta_path.insert(0, Refuse())
 """
 TINY = Path(__file__).parent / "golden" / "gguf" / "tiny-gemma3.gguf"
 CONFIG = Path(__file__).parent / "golden" / "models" / "llama-3.1-8b" / "config.json"
+CHAT = Path(__file__).parent / "prompt" / "data" / "conversations" / "weather.json"
 RECORD = Path(__file__).parent / "golden" / "records" / "lab.db"
 CONFIG_ENGINES = ("logical", "transformers", "vllm", "sglang")
 USE_OF_LIBRARY = f"""
@@ -57,6 +58,8 @@ def command(*words: str) -> str:
         (command("fit", str(TINY), "--budget", "1GiB"), HEAVY),
         (command("prompt", "--model", "bytes:", "--raw", "--tokens", "300"), HEAVY),
         (command("explain", "failed to allocate buffer of size 137438953504"), HEAVY),
+        (command("count", str(TINY.parent / "README.md"), "--model", "bytes:", "--context", "8k"), HEAVY),
+        (command("count", "--conversation", str(CHAT), "--model", "bytes:", "--no-template"), HEAVY),
         (USE_OF_LIBRARY, HEAVY),
         (command("export", "--records", str(RECORD)), ENGINES),
         (command("report", "--records", str(RECORD), "--format", "text"), ENGINES),
@@ -71,6 +74,8 @@ def command(*words: str) -> str:
         "fit",
         "prompt",
         "explain",
+        "count",
+        "count-conversation",
         "library",
         "export",
         "report",

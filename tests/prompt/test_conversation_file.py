@@ -195,8 +195,8 @@ def test_a_line_that_is_no_request_is_named_and_the_others_are_read(tmp_path: Pa
     path.write_text("\n".join([good, '{"messages": []}', good, '{"messages": [{"role": "us']))
     log = read_log(path)
     assert [request.source for request in log.requests] == [f"{path}:1", f"{path}:3"]
-    assert [problem.where for problem in log.problems] == ["line 4, column 24", "line 2, messages"]
-    with pytest.raises(MalformedFile, match="line 4"):
+    assert [problem.where for problem in log.problems] == ["line 2, messages", "line 4, column 24"]
+    with pytest.raises(MalformedFile, match="line 2"):
         read_requests(path)
 
 

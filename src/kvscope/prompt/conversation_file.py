@@ -95,26 +95,27 @@ def _is_whole(line: str) -> bool:
 
 def _from_lines(lines: list[tuple[int, str]], name: str) -> RequestLog:
     values: list[tuple[Place, Any]] = []
-    problems: list[MalformedFile] = []
+    problems: dict[int, MalformedFile] = {}
     for number, line in lines:
         place = Place(file=name, line=number)
         try:
             values.append((place, parsed(line, place)))
         except NotJson as error:
-            problems.append(error)
+            problems[number] = error
     if values and _is_message(values[0][1]):
         if problems:
-            raise problems[0]
+            raise next(iter(problems.values()))
         return RequestLog(requests=(_conversation(values, name),), problems=())
     requests = []
     for place, value in values:
         try:
             requests.append(_request(value, place, f"{name}:{place.line}"))
         except MalformedFile as error:
-            problems.append(error)
+            problems[place.line or 0] = error
+    ordered = tuple(problems[number] for number in sorted(problems))
     if not requests:
-        raise problems[0]
-    return RequestLog(requests=tuple(requests), problems=tuple(problems))
+        raise ordered[0]
+    return RequestLog(requests=tuple(requests), problems=ordered)
 
 
 def _from_value(value: Any, name: str) -> list[LoadedRequest]:

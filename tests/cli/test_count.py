@@ -1,0 +1,272 @@
+"""kvscope count as a person calls it: what it prints, its JSON, its exit codes."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvscope.cli.main import cli
+from kvscope.errors import KvscopeError, MalformedFile, ModelNotFound, UsageError
+from kvscope.report.count_text import KIND_NAMES, WIDTH, display_width
+
+ROOT = Path(__file__).parent.parent.parent
+CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "d"}}
+REQUEST = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "날씨?"},
+        {"role": "assistant", "content": "맑음"},
+        {"role": "user", "content": "내일은?"},
+    ],
+    "max_tokens": 64,
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model folder whose tokenizer has one token for each byte and each name of a control token."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    folder = tmp_path_factory.mktemp("model")
+    letters = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    built = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    built.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    built.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(CHATML)
+    return str(folder)
+
+
+def called(*words: object, text: bytes | None = None) -> Result:
+    return CliRunner().invoke(cli, ["count", *map(str, words)], input=text)
+
+
+def printed(*words: object, text: bytes | None = None) -> str:
+    done = called(*words, text=text)
+    assert done.exception is None, done.exception
+    return done.output
+
+
+def answer(*words: object, text: bytes | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(printed(*words, "--json", text=text))
+    assert found["schema"] == "kvscope.count/1"
+    assert [part["name"] for part in found["parts"]] == ["system", "history", "user", "retrieved", "tools", "template"]
+    assert sum(part["tokens"] for part in found["parts"]) == found["total_tokens"]
+    return found
+
+
+def tokens(found: Mapping[str, Any]) -> dict[str, int]:
+    return {part["name"]: part["tokens"] for part in found["parts"] if part["tokens"]}
+
+
+def written(tmp_path: Path, value: Any, name: str = "request.json") -> Path:
+    path = tmp_path / name
+    path.write_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def test_a_conversation_part_by_part(model: str, tmp_path: Path) -> None:
+    """By hand: a message costs its role and content in bytes, two control tokens and two line ends."""
+    found = answer("--conversation", written(tmp_path, REQUEST), "--model", model, "--context", "200")
+    around = 4 * 4 + len("system" + "user" + "assistant" + "user")
+    assert tokens(found) == {"system": 9, "history": 7 + 6, "user": 10, "template": around}
+    assert found["total_tokens"] == 9 + 13 + 10 + around
+    assert (found["context_limit_tokens"], found["reserved_output_tokens"]) == (200, 64)
+    assert found["remaining_tokens"] == 200 - 64 - found["total_tokens"]
+    assert found["fits"] is True
+    assert answer("--conversation", written(tmp_path, REQUEST), "--model", model, "--context", "100")["fits"] is False
+
+
+def test_the_reserved_output_that_is_given_counts(model: str, tmp_path: Path) -> None:
+    found = answer("--conversation", written(tmp_path, REQUEST), "--model", model, "--reserve-output", "1k")
+    assert found["reserved_output_tokens"] == 1024
+    assert found["fits"] is None  # the folder has no config.json that says a limit
+    assert "--context" in found["context_limit_source"]
+
+
+def test_the_table_is_aligned_and_fits_the_page(model: str, tmp_path: Path) -> None:
+    folder = tmp_path / "문서"
+    folder.mkdir()
+    names = [
+        "한글 파일 이름.txt",
+        "an english name.txt",
+        "아주 아주 아주 아주 아주 아주 아주 긴 한글 이름의 파일입니다.md",
+    ]
+    for name in names:
+        written(folder, "강은 흐른다. " * 50, name)
+    text = printed(folder, "--model", model, "--tokenizer", "bytes:", "--context", "8k")
+    assert max(map(display_width, text.splitlines())) <= WIDTH
+    rows = [line for line in text.splitlines() if line.endswith("2.250")]  # 18 bytes of 8 characters
+    columns = {display_width(line) for line in rows if "/" in line}
+    assert len(columns) == 1, "numbers end in one column, whatever the names are written in"
+    assert "3 files" in text
+    assert "Korean prose" in text
+
+
+def test_texts_alone_are_the_users(model: str, tmp_path: Path) -> None:
+    found = answer(written(tmp_path, "안녕 hello\n", "a.txt"), "--model", model)
+    assert tokens(found) == {"user": 13}
+    # <|im_start|> user \n ... <|im_end|> \n
+    assert found["as_message_adds_tokens"] == 1 + 4 + 1 + 1 + 1
+    assert found["texts"]["total"]["characters"] == 9
+
+
+def test_stdin(model: str) -> None:
+    assert tokens(answer("-", "--model", model, text="강".encode())) == {"user": 3}
+    found = answer("--conversation", "-", "--model", model, text=json.dumps(REQUEST).encode())
+    assert found["requests"][0]["source"] == "-"
+
+
+def test_files_beside_a_conversation_are_retrieved(model: str, tmp_path: Path) -> None:
+    document = written(tmp_path, "passage", "d.txt")
+    alone = answer("--conversation", written(tmp_path, REQUEST), "--model", model, "--context", "200")
+    found = answer(document, "--conversation", written(tmp_path, REQUEST), "--model", model, "--context", "200")
+    assert tokens(found) == {**tokens(alone), "retrieved": 7}
+    assert found["remaining_tokens"] == alone["remaining_tokens"] - 7
+
+
+def test_a_text_that_was_looked_up_is_found_in_its_message(model: str, tmp_path: Path) -> None:
+    passage = written(tmp_path, "Be brief.\n", "p.txt")
+    found = answer("--conversation", written(tmp_path, REQUEST), "--model", model, "--retrieved", passage)
+    assert tokens(found)["retrieved"] == 9
+    assert "system" not in tokens(found)
+
+
+def test_a_log(model: str, tmp_path: Path) -> None:
+    lines = [json.dumps({"messages": REQUEST["messages"][: 2 * size]}) for size in (1, 2, 1, 2, 1)]  # type: ignore[index]
+    path = written(tmp_path, "\n".join([*lines, '{"messages": []}', '{"mess']), "log.jsonl")
+    found = answer("--conversation", path, "--model", model)
+    assert [request["source"] for request in found["requests"]] == [f"{path}:{line}" for line in range(1, 6)]
+    assert found["total_tokens"] == sum(request["total_tokens"] for request in found["requests"])
+    assert len(found["skipped"]) == 2
+    one = answer("--conversation", path, "--model", model, "--request", "2")
+    assert [request["source"] for request in one["requests"]] == [f"{path}:2"]
+    text = printed("--conversation", path, "--model", model)
+    assert "5 requests" in text
+    assert "Not counted (2)" in text
+    assert "the conversation is empty (at line 6" in text
+
+
+def test_a_request_that_the_template_refuses_is_skipped_and_named(model: str, tmp_path: Path) -> None:
+    folder = tmp_path / "strict"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes((Path(model) / "tokenizer.json").read_bytes())
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% if m.role == 'foo' %}{{ raise_exception('no foo') }}{% endif %}"
+        "{{ m.content }}{% endfor %}"
+    )
+    good, bad = ({"messages": [{"role": role, "content": "x"}]} for role in ("user", "foo"))
+    path = written(tmp_path, "\n".join(map(json.dumps, [good, bad])), "log.jsonl")
+    found = answer("--conversation", path, "--model", folder)
+    assert len(found["requests"]) == 1
+    assert "no foo" in found["skipped"][0]["reason"]
+    alone = called("--conversation", written(tmp_path, bad), "--model", folder)
+    assert isinstance(alone.exception, KvscopeError)
+    assert "no foo" in alone.exception.message
+
+
+def test_several_tokenizers_side_by_side(model: str, tmp_path: Path) -> None:
+    found = answer("--conversation", written(tmp_path, REQUEST), "--model", model, "--tokenizer", "bytes:")
+    contents = 9 + 7 + 6 + 10
+    assert [(each["content_tokens"], each["prompt_tokens"]) for each in found["compared"]] == [
+        (contents, found["total_tokens"]),
+        (contents, None),
+    ]
+
+
+def test_without_the_template(model: str, tmp_path: Path) -> None:
+    found = answer("--conversation", written(tmp_path, REQUEST), "--model", model, "--no-template")
+    assert tokens(found) == {"system": 9, "history": 13, "user": 10}
+    assert found["template"] is None
+    with_tools = {**REQUEST, "tools": [WEATHER]}
+    found = answer("--conversation", written(tmp_path, with_tools), "--model", "bytes:")
+    assert tokens(found)["tools"] == len(json.dumps(WEATHER))
+    assert any("no chat template" in warning for warning in found["warnings"])
+
+
+def test_prices_are_exact(model: str, tmp_path: Path) -> None:
+    found = answer(
+        written(tmp_path, "x" * 9609, "a.txt"),
+        *("--model", model, "--price-input", "0.15", "--price-output", "0.6", "--reserve-output", "1000"),
+    )
+    assert found["total_tokens"] + found["as_message_adds_tokens"] == 9617
+    assert found["price"]["input_cost"] == "0.00144255"
+    assert found["price"]["reserved_output_cost"] == "0.0006"
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "says"),
+    [
+        ([], UsageError, "Nothing is to be counted"),
+        (["nowhere.txt"], UsageError, "nowhere.txt"),
+        (["--conversation", "nowhere.json"], ModelNotFound, "nowhere.json"),
+        (["-", "--conversation", "-"], UsageError, "stdin"),
+        (["README.md", "--request", "1"], UsageError, "--request"),
+        (["README.md", "--context", "many"], UsageError, "8192"),
+        (["README.md", "--context", "0"], UsageError, "holds nothing"),
+        (["README.md", "--reserve-output", "-5"], UsageError, "number of tokens"),
+        (["README.md", "--price-input", "cheap"], UsageError, "not a price"),
+        (["README.md", "--price-output", "1"], UsageError, "--price-input"),
+        (["README.md", "--tokenizer", "nowhere"], ModelNotFound, "nowhere"),
+        (["README.md", "--retrieved", "nowhere.txt"], UsageError, "nowhere.txt"),
+        (["--conversation", "README.md"], MalformedFile, "not JSON"),
+    ],
+)
+def test_what_cannot_be_is_said(words: list[str], error: type[KvscopeError], says: str, model: str) -> None:
+    here = [str(ROOT / word) if word == "README.md" else word for word in words]
+    raised = called(*here, "--model", model).exception
+    assert isinstance(raised, error)
+    assert says in f"{raised.message} {raised.hint}"
+
+
+def test_a_request_number_that_is_not_there(model: str, tmp_path: Path) -> None:
+    raised = called("--conversation", written(tmp_path, REQUEST), "--model", model, "--request", "2").exception
+    assert isinstance(raised, UsageError)
+    assert "1 requests" in raised.message
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    request = str(written(tmp_path, REQUEST))
+    for words, code in (
+        (["--conversation", request, "--model", "bytes:"], 0),
+        (["--conversation", request], 2),
+        (["--conversation", request, "--model", "nowhere.gguf"], 3),
+        (["--conversation", str(written(tmp_path, "{", "bad.json")), "--model", "bytes:"], 3),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "kvscope", "count", *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "\x1b" not in done.stderr, "progress is for terminals"
+
+
+def fields_of(value: object) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(fields_of, value))
+    return set(value).union(*map(fields_of, value.values())) if isinstance(value, dict) else set()
+
+
+def test_every_field_and_option_is_documented(model: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "count.md").read_text(encoding="utf-8")
+    request = written(tmp_path, {**REQUEST, "tools": [WEATHER]})
+    found = answer(
+        *(written(tmp_path, "text", "a.txt"), tmp_path / "nowhere.txt", "--conversation", request, "--model", model),
+        *("--tokenizer", "bytes:", "--price-input", "1"),
+    )
+    assert {field for field in fields_of(found) if f"`{field}`" not in page} == set()
+    options = re.findall(r"--[a-z-]+", called("--help").output)
+    assert {option for option in options if option != "--help" and option not in page} == set()
+
+
+def test_every_kind_of_content_has_a_name() -> None:
+    from kvscope.prompt.content_kind import KINDS
+
+    assert set(KIND_NAMES) == set(KINDS)
