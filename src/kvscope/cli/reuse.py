@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from kvscope.prompt.reuse import Comparison
 from kvscope.prompt.tokenizers.load import load_tokenizer
 from kvscope.report.reuse_text import render_reuse, render_reuse_log
 from kvscope.scenario import SettingValue
+
+if TYPE_CHECKING:
+    from kvscope.experiment.reuse_check import ConfirmedReuse
 
 EXAMPLE = """\b
 Examples:
@@ -72,11 +76,38 @@ def reuse(
         return 0
     first, second = (_one_request(name) for name in requests)
     found = comparison.of(first, second, answer=_read_answer(answer)).to_dict()
+    if confirm:
+        found["confirmed"] = [row.to_dict() for row in _confirm([first, second], comparison)]
     if as_json:
         say_json(found)
     else:
         say(render_reuse(found), nl=False)
-    return 0
+    return int(any(row["is_equal"] is False for row in found.get("confirmed", ())))
+
+
+def _confirm(requests: list[LoadedRequest], comparison: Comparison) -> list["ConfirmedReuse"]:
+    """Both requests, in order, on the engine itself, started for it and stopped again."""
+    from kvscope.engine.registry import EngineChoice
+    from kvscope.experiment.reuse_check import confirm_requests
+
+    if comparison.model is None:
+        raise UsageError("--confirm runs the model, and what was named is none.", hint="Name a model's file: --model.")
+    choice = EngineChoice(name=comparison.engine)
+    choice.check()
+    engine = choice.create(comparison.model, comparison.settings)
+    try:
+        engine.launch()
+        engine.load()
+        return confirm_requests(
+            engine,
+            requests,
+            template=comparison.template,
+            tokenizer=comparison.tokenizer,
+            model=comparison.model,
+            engine_version=comparison.engine_version,
+        )
+    finally:
+        engine.stop()
 
 
 def _comparison(

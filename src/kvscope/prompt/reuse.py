@@ -12,14 +12,14 @@ from typing import Any
 
 from kvscope.model.spec import FullAttention, ModelSpec
 from kvscope.prompt.chat_template import ChatTemplate, Clock, local_time
-from kvscope.prompt.chat_template_cost import TemplatePiece
 from kvscope.prompt.conversation import Image
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.prompt_text import PromptIds
 from kvscope.prompt.reuse_advice import ADVICE
 from kvscope.prompt.reuse_breaks import Break, find_breaks
 from kvscope.prompt.reuse_changes import THOUGHT_ENDS
-from kvscope.prompt.reuse_places import pieces_of, user_starts
+from kvscope.prompt.reuse_engines.llama_cpp_turns import user_starts
+from kvscope.prompt.reuse_places import Places
 from kvscope.prompt.reuse_render import Pair, Renderer, answer_index, time_unit
 from kvscope.prompt.reuse_rules import Reusable, reusable_tokens
 from kvscope.prompt.text_changes import common_length
@@ -142,7 +142,10 @@ class Comparison:
     settings: Mapping[str, SettingValue]
     context_limit_tokens: int | None
     now: datetime
-    _pieces: dict[tuple[int, datetime], tuple[LoadedRequest, tuple[TemplatePiece, ...]]] = field(default_factory=dict)
+    _places: Places = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = Places(template=self.template)
 
     def of(self, first: LoadedRequest, second: LoadedRequest, *, answer: str | None = None) -> Reuse:
         """What ``second`` reuses of ``first``. Raises as ``compare_requests``."""
@@ -152,7 +155,7 @@ class Comparison:
         pair = renderer.pair(first, second, answer)
         held, prompt, asked = renderer.held_ids(pair), renderer.ids(pair.text), renderer.ids(pair.prompt)
         common = common_length(held.ids, prompt.ids)
-        breaks = list(find_breaks(renderer, pair, answer, self._pieces_of))
+        breaks = list(find_breaks(renderer, pair, answer, self._places))
         unbroken = "repeated" if common == len(prompt.ids) else "appended"
         outcome = "broken" if breaks else unbroken
         return Reuse(
@@ -164,7 +167,7 @@ class Comparison:
             held_tokens=len(held.ids),
             prompt_tokens=len(prompt.ids),
             common_prefix_tokens=common,
-            reusable=self._reusable(first, asked, common, len(held.ids), len(prompt.ids)),
+            reusable=self._reusable(asked, common, len(held.ids), len(prompt.ids)),
             outcome=outcome,
             answer="unknown" if pair.answer is None else "history" if answer is None else "stated",
             fits=self._fits(len(prompt.ids)),
@@ -176,13 +179,13 @@ class Comparison:
     def _fits(self, prompt_tokens: int) -> bool | None:
         return None if self.context_limit_tokens is None else prompt_tokens <= self.context_limit_tokens
 
-    def _reusable(self, first: LoadedRequest, asked: PromptIds, common: int, held: int, prompt: int) -> Reusable:
+    def _reusable(self, asked: PromptIds, common: int, held: int, prompt: int) -> Reusable:
         if self._fits(prompt) is False:
             because = f"The prompt of {prompt} tokens does not fit into the context of {self.context_limit_tokens}."
             return Reusable(tokens=None, status="unknown", because=because, source="the engine's settings")
         model = self.model
         forgets = model is not None and any(not isinstance(layer.cache, FullAttention) for layer in model.layers)
-        starts = user_starts(self._pieces_of(first, self.now), first, asked.starts) if forgets else None
+        starts = user_starts(asked.ids, template=self.template, tokenizer=self.tokenizer) if forgets else None
         return reusable_tokens(
             common,
             held_tokens=held,
@@ -194,12 +197,6 @@ class Comparison:
             first_prompt_tokens=len(asked.ids),
             user_starts=starts,
         )
-
-    def _pieces_of(self, request: LoadedRequest, now: datetime) -> tuple[TemplatePiece, ...]:
-        key = (id(request), now)
-        if key not in self._pieces:
-            self._pieces[key] = (request, pieces_of(self.template, request, now))  # kept, so that its id stays its own
-        return self._pieces[key][1]
 
     def _notes(self, pair: Pair, unit: str | None, answer: str | None, *, appended: bool) -> Iterator[str]:
         messages = (*pair.first.conversation.messages, *pair.second.conversation.messages)

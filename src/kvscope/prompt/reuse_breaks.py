@@ -1,26 +1,23 @@
 """Finds what broke a common beginning: each difference between two requests is taken back, and the two are rendered
 again. The one that makes the beginning longer is the cause; with it mended, the next one is looked for."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvscope.errors import ChatTemplateError
-from kvscope.prompt.chat_template_cost import TemplatePiece
-from kvscope.prompt.conversation_file import LoadedRequest
+from kvscope.prompt.conversation import RETRIEVED
+from kvscope.prompt.part_spans import HISTORY, TEMPLATE, TOOLS
 from kvscope.prompt.prompt_text import PromptIds
 from kvscope.prompt.reuse_advice import ADVICE
 from kvscope.prompt.reuse_changes import Change, changes_between
-from kvscope.prompt.reuse_places import TEMPLATE, Place, place_in
+from kvscope.prompt.reuse_places import Place, Places
 from kvscope.prompt.reuse_render import Pair, Renderer, answer_index
 from kvscope.prompt.reuse_template import template_change, unthinking_change
 from kvscope.prompt.text_changes import common_length
 
 _MOST_BREAKS = 7
 _EXCERPT = 48  # characters on each side of a break
-# Gives the pieces of a request's text at a moment.
-PiecesOf = Callable[[LoadedRequest, datetime], tuple[TemplatePiece, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +57,7 @@ class _Mended:
     one_clock: bool = False
 
 
-def find_breaks(renderer: Renderer, pair: Pair, answer: str | None, pieces_of: PiecesOf) -> Iterator[Break]:
+def find_breaks(renderer: Renderer, pair: Pair, answer: str | None, places: Places) -> Iterator[Break]:
     """The breaks in the order of the text, each found with those before it mended; the first is the one that counts.
 
     ``answer``: the answer to the first request where it was stated, None where the second request's history has it.
@@ -83,7 +80,7 @@ def find_breaks(renderer: Renderer, pair: Pair, answer: str | None, pieces_of: P
         else:
             at = min(at, _start_of(prompt, common))
             change = _token_change(pair, held, prompt)
-        yield _break(renderer, pair, change, at, common, pieces_of)
+        yield _break(renderer, pair, change, at, common, places)
         if mended is None or mended[1].common_characters <= at:
             return
         pair, answer, one_clock = mended[1], mended[0].answer, one_clock or mended[0].one_clock
@@ -163,13 +160,13 @@ def _start_of(prompt: PromptIds, token: int) -> int:
     return prompt.starts[token] if token < len(prompt.starts) else len(prompt.text)
 
 
-def _break(renderer: Renderer, pair: Pair, change: Change, at: int, common: int, pieces_of: PiecesOf) -> Break:
+def _break(renderer: Renderer, pair: Pair, change: Change, at: int, common: int, places: Places) -> Break:
     before = max(0, at - _EXCERPT)
     return Break(
         slug=change.slug,
         what=change.what,
         token=common,
-        place=_place(renderer, pair, at, pieces_of),
+        place=_place(renderer, pair, at, change, places),
         first=change.first,
         second=change.second,
         before=pair.text[before:at],
@@ -178,14 +175,18 @@ def _break(renderer: Renderer, pair: Pair, change: Change, at: int, common: int,
     )
 
 
-def _place(renderer: Renderer, pair: Pair, at: int, pieces_of: PiecesOf) -> Place:
+def _place(renderer: Renderer, pair: Pair, at: int, change: Change, places: Places) -> Place:
     """In the second request, unless only the first has a part of its own there."""
     now, later = renderer.clocks
-    place = place_in(pieces_of(pair.second, later), pair.second, pair.text, at)
+    place = places.of(pair.second, pair.text, at, later)
     if place.part != TEMPLATE:
         return place
     if at >= len(pair.prompt):
         index = answer_index(pair.first, pair.second)
-        return Place(part="history", message=index, tool=None, character=at - len(pair.prompt))
-    other = place_in(pieces_of(pair.first, now), pair.first, pair.prompt, at)
+        return Place(part=HISTORY, message=index, tool=None, character=at - len(pair.prompt))
+    if change.slug == "retrieved-first" and change.message is None:
+        return replace(place, part=RETRIEVED)
+    if change.tool is not None:
+        return replace(place, part=TOOLS, tool=change.tool)
+    other = places.of(pair.first, pair.prompt, at, now)
     return place if other.part == TEMPLATE else other

@@ -255,7 +255,7 @@ def _edit(mine: Message, change: TextChange, follows: bool, *, is_first_question
         return "retrieved-first" if follows or mine.role in _SYSTEM_ROLES or looks_retrieved else "retrieved-changed"
     if mine.role in _SYSTEM_ROLES:
         return "system-edited"
-    other = is_first_question and not follows and change.first == mine.content
+    other = is_first_question and not follows and change.begin == 0
     return "other-conversation" if other else "message-edited"
 
 

@@ -14,7 +14,8 @@ from kvscope.prompt.reuse_changes import same_message, with_messages
 from kvscope.prompt.text_changes import common_length
 from kvscope.prompt.tokenizers.base import Tokenizer
 
-_ASKS_TIME = "strftime_now"
+# A function of transformers, and variables that llama.cpp's server gives.
+_ASK_TIME = ("strftime_now", "date_string", "datetime")
 # Any moment does on which no larger unit begins with the next second, minute or hour.
 _SOME_MOMENT = datetime(2026, 3, 10, 14, 5, 6)  # noqa: DTZ001  # local, as templates show it
 _UNITS = {
@@ -67,10 +68,14 @@ class Renderer:
         self, requests: Sequence[tuple[LoadedRequest, LoadedRequest]], answer: str | None, *, one_clock: bool = False
     ) -> list[Pair | ChatTemplateError]:
         """Many at once; an error in place of each that the template refuses."""
-        firsts = [first for first, _ in requests]
-        bodies = [replace(first, add_generation_prompt=False) for first in firsts]
-        prompts = self.texts([*firsts, *bodies], self.clocks[0])
-        texts = self.texts([second for _, second in requests], self.clocks[0 if one_clock else 1])
+        firsts, seconds = [first for first, _ in requests], [second for _, second in requests]
+        bodies = [body_of(first) for first in firsts]
+        clocks = (self.clocks[0], self.clocks[0 if one_clock else 1])
+        if clocks[0] == clocks[1]:  # in one process
+            prompts = self.texts([*firsts, *bodies, *seconds], clocks[0])
+            texts = prompts[2 * len(firsts) :]
+        else:
+            prompts, texts = self.texts([*firsts, *bodies], clocks[0]), self.texts(seconds, clocks[1])
         made: list[Pair | ChatTemplateError] = []
         for index, (first, second) in enumerate(requests):
             prompt, body, text = prompts[index], prompts[index + len(firsts)], texts[index]
@@ -91,14 +96,7 @@ class Renderer:
 
     def texts(self, requests: Sequence[LoadedRequest], now: datetime) -> list[str | ChatTemplateError]:
         """The text of each request at ``now``."""
-        renderings = [
-            Rendering(
-                conversation=request.conversation,
-                add_generation_prompt=request.add_generation_prompt,
-                extra=request.extra,
-            )
-            for request in requests
-        ]
+        renderings = [rendering_of(request) for request in requests]
         return self.template.render_each(renderings, clock=lambda: now)
 
     def _written_answer(self, pair: Pair) -> str | None:
@@ -112,8 +110,7 @@ class Renderer:
         marks = Marks.not_in(pair.prompt + pair.text)
         stand_in = Message(role=answer.role, content=marks.mark(0, "content"))
         endings = [
-            replace(with_messages(pair.first, [*pair.first.conversation.messages, last]), add_generation_prompt=False)
-            for last in (answer, stand_in)
+            body_of(with_messages(pair.first, [*pair.first.conversation.messages, last])) for last in (answer, stand_in)
         ]
         whole, marked = self.texts(endings, self.clocks[0])
         tail = None if isinstance(marked, ChatTemplateError) else marks.after_last(marked, 0)
@@ -146,6 +143,21 @@ class Renderer:
         )
 
 
+def body_of(request: LoadedRequest) -> LoadedRequest:
+    """``request`` without what asks for an answer."""
+    return replace(request, add_generation_prompt=False)
+
+
+def rendering_of(request: LoadedRequest) -> Rendering:
+    """How ``request`` is rendered. What does not ask for an answer is closed, and not to be continued."""
+    return Rendering(
+        conversation=request.conversation,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=None if request.add_generation_prompt else False,
+        extra=request.extra,
+    )
+
+
 def answer_index(first: LoadedRequest, second: LoadedRequest) -> int | None:
     """Which message of the second request answers the first request; None where there is none."""
     asked, messages = first.conversation.messages, second.conversation.messages
@@ -163,17 +175,13 @@ def answer_index(first: LoadedRequest, second: LoadedRequest) -> int | None:
 def time_unit(template: ChatTemplate, request: LoadedRequest) -> str | None:
     """The smallest of second, minute, hour and day with which the template's text of ``request`` changes; None where
     it does not ask for the time."""
-    if _ASKS_TIME not in template.text_for(request.conversation):
+    text = template.text_for(request.conversation)
+    if not any(name in text for name in _ASK_TIME):
         return None
     moments = [_SOME_MOMENT, *(_SOME_MOMENT + step for step in _UNITS.values())]
-    now, *later = (_rendering(template, request, moment) for moment in moments)
+    now, *later = (_text_at(template, request, moment) for moment in moments)
     return next((unit for unit, text in zip(_UNITS, later, strict=True) if text != now), None)
 
 
-def _rendering(template: ChatTemplate, request: LoadedRequest, moment: datetime) -> str:
-    return template.render(
-        request.conversation,
-        add_generation_prompt=request.add_generation_prompt,
-        clock=lambda: moment,
-        **request.extra,
-    )
+def _text_at(template: ChatTemplate, request: LoadedRequest, moment: datetime) -> str | ChatTemplateError:
+    return template.render_each([rendering_of(request)], clock=lambda: moment)[0]

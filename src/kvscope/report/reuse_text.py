@@ -115,25 +115,39 @@ def _rule(found: Mapping[str, Any]) -> list[str]:
 
 
 def _confirmed(found: Mapping[str, Any]) -> list[str]:
-    confirmed = found.get("confirmed")
-    if confirmed is None:
+    """What the engine itself reused, where it was run."""
+    if not found.get("confirmed"):
         return []
-    measured, predicted = confirmed["cached_tokens"], confirmed["predicted_tokens"]
-    times = _times(confirmed)
+    first, second = found["confirmed"]
+    measured, predicted = second["cached_tokens"], second["predicted_tokens"]
+    held = f"holding the first prompt ({_count(first['prompt_tokens_ours'])} tokens) and no answer"
     if measured is None:
-        return [f"The engine did not say how many tokens it reused.{times}"]
-    if predicted is None:
-        return [f"The engine reused {_count(measured)} tokens; the rule did not say how many it would.{times}"]
-    if measured == predicted:
-        return [f"Confirmed: the engine reused {_count(measured)} tokens, as predicted.{times}"]
-    return [f"Not as predicted: the engine reused {_count(measured)} tokens, not {_count(predicted)}.{times}"]
+        said = f"Run on the engine, {held}: it did not say how many tokens it reused."
+    elif predicted is None:
+        said = f"Run on the engine, {held}: it reused {_count(measured)} tokens; the rule did not say how many."
+    elif measured == predicted:
+        said = f"Confirmed on the engine, {held}: it reused {_count(measured)} tokens, as predicted."
+    else:
+        said = f"NOT as predicted: {held}, the engine reused {_count(measured)} tokens, not {_count(predicted)}."
+    return [*wrapped(said).lstrip().splitlines(), *_other_prompts(found["confirmed"]), *_times(first, second), ""]
 
 
-def _times(confirmed: Mapping[str, Any]) -> str:
-    first, second = confirmed.get("first_ttft_s"), confirmed.get("second_ttft_s")
-    if first is None or second is None:
-        return ""
-    return f" First token after {format_number(first, 3)} s, then {format_number(second, 3)} s."
+def _other_prompts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where the engine counted another prompt than was compared."""
+    lines = []
+    for row in rows:
+        ours, theirs = row["prompt_tokens_ours"], row["prompt_tokens_server"]
+        if theirs not in (None, ours):
+            said = f"The engine counted {_count(theirs)} prompt tokens of {row['source']}, not {_count(ours)}."
+            lines.append(wrapped(said))
+    return lines
+
+
+def _times(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    if first["ttft_s"] is None or second["ttft_s"] is None:
+        return []
+    times = [f"{format_number(1000 * row['ttft_s'], 0)} ms" for row in (first, second)]
+    return [f"  First token of turn 1 after {times[0]}, of turn 2 after {times[1]} (one run each)."]
 
 
 def render_reuse_log(found: Mapping[str, Any]) -> str:
