@@ -16,6 +16,7 @@ from kvscope.prompt.chat_template import load_template
 from kvscope.prompt.conversation import Conversation, Message
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.exact_length import build_prompt
+from kvscope.prompt.growing import parts_counter
 from kvscope.prompt.prompt_text import prompt_ids
 from kvscope.prompt.reuse_rules import reusable_tokens
 from kvscope.prompt.script import bundled_script
@@ -87,11 +88,17 @@ def ids() -> Ids:
 
 @pytest.mark.parametrize(("language", "turns"), [("en", 5), ("ko", 3)])
 def test_turns_compute_only_what_is_new(engine: Engine, ids: Ids, language: str, turns: int) -> None:
-    script = bundled_script(language, seed=5)
+    script = bundled_script(language, seed=5, passages_a_turn=int(language == "ko"))
     options = PlayOptions(max_output_tokens=8)
-    rows = list(play(engine, script, options=options, turns=turns, count=ids.count))
+    count_parts = parts_counter(ids.template, ids.tokenizer)
+    rows = list(play(engine, script, options=options, turns=turns, count=ids.count, count_parts=count_parts))
     assert [row.outcome for row in rows] == ["ok"] * turns
     assert [row.prompt_tokens_ours for row in rows] == [row.prompt_tokens_server for row in rows]
+    for row in rows:
+        assert row.parts is not None
+        assert sum(row.parts.values()) == row.prompt_tokens_server
+        assert (row.parts["retrieved"] > 0) == (language == "ko")
+        assert (row.parts["history"] > 0) == (row.turn > 1)
     for before, now in pairwise(rows):
         predicted = ids.predicted(before, now)
         assert predicted is not None

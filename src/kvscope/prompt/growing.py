@@ -11,7 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kvscope.errors import BadDesign
+from kvscope.prompt.chat_template import ChatTemplate
 from kvscope.prompt.conversation import RETRIEVED, Conversation, Message
+from kvscope.prompt.conversation_file import LoadedRequest
+from kvscope.prompt.part_spans import PARTS
+from kvscope.prompt.token_parts import count_request
+from kvscope.prompt.tokenizers.base import Tokenizer
 
 # A model that answers every tool's result with another call would never end a turn.
 MOST_TOOL_ROUNDS = 4
@@ -131,6 +136,17 @@ def grow(
             raise BadDesign(f"A conversation cannot be grown with {name} = {limit}.", hint="Use 1 or more.")
     limits = _Limits(until_tokens, context_limit_tokens, reserve_output_tokens)
     return Growth(lambda growth: _play(growth, script, ask, count, turns, limits, count_parts))
+
+
+def parts_counter(template: ChatTemplate, tokenizer: Tokenizer) -> CountParts:
+    """Tokens by part as ``kvscope count`` has them, for ``count_parts``; they sum to the prompt."""
+
+    def count_parts(conversation: Conversation) -> dict[str, int]:
+        request = LoadedRequest(conversation=conversation, source="a turn")
+        counted = count_request(request, template=template, tokenizer=tokenizer)
+        return {name: counted.part(name).tokens for name in PARTS}
+
+    return count_parts
 
 
 @dataclass(frozen=True, slots=True)
