@@ -56,6 +56,42 @@ def test_the_release_check_needs_no_repeats() -> None:
     assert "repeats" not in {c.slug for c in found}
 
 
+def test_our_count_against_the_servers_over_all_requests() -> None:
+    rows = (
+        request_row(0, prompt=30, role="warmup", prompt_tokens_server=31, prompt_tokens_ours_from="files"),
+        request_row(1, prompt_tokens_server=121),
+        request_row(2, prompt_tokens_server=None),
+        request_row(3, prompt_tokens_ours=None),
+        request_row(4, prompt_tokens_server=50, error_slug="truncated-input"),
+    )
+    found = checks(one(requests=rows))["own_counts"]
+    assert found.passed is False
+    # 31 - 30 and 121 - 100; what was cut is another check's.
+    assert found.values == {"wrong": 2, "total": 2, "unknown": 1, "by_files": 1, "fewest": 1, "most": 21}
+    assert found.evidence == (one().key,)
+    assert checks(one())["own_counts"].passed is True
+    silent = one(requests=(request_row(prompt_tokens_server=None),))
+    assert checks(silent)["own_counts"].passed is None
+    assert "own_counts" not in checks(one(requests=()))
+
+
+def test_a_cut_prompt_is_shown_where_trust_is_asked_for() -> None:
+    cut = one(
+        512,
+        3,
+        trial={"outcome": "truncated_input", "error_slug": "truncated-input"},
+        requests=(
+            request_row(1, prompt=2500, prompt_tokens_server=1026, error_slug="truncated-input"),
+            request_row(2, prompt=9000, prompt_tokens_server=1026, error_slug="truncated-input"),
+        ),
+    )
+    found = checks(one(), cut)["cut_prompts"]
+    assert found.passed is False
+    assert found.values == {"cut": 2, "total": 3, "ours": 9000, "server": 1026}
+    assert found.evidence == (cut.key,)
+    assert checks(one())["cut_prompts"].passed is True
+
+
 def test_a_count_that_the_server_does_not_share() -> None:
     wrong = one(512, 3, requests=(request_row(prompt_tokens_server=99),))
     found = checks(*complete(wrong))["token_counts"]

@@ -10,7 +10,7 @@ from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
 from kvscope.analysis.fit import FEW_REPEATS
 from kvscope.analysis.levels import at_level, level_key
 from kvscope.record.metrics import last_mark
-from kvscope.record.rows import DesignRow
+from kvscope.record.rows import TRUNCATED_SLUG, DesignRow
 from kvscope.units import MIB
 
 DRIFT_SHARE = 0.15
@@ -46,6 +46,8 @@ def run_checks(
         _repeats(designs),
         _unexplained(attributions),
         _token_counts(measured),
+        _own_counts(attempts),
+        _cut_prompts(attempts),
         _cached_tokens(measured),
         _spread(designs),
         _drift(designs),
@@ -112,6 +114,58 @@ def _token_counts(measured: Sequence[Attempt]) -> Check | None:
         values={"wrong": len(wrong), "total": len(known), "unknown": len(requests) - len(known)},
         evidence=wrong,
     )
+
+
+def _own_counts(attempts: Sequence[Attempt]) -> Check | None:
+    """Our count of every prompt that was read whole, warm-ups included, against the server's."""
+    counted = [
+        (a, r) for a in attempts for r in a.result.requests if r.error_slug is None and r.prompt_tokens_ours is not None
+    ]
+    if not counted:
+        return None
+    differences = [
+        (a.key, r.prompt_tokens_server - r.prompt_tokens_ours)
+        for a, r in counted
+        if r.prompt_tokens_server is not None and r.prompt_tokens_ours is not None
+    ]
+    wrong = [(key, difference) for key, difference in differences if difference]
+    return Check(
+        slug="own_counts",
+        passed=not wrong if differences else None,
+        values={
+            "wrong": len(wrong),
+            "total": len(differences),
+            "unknown": len(counted) - len(differences),
+            "by_files": sum(r.prompt_tokens_ours_from == "files" for _, r in counted),
+            "fewest": min((difference for _, difference in wrong), default=0),
+            "most": max((difference for _, difference in wrong), default=0),
+        },
+        evidence=tuple(dict.fromkeys(key for key, _ in wrong)),
+    )
+
+
+def _cut_prompts(attempts: Sequence[Attempt]) -> Check | None:
+    """Prompts that the server cut without saying so; the one of which it read the least is shown."""
+    answered = [
+        (a, r)
+        for a in attempts
+        for r in a.result.requests
+        if r.is_answered and r.prompt_tokens_ours and r.prompt_tokens_server is not None
+    ]
+    if not answered:
+        return None
+    cut = [(a, r) for a, r in answered if r.error_slug == TRUNCATED_SLUG]
+    _, worst = min(
+        cut or answered, key=lambda pair: (pair[1].prompt_tokens_server or 0) / (pair[1].prompt_tokens_ours or 1)
+    )
+    values = {
+        "cut": len(cut),
+        "total": len(answered),
+        "ours": worst.prompt_tokens_ours,
+        "server": worst.prompt_tokens_server,
+    }
+    keys = tuple(dict.fromkeys(a.key for a, _ in cut))
+    return Check(slug="cut_prompts", passed=not cut, values=values, evidence=keys)
 
 
 def _cached_tokens(measured: Sequence[Attempt]) -> Check | None:

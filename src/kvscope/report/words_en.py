@@ -228,6 +228,8 @@ _TRUST: dict[str, str] = {
     "check_name.repeats": "Enough repeats",
     "check_name.unexplained": "Memory has names",
     "check_name.token_counts": "Prompt as long as asked",
+    "check_name.own_counts": "Our count of prompts is the server's",
+    "check_name.cut_prompts": "No prompt cut in silence",
     "check_name.cached_tokens": "No reuse of earlier prompts",
     "check_name.spread": "Repeats agree",
     "check_name.drift": "The machine did not change under way",
@@ -242,6 +244,8 @@ _TRUST: dict[str, str] = {
     "check_short.repeats": "few repeats",
     "check_short.unexplained": "memory without a name",
     "check_short.token_counts": "token counts",
+    "check_short.own_counts": "counts differ",
+    "check_short.cut_prompts": "cut prompts",
     "check_short.cached_tokens": "reused prompts",
     "check_short.spread": "noisy times",
     "check_short.drift": "drift",
@@ -259,6 +263,11 @@ _TRUST: dict[str, str] = {
     "(limit {limit_share:percent}).",
     "check.token_counts": "{wrong} of {total} requests were counted differently by the server; {unknown} were not "
     "counted by it.",
+    "check.own_counts": "{wrong} of {total} requests, warm-ups included, were counted otherwise by the server than by us. "
+    "Server less ours: {fewest} to {most} tokens; {unknown} it did not count. Ours: {by_files} by the model's own files, "
+    "the others by asking the engine before sending.",
+    "check.cut_prompts": "{cut} of {total} prompts were cut by the server without an error. The least that it read of one "
+    "was {server} of {ours} tokens.",
     "check.cached_tokens": "{reused} of {total} requests reused tokens that were to be computed anew.",
     "check.spread": "The time to the first token varies by {share:percent} (standard deviation) among repeats at "
     "worst, at {factor} = {level} (limit {limit_share:percent}).",
