@@ -263,11 +263,11 @@ _TRUST: dict[str, str] = {
     "(limit {limit_share:percent}).",
     "check.token_counts": "{wrong} of {total} requests were counted differently by the server; {unknown} were not "
     "counted by it.",
-    "check.own_counts": "{wrong} of {total} requests, warm-ups included, were counted otherwise by the server than by us. "
-    "Server less ours: {fewest} to {most} tokens; {unknown} it did not count. Ours: {by_files} by the model's own files, "
-    "the others by asking the engine before sending.",
-    "check.cut_prompts": "{cut} of {total} prompts were cut by the server without an error. The least that it read of one "
-    "was {server} of {ours} tokens.",
+    "check.own_counts": "{wrong} of {total} requests, warm-ups included, were counted otherwise by the server than by "
+    "us. Server less ours: {fewest} to {most} tokens; {unknown} it did not count. Ours: {by_files} by the model's own "
+    "files, the others by asking the engine before sending.",
+    "check.cut_prompts": "{cut} of {total} prompts were cut by the server without an error. The least that it read of "
+    "one was {server} of {ours} tokens.",
     "check.cached_tokens": "{reused} of {total} requests reused tokens that were to be computed anew.",
     "check.spread": "The time to the first token varies by {share:percent} (standard deviation) among repeats at "
     "worst, at {factor} = {level} (limit {limit_share:percent}).",
