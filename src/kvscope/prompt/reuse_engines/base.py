@@ -48,9 +48,10 @@ class ReuseQuestion:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentPrompt:
     """One request as the engine saw it. ``answer_ids``: the tokens it generated for it, the last of which it never
-    read. ``user_starts``: places in ``ids`` at which users' messages start. ``reuse``: the request allows it."""
+    read. ``user_starts``: places in ``ids`` at which users' messages start, None where they are not known. ``reuse``:
+    the request allows it."""
 
     ids: tuple[int, ...]
     answer_ids: tuple[int, ...]
-    user_starts: tuple[int, ...] = ()
+    user_starts: tuple[int, ...] | None = ()
     reuse: bool = True

@@ -31,9 +31,7 @@ def reusable(question: ReuseQuestion) -> Reusable:
     slots = LlamaCppSlots(settings)
     slots.play(held[:first], [*held[first:], _APPENDED], user_starts=question.user_starts or ())
     played = slots.play(prompt, [_APPENDED], reuse=settings.cache_prompt)
-    certainty = status_of(question.model, question.engine_version)
-    if settings.forgets and question.user_starts is None and certainty[0] == "exact":
-        certainty = "estimated", "; where users' messages start is not stated, and checkpoints are made there"
+    certainty = _certainty(settings, question.model, question.engine_version, question.user_starts)
     return _answer(certainty, settings, played, question.prompt_tokens)
 
 
@@ -50,14 +48,25 @@ def reused_in_order(
     reason = not_followed(model, settings)
     if reason is not None:
         return [Reusable(tokens=None, status="unknown", because=reason, source=SOURCE) for _ in prompts]
-    certainty = status_of(model, engine_version)
     slots = LlamaCppSlots(effective)
+    certainty: tuple[Status, str] = "exact", ""
     found = []
     for each in prompts:
         reuse = each.reuse and effective.cache_prompt
-        played = slots.play(each.ids, each.answer_ids, user_starts=each.user_starts, reuse=reuse)
+        played = slots.play(each.ids, each.answer_ids, user_starts=each.user_starts or (), reuse=reuse)
+        if certainty[0] == "exact":
+            certainty = _certainty(effective, model, engine_version, each.user_starts)
         found.append(_answer(certainty, effective, played, len(each.ids)))
     return found
+
+
+def _certainty(
+    settings: SlotSettings, model: ModelSpec | None, version: str | None, user_starts: tuple[int, ...] | None
+) -> tuple[Status, str]:
+    status, doubt = status_of(model, version)
+    if status == "exact" and settings.forgets and user_starts is None:
+        return "estimated", "; where users' messages start is not stated, and checkpoints are made there"
+    return status, doubt
 
 
 def _answer(certainty: tuple[Status, str], settings: SlotSettings, played: Played, prompt_tokens: int) -> Reusable:
