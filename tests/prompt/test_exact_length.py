@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kvscope.errors import BadDesign, PromptLengthUnreachable, UnknownName, UsageError
 from kvscope.prompt.conversation import Message
-from kvscope.prompt.exact_length import MAX_COUNT_CALLS, build_prompt
+from kvscope.prompt.exact_length import build_prompt
+from kvscope.prompt.length_search import MAX_COUNT_CALLS
 from kvscope.prompt.source_text import LANGUAGES, SourceText, load_source_text
 
 TEMPLATE_TOKENS = 24
@@ -264,6 +265,24 @@ def test_a_short_text_of_ones_own_is_repeated_with_numbers() -> None:
     assert server.count(prompt.messages) == 400
     assert re.search(r"\(3\) (One|Two)\. \(4\) (One|Two)\.", prompt.text)
     assert "everyday things" not in prompt.text
+
+
+def test_a_text_that_is_the_key_sentence_alone_is_refused() -> None:
+    source = SourceText(language="en", sentences=("One.",), key_sentence="K.", sha256="", name="mine.txt")
+    with pytest.raises(UsageError, match="nothing in the text"):
+        build_prompt(prompt_tokens=400, count=Server(count_pieces).count, source=source, seed=1, key_sentence="One.")
+
+
+def test_where_only_the_key_sentence_cannot_be_fitted_in_that_is_what_is_said() -> None:
+    def strange(text: str) -> int:
+        """With the key sentence in it a text never counts to an odd number."""
+        tokens = count_pieces(text)
+        return tokens + tokens % 2 if "blue tin" in text else tokens
+
+    prompt_tokens = TEMPLATE_TOKENS + 201
+    prompt = build_prompt(prompt_tokens=prompt_tokens, count=Server(strange).count, language="en", seed=1)
+    assert prompt.frame == "bare"
+    assert prompt.no_key_because == "No text of exactly 225 tokens with the key sentence in it was found."
 
 
 # SHA-256 of the texts with one token a byte: what a seed gives must be the same on every machine, and next year.

@@ -158,6 +158,15 @@ def test_the_server_may_count_instead_of_us(served: Served, language: str, promp
 
 
 @pytest.mark.parametrize("is_raw", [False, True], ids=["chat", "raw"])
+def test_the_address_of_the_server_may_stand_for_its_model(served: Served, is_raw: bool) -> None:
+    count = load_text_count(served.engine.url, is_raw=is_raw)
+    theirs = build_prompt(
+        prompt_tokens=150, count=count, language="ko", seed=7, is_raw=is_raw, locate=count.tokens_before
+    )
+    assert theirs == served.build(150, "ko", is_raw=is_raw)
+
+
+@pytest.mark.parametrize("is_raw", [False, True], ids=["chat", "raw"])
 def test_the_template_alone_costs_what_the_server_says(served: Served, is_raw: bool) -> None:
     # SmolLM2: <|im_start|> system \n You ... Face <|im_end|> \n <|im_start|> user \n <|im_end|> \n <|im_start|>
     # assistant \n is 30 tokens, and it has no BOS. Gemma 3 has one.

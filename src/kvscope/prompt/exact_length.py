@@ -9,26 +9,22 @@ it was wanted. About a dozen counts are needed, whatever the length.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil
 
 from kvscope.errors import BadDesign, PromptLengthUnreachable, UsageError
 from kvscope.prompt.conversation import Conversation, Message
 from kvscope.prompt.draft import FRAMES, LABEL_LENGTH, OWN_FRAMES, Draft, DraftText, Frame
+from kvscope.prompt.length_search import Count, Counter, largest_within, no_convergence, one_message
 from kvscope.prompt.source_text import SourceText, load_source_text
 
-MAX_COUNT_CALLS = 200
 MIDDLE = 50.0
 # How many words to give back, one at a time, when the dots alone do not close a gap.
-_WORDS_GIVEN_BACK = 12
+_WORDS_GIVEN_BACK = 6
 # A gap of so many tokens is closed with dots at once instead of searching on for the last word.
 _DOTS_AT_ONCE = 6
 _MOST_MOVES = 4
 # First guesses only; the search corrects them. Measured with a tokenizer made for English.
 _TOKENS_A_WORD = {"en": 1.4, "ko": 8.0, "code": 4.0}
-# No token holds eight words, so a count that is still too low then does not follow the text at all.
-_MOST_WORDS_A_TOKEN = 8
 
-Count = Callable[[Sequence[Message]], int]
 # A text and places in it (in characters): the tokens of the whole prompt before each; None where that is not known.
 Locate = Callable[[str, Sequence[int]], Sequence[int] | None]
 
@@ -132,7 +128,7 @@ def build_prompt(
     source = source or load_source_text(language)
     wish = _Wish(prompt_tokens, source, seed, salt, key_sentence, key_percent, is_raw)
     wish.check()
-    return _Builder(wish, _Counter(count, prompt_tokens), locate).build()
+    return _Builder(wish, Counter(count, prompt_tokens), locate).build()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +152,12 @@ class _Wish:
             raise UsageError("The key sentence is empty, or spaces are around it.", hint="Give it without them.")
         if self.key_sentence is not None and not self.key_sentence.isprintable():
             raise UsageError("The key sentence holds line ends or other control characters.", hint="One plain line.")
+        if all(self.key in sentence for sentence in self.source.sentences):
+            raise UsageError("Beside the key sentence there is nothing in the text.", hint="Use more text.")
+
+    @property
+    def key(self) -> str:
+        return self.source.key_sentence if self.key_sentence is None else self.key_sentence
 
     @property
     def key_required(self) -> bool:
@@ -175,57 +177,8 @@ class _Wish:
         return Draft(self.source, seed=self.seed, variant=variant, key_sentence=self.key_sentence)
 
 
-class _Counter:
-    """Counts each text once, and no more than MAX_COUNT_CALLS of them."""
-
-    def __init__(self, count: Count, prompt_tokens: int) -> None:
-        self._count = count
-        self._prompt_tokens = prompt_tokens
-        self._known: dict[str, int] = {}
-        self.calls = 0
-
-    def tokens(self, text: str) -> int:
-        if text not in self._known:
-            if self.calls >= MAX_COUNT_CALLS:
-                raise _no_convergence(self._prompt_tokens, self.calls)
-            self._known[text] = self._ask(text)
-        return self._known[text]
-
-    def _ask(self, text: str) -> int:
-        self.calls += 1
-        answer = self._count(_messages(text))
-        if not isinstance(answer, int) or isinstance(answer, bool) or answer < 0:
-            raise PromptLengthUnreachable(
-                f"The count of a text came back as {answer!r}, which is no number of tokens.", hint=_COUNT_HINT
-            )
-        return answer
-
-    def check_again(self, text: str) -> None:
-        """That the same text is counted in the same way twice."""
-        first, second = self.tokens(text), self._ask(text)
-        if first != second:
-            raise PromptLengthUnreachable(
-                f"The same text was counted as {first} tokens and then as {second}.", hint=_COUNT_HINT
-            )
-
-
-_COUNT_HINT = "The fault lies with what counts: a server, or a function of yours. Compare it with kvscope count."
-
-
-def _messages(text: str) -> tuple[Message, ...]:
-    return (Message(role="user", content=text),)
-
-
-def _no_convergence(prompt_tokens: int, calls: int) -> PromptLengthUnreachable:
-    return PromptLengthUnreachable(
-        f"No text of exactly {prompt_tokens} tokens was found in {calls} counts.",
-        hint="Try a length one or two tokens longer, or another seed. If every length fails, the server's count "
-        "does not follow the text that it is sent.",
-    )
-
-
 class _Builder:
-    def __init__(self, wish: _Wish, counter: _Counter, locate: Locate | None) -> None:
+    def __init__(self, wish: _Wish, counter: Counter, locate: Locate | None) -> None:
         self.wish = wish
         self.counter = counter
         self.locate = locate
@@ -234,34 +187,37 @@ class _Builder:
 
     def build(self) -> ExactPrompt:
         template_tokens = self.counter.tokens("")
+        no_key = f"{self.target} tokens leave no room for the key sentence and an instruction."
         if self.wish.is_raw and template_tokens == self.target and not self.wish.key_required:
-            return self._prompt("", "empty", None)
+            return self._prompt("", "empty", no_key)
         shortest = 0
         for frame in self.wish.frames:
             shortest = self.counter.tokens(self.draft.text(frame, num_words=0).text)
             if shortest > self.target:
                 continue
             found = self._fill(frame, self.wish.percent / 100)
-            if found is not None and not frame.has_key:
-                return self._prompt(found.text, frame.name, None)
-            if found is not None:
+            if found is None and frame.has_key:
+                no_key = f"No text of exactly {self.target} tokens with the key sentence in it was found."
+            elif found is not None and not frame.has_key:
+                return self._prompt(found.text, frame.name, no_key)
+            elif found is not None:
                 placed = self._place(frame, found)
-                return self._prompt(placed.text, frame.name, self._position(placed, self.locate))
+                return self._prompt(placed.text, frame.name, None, self._position(placed, self.locate))
         if shortest > self.target:
             raise self._too_short(template_tokens, shortest)
-        raise _no_convergence(self.target, self.counter.calls)
+        raise no_convergence(self.target, self.counter.calls)
 
-    def _prompt(self, text: str, frame: str, position: KeyPosition | None) -> ExactPrompt:
+    def _prompt(
+        self, text: str, frame: str, no_key_because: str | None, position: KeyPosition | None = None
+    ) -> ExactPrompt:
         self.counter.check_again(text)
         wish = self.wish
-        key = wish.source.key_sentence if wish.key_sentence is None else wish.key_sentence
-        because = f"{self.target} tokens leave no room for the key sentence and an instruction."
         return ExactPrompt(
-            messages=_messages(text),
+            messages=one_message(text),
             prompt_tokens=self.target,
             template_tokens=self.counter.tokens(""),
-            key_sentence=None if position is None else key,
-            no_key_because=because if position is None else None,
+            key_sentence=wish.key if no_key_because is None else None,
+            no_key_because=no_key_because,
             key_position=position,
             language=wish.source.language,
             seed=wish.seed,
@@ -295,9 +251,9 @@ class _Builder:
         slope = _TOKENS_A_WORD[self.wish.source.language]
         if like is not None and like.num_words and self.target > tokens_of_words(0):
             slope = (self.target - tokens_of_words(0)) / like.num_words
-        most_words = _largest_within(tokens_of_words, self.target, slope, slack=_DOTS_AT_ONCE)
+        most_words = largest_within(tokens_of_words, self.target, slope, slack=_DOTS_AT_ONCE)
         if most_words is None:
-            raise _no_convergence(self.target, self.counter.calls)
+            raise no_convergence(self.target, self.counter.calls)
         for words in range(most_words, max(most_words - _WORDS_GIVEN_BACK, 0) - 1, -1):
             for opening in self.draft.openings(frame):
                 found = self._close(frame, place, words, opening)
@@ -316,7 +272,7 @@ class _Builder:
 
         if tokens_of_dots(0) > self.target:
             return None
-        num_dots = _largest_within(tokens_of_dots, self.target, 1.0)
+        num_dots = largest_within(tokens_of_dots, self.target, 1.0)
         return text(num_dots) if num_dots is not None and tokens_of_dots(num_dots) == self.target else None
 
     def _place(self, frame: Frame, found: DraftText) -> DraftText:
@@ -361,38 +317,3 @@ class _Builder:
             percent=100 * before / (before + after) if before + after > 0 else None,
             asked_percent=self.wish.percent,
         )
-
-
-def _largest_within(tokens_at: Callable[[int], int], target: int, slope: float, slack: int = 0) -> int | None:
-    """A number n with ``tokens_at(n) == target``, or up to ``slack`` less, or else one with ``tokens_at(n) < target <
-    tokens_at(n + 1)``. None where the count does not come near the target at all.
-
-    ``tokens_at(0)`` must not exceed the target. It may rise and fall by a few tokens on its way up, as real counts do:
-    the two ends enclose a crossing at every moment, whatever lies between them. ``slope`` is a first guess of the
-    tokens that one step adds."""
-    low, low_tokens = 0, tokens_at(0)
-    high: int | None = None
-    high_tokens = 0
-    halve = False
-    while target - low_tokens > slack and (high is None or high - low > 1):
-        guess = low + (target - low_tokens) / slope
-        if high is None:
-            probe = max(ceil(guess), low + 1)
-        elif halve:
-            probe = (low + high) // 2
-        else:
-            probe = min(max(round(guess), low + 1), high - 1)
-        if probe > _MOST_WORDS_A_TOKEN * target + 100:
-            return None
-        tokens = tokens_at(probe)
-        width = None if high is None else high - low
-        if tokens <= target:
-            slope = max((tokens - low_tokens) / (probe - low), 1 / _MOST_WORDS_A_TOKEN)
-            low, low_tokens = probe, tokens
-        else:
-            high, high_tokens = probe, tokens
-        if high is not None:
-            slope = (high_tokens - low_tokens) / (high - low)
-            # Interpolation alone may creep up on the crossing from one side.
-            halve = width is not None and high - low > width / 2
-    return low
