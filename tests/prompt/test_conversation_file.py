@@ -50,6 +50,7 @@ def test_a_body_with_everything(tmp_path: Path) -> None:
     assert request.max_output_tokens == 256
     assert request.extra == {"enable_thinking": False, "documents": [{"title": "t", "text": "x"}]}
     assert not request.add_generation_prompt
+    assert request.continue_final_message is False
     assert request.source == str(tmp_path / "request.json")
     assert request.warnings == ()
 
@@ -137,6 +138,11 @@ def test_what_is_not_followed_is_said(tmp_path: Path) -> None:
     assert "'system'" in warning
 
 
+def test_a_last_message_that_is_to_be_continued(tmp_path: Path) -> None:
+    assert one({"messages": [HELLO], "continue_final_message": True}, tmp_path).continue_final_message is True
+    assert one({"messages": [HELLO]}, tmp_path).continue_final_message is None
+
+
 def test_retrieved_messages_say_so(tmp_path: Path) -> None:
     assert message({**HELLO, "origin": "retrieved"}, tmp_path).origin == "retrieved"
 
@@ -171,6 +177,8 @@ def test_retrieved_messages_say_so(tmp_path: Path) -> None:
         ({"messages": [HELLO], "max_tokens": True}, "max_tokens"),
         ({"messages": [HELLO], "chat_template_kwargs": 3}, "chat_template_kwargs"),
         ({"messages": [HELLO], "documents": "x"}, "documents"),
+        ({"messages": [HELLO], "continue_final_message": 1}, "continue_final_message"),
+        ({"messages": [HELLO], "add_generation_prompt": "no"}, "add_generation_prompt"),
         ('{"messages": [{"role": "user", "content": NaN}]}', "NaN"),
         ('{"messages": [{"role": "user", "role": "system", "content": "x"}]}', "'role' stands twice"),
         ('{"messages": ' + "9" * 5000 + "}", "line 1"),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -249,12 +250,39 @@ def test_a_template_that_cannot_be_taken_apart_is_said() -> None:
     assert any("cannot be taken apart" in warning for warning in counted.warnings)
 
 
-def test_a_last_word_of_the_assistant_is_said() -> None:
-    counted = count(request(said("user", "q"), said("assistant", "an")))
-    (warning,) = counted.warnings
-    assert "assistant" in warning
-    assert counted.total_tokens == len("u:q;a:an;a:")
-    assert f"{len('u:q;a:an')} tokens" in warning
+def test_a_last_word_of_the_assistant_is_read_as_the_engine_does_and_both_counts_are_said() -> None:
+    asked = request(said("user", "q"), said("assistant", "an"))
+    closed, left_open = "u:q;a:an;a:", "u:q;a:an"
+    for style, text, other in (("transformers", closed, left_open), ("llama.cpp", left_open, closed)):
+        counted = count(asked, replace(PLAIN, style=style))
+        assert counted.text == text
+        assert counted.total_tokens == sum(row.amount.tokens for row in counted.rows) == len(text)
+        (warning,) = counted.warnings
+        assert f"{len(other)} tokens instead of {len(text)}" in warning
+    assert count(replace(asked, continue_final_message=True)).text == left_open
+    assert count(replace(asked, add_generation_prompt=False)).text == "u:q;a:an;"
+
+
+def test_a_last_word_that_the_engine_continues_in_an_unknown_way_is_closed_and_said() -> None:
+    thinks = replace(PLAIN, style="llama.cpp", text=PLAIN.text + "{# <think> #}")
+    counted = count(request(said("user", "q"), said("assistant", "an")), thinks)
+    assert counted.text == "u:q;a:an;a:"
+    assert any("counted as closed" in warning for warning in counted.warnings)
+
+
+def test_contents_in_blocks_are_their_messages() -> None:
+    blocks = ("look", Image(source="a"), "here")
+    for style in ("transformers", "llama.cpp"):
+        template = replace(
+            PLAIN,
+            style=style,
+            text="{% for m in messages %}{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}"
+            "{% for b in m.content %}{{ b.text if b.type == 'text' else '<img>' }}{% endfor %}{% endif %};{% endfor %}",
+        )
+        counted = count(request(said("user", "look\nhere", blocks=blocks)), template)
+        assert counted.uncounted_images == 1
+        assert counted.part("user").characters >= len("lookhere")
+        assert sum(row.amount.tokens for row in counted.rows) == counted.total_tokens
 
 
 def test_a_refusal_is_raised() -> None:

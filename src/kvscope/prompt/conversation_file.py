@@ -23,7 +23,7 @@ _FORMS = (
     "per line."
 )
 # Keys of a request that change what the model sees in a way that is not followed here.
-_NOT_FOLLOWED = ("system", "chat_template", "continue_final_message", "prompt", "input", "response_format")
+_NOT_FOLLOWED = ("system", "chat_template", "prompt", "input", "response_format")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,9 @@ class LoadedRequest:
 
     ``source``: the file, with the line or the place in it ("log.jsonl:3"). ``extra``: further variables of the chat
     template (chat_template_kwargs, documents). ``max_output_tokens``: the output it asks for, None where it says
-    nothing. ``warnings``: what was read otherwise than somebody may expect. ``uncounted``: what a content holds that
-    is no text and no image (audio, files), as "messages[1].content[0]: input_audio".
+    nothing. ``continue_final_message``: whether the last message is left open for the model to go on with it; None: as
+    the engine does. ``warnings``: what was read otherwise than somebody may expect. ``uncounted``: what a content holds
+    that is no text and no image (audio, files), as "messages[1].content[0]: input_audio".
     """
 
     conversation: Conversation
@@ -41,6 +42,7 @@ class LoadedRequest:
     extra: Mapping[str, Any] = field(default_factory=dict)
     max_output_tokens: int | None = None
     add_generation_prompt: bool = True
+    continue_final_message: bool | None = None
     warnings: tuple[str, ...] = ()
     uncounted: tuple[str, ...] = ()
 
@@ -185,9 +187,13 @@ def _settings(body: Mapping[str, Any], place: Place) -> dict[str, Any]:
     generation = extra.pop("add_generation_prompt", body.get("add_generation_prompt", True))
     if not isinstance(generation, bool):
         raise place.at("add_generation_prompt").error("true or false was expected")
+    continued = body.get("continue_final_message", None if generation else False)
+    if continued is not None and not isinstance(continued, bool):
+        raise place.at("continue_final_message").error("true or false was expected")
     return {
         "extra": extra,
         "add_generation_prompt": generation,
+        "continue_final_message": continued,
         "max_output_tokens": _max_output_tokens(body, place),
     }
 

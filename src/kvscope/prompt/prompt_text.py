@@ -26,9 +26,20 @@ def prompt_ids(
     Raises ChatTemplateError, UsageError and what the tokenizer raises.
     """
     text = template.render(
-        request.conversation, add_generation_prompt=request.add_generation_prompt, clock=clock, **request.extra
+        request.conversation,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=continuation(request),
+        clock=clock,
+        **request.extra,
     )
     return ids_of_text(text, tokenizer=tokenizer)
+
+
+def continuation(request: LoadedRequest) -> bool | None:
+    """Whether the last message is left open; None: as the engine does. A request that asks for no answer is closed."""
+    if request.continue_final_message is None and not request.add_generation_prompt:
+        return False
+    return request.continue_final_message
 
 
 def ids_of_text(text: str, *, tokenizer: Tokenizer) -> PromptIds:

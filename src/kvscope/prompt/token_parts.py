@@ -10,7 +10,7 @@ from typing import Any
 
 from kvscope.errors import ChatTemplateError
 from kvscope.prompt.chat_template import ChatTemplate, Clock, Rendering, local_time
-from kvscope.prompt.chat_template_cost import template_cost
+from kvscope.prompt.chat_template_cost import TemplateCost, template_cost
 from kvscope.prompt.conversation import Conversation, Image
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.image_tokens import ImageCost
@@ -26,7 +26,7 @@ from kvscope.prompt.part_spans import (
     with_documents,
     with_named_texts,
 )
-from kvscope.prompt.prompt_text import PromptIds, ids_of_text
+from kvscope.prompt.prompt_text import PromptIds, continuation, ids_of_text
 from kvscope.prompt.tokenizers.base import Tokenizer
 
 CostOfImage = Callable[[Image], ImageCost]
@@ -122,13 +122,7 @@ def count_request(
     """
     now = clock()
     conversation = request.conversation
-    cost = template_cost(
-        template,
-        conversation,
-        add_generation_prompt=request.add_generation_prompt,
-        clock=lambda: now,
-        **request.extra,
-    )
+    request, cost, notes = _taken_apart(request, template, lambda: now)
     variants = _Variants(request=request, template=template, tokenizer=tokenizer, clock=lambda: now)
     prompt = ids_of_text(cost.text, tokenizer=tokenizer)
     spans, missing = with_named_texts(spans_of(cost.pieces, conversation), cost.text, retrieved)
@@ -158,6 +152,7 @@ def count_request(
         *request.warnings,
         *(f"{name} stands in no message word for word, so none of it is counted as retrieved." for name in missing),
         *_shape_warnings(maker),
+        *notes,
         *variants.warnings_about_the_end(len(prompt.ids)),
     ]
     return RequestTokens(
@@ -189,6 +184,7 @@ class _Variants:
             Rendering(
                 conversation=conversation,
                 add_generation_prompt=self.request.add_generation_prompt,
+                continue_final_message=continuation(self.request),
                 extra=self.request.extra,
             )
             for conversation in conversations
@@ -208,10 +204,16 @@ class _Variants:
         without = [replace(conversation, tools=(*tools[:index], *tools[index + 1 :])) for index in range(len(tools))]
         return [None if count is None else num_tokens - count for count in self.counts(without)]
 
-    def text(self, conversation: Conversation, extra: Mapping[str, Any]) -> str | None:
-        """The prompt of another conversation or with other variables; None where the template refuses it."""
+    def text(
+        self, conversation: Conversation, extra: Mapping[str, Any], *, is_continued: bool | None = None
+    ) -> str | None:
+        """The prompt of another conversation, with other variables, or with its last message open or closed; None where
+        the template or the engine refuses it."""
         rendering = Rendering(
-            conversation=conversation, add_generation_prompt=self.request.add_generation_prompt, extra=extra
+            conversation=conversation,
+            add_generation_prompt=self.request.add_generation_prompt,
+            continue_final_message=continuation(self.request) if is_continued is None else is_continued,
+            extra=extra,
         )
         text = self.template.render_each([rendering], clock=self.clock)[0]
         return None if isinstance(text, ChatTemplateError) else text
@@ -226,19 +228,48 @@ class _Variants:
 
     def warnings_about_the_end(self, num_tokens: int) -> list[str]:
         """What is to be said where an assistant has the last word: engines read that in two ways."""
-        messages = self.request.conversation.messages
-        last = messages[-1]
+        last = self.request.conversation.messages[-1]
         if last.role != "assistant" or last.tool_calls or not self.request.add_generation_prompt:
             return []
-        continued = None
-        if len(messages) > 1 and last.content:
-            text = self.text(replace(self.request.conversation, messages=messages[:-1]), self.request.extra)
-            continued = None if text is None else self.count(text + last.content)
-        other = "" if continued is None else f", which makes {continued:,} tokens instead of {num_tokens:,}"
+        is_continued = self.template.continues(self.request.conversation, continuation(self.request))
+        text = self.text(self.request.conversation, self.request.extra, is_continued=not is_continued)
+        tokens = "" if text is None else f": {self.count(text):,} tokens instead of {num_tokens:,}"
+        ways = (
+            "closed, and a new answer begins behind it, as transformers and vLLM do",
+            "left open for the model to go on with it, as llama.cpp's server does",
+        )
+        here, other = ways[is_continued], ways[not is_continued]
         return [
-            "The last message is the assistant's. Counted here: a new answer begins after it. llama.cpp's server would "
-            f"continue that message{other}."
+            f"The last message is the assistant's. Counted here: it is {here}. The other way, it is {other}{tokens}."
         ]
+
+
+def _taken_apart(
+    request: LoadedRequest, template: ChatTemplate, clock: Clock
+) -> tuple[LoadedRequest, TemplateCost, list[str]]:
+    """The pieces of the prompt. Where the engine is known to continue the last message but not how, it is closed, and
+    that is said."""
+
+    def cost(asked: LoadedRequest) -> TemplateCost:
+        return template_cost(
+            template,
+            asked.conversation,
+            add_generation_prompt=asked.add_generation_prompt,
+            continue_final_message=continuation(asked),
+            clock=clock,
+            **asked.extra,
+        )
+
+    try:
+        return request, cost(request), []
+    except ChatTemplateError as error:
+        if continuation(request) is not None or not template.continues(request.conversation, None):
+            raise
+        closed = replace(request, continue_final_message=False)
+        try:
+            return closed, cost(closed), [f"{error.message} So that message is counted as closed."]
+        except ChatTemplateError:
+            raise error from None
 
 
 def _bos(prompt: PromptIds, tokenizer: Tokenizer, template_text: str) -> str | None:
