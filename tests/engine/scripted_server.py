@@ -2,8 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import queue
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -61,3 +64,40 @@ def finish(reason: str = "length", **usage: object) -> bytes:
 def plain(status: str, body: bytes, *headers: str) -> bytes:
     head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
     return "\r\n".join(head).encode() + body
+
+
+Answer = Callable[[str, Any], bytes]
+
+
+@contextmanager
+def answering(answer: Answer) -> Iterator[str]:
+    """The URL of a server, in a thread of its own, that sends what ``answer`` makes of each request's path and JSON."""
+    ready: queue.SimpleQueue[tuple[str, Callable[[], None]]] = queue.SimpleQueue()
+
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head, body = await read_request(reader)
+            writer.write(answer(head.split()[1], json.loads(body) if body else None))
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def serve() -> None:
+        over = asyncio.Event()
+        server = await asyncio.start_server(reply, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()[:2]
+        loop = asyncio.get_running_loop()
+        ready.put((f"http://{host}:{port}", lambda: loop.call_soon_threadsafe(over.set)))
+        async with server:
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    url, stop = ready.get(timeout=30)
+    try:
+        yield url
+    finally:
+        stop()
+        thread.join()
