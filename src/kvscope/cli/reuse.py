@@ -12,6 +12,7 @@ from kvscope.errors import KvscopeError, ModelError, UsageError
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.prompt.chat_template import load_template, local_time
+from kvscope.prompt.chat_template_files import LLAMA_CPP, TRANSFORMERS
 from kvscope.prompt.conversation_file import LoadedRequest, RequestLog, parse_log, read_log
 from kvscope.prompt.request_log import compare_log
 from kvscope.prompt.reuse import Comparison
@@ -31,6 +32,10 @@ A request is what is sent to a chat completion: {"messages": [...], "tools": [..
 """
 
 
+# Whose way of using a chat template an engine follows; others: as the kind of file says.
+_STYLES = {"llama.cpp": LLAMA_CPP, "vllm": TRANSFORMERS, "sglang": TRANSFORMERS, "transformers": TRANSFORMERS}
+
+
 @click.command(epilog=EXAMPLE)
 @click.argument("requests", nargs=-1, required=True, metavar="REQUEST [REQUEST]")
 @click.option("--model", required=True, help="The model: its tokenizer and its chat template are used.")
@@ -42,7 +47,12 @@ A request is what is sent to a chat completion: {"messages": [...], "tools": [..
 @click.option(
     "--answer", type=click.Path(dir_okay=False), help="A file with what the model wrote to the first request."
 )
-@click.option("--log", "by_conversation", is_flag=True, help="Of a log: compare with the earlier request most alike.")
+@click.option(
+    "--log",
+    "by_conversation",
+    is_flag=True,
+    help="Of a log: play it in order; each after the one most like it.",
+)
 @click.option("--confirm", is_flag=True, help="Run both on the engine, and compare with the tokens that it reused.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def reuse(
@@ -120,7 +130,7 @@ def _comparison(
 ) -> Comparison:
     spec = _layers(model)
     return Comparison(
-        template=load_template(template or model, or_chatml=True),
+        template=load_template(template or model, or_chatml=True, style=_STYLES.get(engine)),
         tokenizer=load_tokenizer(tokenizer or model),
         engine=engine,
         engine_version=engine_version,

@@ -2,16 +2,18 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvscope.errors import ChatTemplateError
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.prompt_text import prompt_ids
 from kvscope.prompt.reuse import Comparison, Reuse
+from kvscope.prompt.reuse_rules import SentPrompt, reused_in_order
 from kvscope.prompt.text_changes import common_length
 
 SCHEMA = "kvscope.reuse-log/1"
+_END = -1  # an id that no prompt has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +99,13 @@ def compare_log(
     by_conversation: bool = False,
     problems: Sequence[str] = (),
 ) -> LogReuse:
-    """Each request against the one before it, or ``by_conversation`` against the earlier one with which it has the
-    longest beginning in common. A request that cannot be rendered is a turn with a problem; the others go on."""
+    """Each request against the one before it; or ``by_conversation`` against the earlier one with which it has the
+    longest beginning in common, and with all of them sent in order to an engine that was just started.
+
+    A request that cannot be rendered is a turn with a problem; the others go on. Raises as ``Comparison.of``."""
     turns: list[Turn] = []
     seen: list[tuple[int, array[int]]] = []
+    prompts: dict[int, array[int]] = {}
     for number, request in enumerate(requests, 1):
         try:
             ids = array("i", _ids(request, comparison))
@@ -112,13 +117,44 @@ def compare_log(
             )
             continue
         turns.append(Turn(number=number, source=request.source, previous=previous, prompt_tokens=len(ids), reuse=found))
+        prompts[number] = ids
         seen = [*seen, (number, ids)] if by_conversation else [(number, ids)]
+    if by_conversation:
+        turns = _played(turns, prompts, comparison)
     return LogReuse(
         engine=comparison.engine,
         engine_version=comparison.engine_version,
         turns=tuple(turns),
         problems=tuple(problems),
     )
+
+
+def _played(turns: Sequence[Turn], prompts: Mapping[int, "array[int]"], comparison: Comparison) -> list[Turn]:
+    """``turns`` with what the engine reuses where all were sent to it in order; one that does not fit is not sent."""
+    sent = [turn for turn in turns if turn.number in prompts and (turn.reuse is None or turn.reuse.fits is not False)]
+    answers = {turn.previous: turn.reuse.answer_ids for turn in turns if turn.reuse is not None}
+    in_order = reused_in_order(
+        [
+            SentPrompt(
+                ids=tuple(prompts[turn.number]),
+                # The token that ends an answer is made, and never read.
+                answer_ids=(*answers.get(turn.number, ()), _END),
+                user_starts=comparison.user_starts(prompts[turn.number]),
+            )
+            for turn in sent
+        ],
+        engine=comparison.engine,
+        engine_version=comparison.engine_version,
+        model=comparison.model,
+        settings=comparison.settings,
+    )
+    found = {turn.number: reusable for turn, reusable in zip(sent, in_order, strict=True)}
+    return [
+        replace(turn, reuse=replace(turn.reuse, reusable=found[turn.number]))
+        if turn.reuse is not None and turn.number in found
+        else turn
+        for turn in turns
+    ]
 
 
 def _ids(request: LoadedRequest, comparison: Comparison) -> tuple[int, ...]:

@@ -5,9 +5,10 @@ prompt and those of the answer, which the second request has in its history. Wha
 as the engine's rule goes (``kvscope.prompt.reuse_rules``).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from kvscope.model.spec import FullAttention, ModelSpec
@@ -18,7 +19,7 @@ from kvscope.prompt.prompt_text import PromptIds
 from kvscope.prompt.reuse_advice import ADVICE
 from kvscope.prompt.reuse_breaks import Break, find_breaks
 from kvscope.prompt.reuse_changes import THOUGHT_ENDS
-from kvscope.prompt.reuse_engines.llama_cpp_turns import user_starts
+from kvscope.prompt.reuse_engines.llama_cpp_turns import places_of, user_marker_ids
 from kvscope.prompt.reuse_places import Places
 from kvscope.prompt.reuse_render import Pair, Renderer, answer_index, time_unit
 from kvscope.prompt.reuse_rules import Reusable, reusable_tokens
@@ -38,7 +39,7 @@ class Reuse:
     (nothing broke), repeated (all of the second prompt is held) or broken. ``later``: what would break it next, once
     what comes before is mended. ``answer``: where the first request's answer was taken from (history, stated), or
     unknown: then more may be reused than is said. ``fits``: the second prompt into the engine's context, None where
-    that is not known."""
+    that is not known. ``answer_ids``: the answer's tokens that are held, as far as they are known."""
 
     first: str
     second: str
@@ -54,7 +55,8 @@ class Reuse:
     fits: bool | None = None
     broken: Break | None = None
     later: tuple[Break, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    answer_ids: tuple[int, ...] = ()
 
     @property
     def recomputed_tokens(self) -> int | None:
@@ -173,6 +175,7 @@ class Comparison:
             fits=self._fits(len(prompt.ids)),
             broken=breaks[0] if breaks else None,
             later=tuple(breaks[1:]),
+            answer_ids=held.ids[len(asked.ids) :],
             notes=tuple(self._notes(pair, unit, answer, appended=outcome == "appended")),
         )
 
@@ -183,20 +186,28 @@ class Comparison:
         if self._fits(prompt) is False:
             because = f"The prompt of {prompt} tokens does not fit into the context of {self.context_limit_tokens}."
             return Reusable(tokens=None, status="unknown", because=because, source="the engine's settings")
-        model = self.model
-        forgets = model is not None and any(not isinstance(layer.cache, FullAttention) for layer in model.layers)
-        starts = user_starts(asked.ids, template=self.template, tokenizer=self.tokenizer) if forgets else None
         return reusable_tokens(
             common,
             held_tokens=held,
             prompt_tokens=prompt,
             engine=self.engine,
             engine_version=self.engine_version,
-            model=model,
+            model=self.model,
             settings=self.settings,
             first_prompt_tokens=len(asked.ids),
-            user_starts=starts,
+            user_starts=self.user_starts(asked.ids),
         )
+
+    def user_starts(self, ids: Sequence[int]) -> tuple[int, ...] | None:
+        """Where users' messages start in a prompt, which decides what a cache that forgets goes back to; None where
+        they do not show, or the cache forgets nothing."""
+        if self.model is None or all(isinstance(layer.cache, FullAttention) for layer in self.model.layers):
+            return None
+        return None if self._marker is None else places_of(self._marker, ids)
+
+    @cached_property
+    def _marker(self) -> tuple[int, ...] | None:
+        return user_marker_ids(self.template, self.tokenizer)
 
     def _notes(self, pair: Pair, unit: str | None, answer: str | None, *, appended: bool) -> Iterator[str]:
         messages = (*pair.first.conversation.messages, *pair.second.conversation.messages)

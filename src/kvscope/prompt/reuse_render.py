@@ -9,7 +9,7 @@ from kvscope.prompt.chat_template import ChatTemplate, Rendering
 from kvscope.prompt.chat_template_marks import Marks
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.prompt_text import PromptIds, ids_of_text
+from kvscope.prompt.prompt_text import PromptIds, continuation, ids_of_text
 from kvscope.prompt.reuse_changes import same_message, with_messages
 from kvscope.prompt.text_changes import common_length
 from kvscope.prompt.tokenizers.base import Tokenizer
@@ -144,16 +144,16 @@ class Renderer:
 
 
 def body_of(request: LoadedRequest) -> LoadedRequest:
-    """``request`` without what asks for an answer."""
-    return replace(request, add_generation_prompt=False)
+    """``request`` without what asks for an answer, and closed."""
+    return replace(request, add_generation_prompt=False, continue_final_message=False)
 
 
 def rendering_of(request: LoadedRequest) -> Rendering:
-    """How ``request`` is rendered. What does not ask for an answer is closed, and not to be continued."""
+    """How ``request`` is rendered."""
     return Rendering(
         conversation=request.conversation,
         add_generation_prompt=request.add_generation_prompt,
-        continue_final_message=None if request.add_generation_prompt else False,
+        continue_final_message=continuation(request),
         extra=request.extra,
     )
 

@@ -32,7 +32,7 @@ def _answer(found: Mapping[str, Any], who: str) -> str:
     reused, anew = found["reusable_tokens"], found["recomputed_tokens"]
     if reused is None:
         common = _count(found["common_prefix_tokens"])
-        return f"How much {who} reuses is not known; {common} of its {_count(prompt)} tokens are the same as before."
+        return f"How much {who[0].lower()}{who[1:]} reuses is not known; {common} of its {_count(prompt)} tokens are the same as before."
     estimated = " (estimated)" if found["status"] == "estimated" else ""
     are = "is" if anew == 1 else "are"
     return f"{who} reuses {_count(reused)} of {_count(prompt)} tokens; {_count(anew)} {are} computed anew{estimated}."
