@@ -232,6 +232,21 @@ def test_a_request_number_that_is_not_there(model: str, tmp_path: Path) -> None:
     assert "1 requests" in raised.message
 
 
+def test_many_rows_are_shown_as_the_largest_and_the_others_together(model: str, tmp_path: Path) -> None:
+    messages = [
+        message
+        for turn in range(40)
+        for message in ({"role": "user", "content": "x" * (turn + 1)}, {"role": "assistant", "content": "y"})
+    ]
+    asked = written(tmp_path, {"messages": [*messages, {"role": "user", "content": "z"}]})
+    text = printed("--conversation", asked, "--model", model)
+    assert "turn 40 " in text
+    assert "turn 1 " not in text
+    # The 28 smallest of 40 turns, of 2, 3 ... 29 bytes.
+    assert re.search(rf"28 others +{sum(range(2, 30))} ", text)
+    assert len(answer("--conversation", asked, "--model", model)["requests"][0]["parts"][1]["rows"]) == 40
+
+
 def test_exit_codes(tmp_path: Path) -> None:
     request = str(written(tmp_path, REQUEST))
     for words, code in (

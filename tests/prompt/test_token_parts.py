@@ -223,6 +223,18 @@ def test_a_bos_is_counted_once_and_it_is_said_who_wrote_it() -> None:
     assert not smollm2.adds_bos
 
 
+def test_a_template_whose_messages_begin_with_the_token_that_is_also_bos_writes_no_bos() -> None:
+    smollm2 = tokenizer(SMOLLM2)
+    assert smollm2.encode("<|im_start|>", parse_special=True) == [smollm2.bos_id]
+    counted = count_request(
+        request(said("system", "Be brief."), said("user", "hi")), template=template_of(SMOLLM2), tokenizer=smollm2
+    )
+    assert counted.bos is None
+    assert [row.kind for row in counted.rows if row.part == "template"] == ["messages", "generation_prompt"]
+    # <|im_start|> system \n ... <|im_end|> \n, twice
+    assert [message.template_tokens for message in counted.messages] == [5, 5]
+
+
 def test_pictures_are_not_counted_unless_a_rule_is_known() -> None:
     template = ChatTemplate(text="{% for m in messages %}{{ m.content }}<img>{% endfor %}", source="t")
     pictures = (Image(source="a", width=2, height=2), Image(source="b"))

@@ -3,6 +3,7 @@
 Prompt and output share one window: what the next prompt may have is what the last prompt and the reply to it left.
 """
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any
@@ -82,7 +83,7 @@ def fit_of_next(
 
 
 def limit_of(context: int | None, model: str) -> ContextLimit:
-    """The limit that is given, else the trained context of the model that ``model`` names, where it names one."""
+    """The limit that is given; else the running server's, or the trained context of the model that ``model`` names."""
     if context is not None:
         if context < 1:
             raise UsageError(f"A context of {context} tokens holds nothing.", hint="Give it 1 token or more.")
@@ -90,7 +91,11 @@ def limit_of(context: int | None, model: str) -> ContextLimit:
     from kvscope.model.load import load_model
 
     not_known = "not known; say it with --context"
-    if model.startswith(("tiktoken:", "bytes:", "http://", "https://")):
+    if re.match("https?://", model, re.IGNORECASE):
+        stated = _stated_by_server(model)
+        source = f"{model} does not say it: {not_known}" if stated is None else f"{model} now: /props, n_ctx"
+        return ContextLimit(tokens=stated, source=source)
+    if model.startswith(("tiktoken:", "bytes:")):
         return ContextLimit(tokens=None, source=f"{model} does not say it: {not_known}")
     try:
         trained = load_model(model).trained_context_tokens
@@ -99,6 +104,18 @@ def limit_of(context: int | None, model: str) -> ContextLimit:
     if trained is None:
         return ContextLimit(tokens=None, source=f"{model} does not say it: {not_known}")
     return ContextLimit(tokens=trained, source=f"what {model} was trained for; an engine may be started with less")
+
+
+def _stated_by_server(url: str) -> int | None:
+    """The most tokens that one sequence may have on a running llama.cpp server, None where it does not say."""
+    from kvscope.prompt.chat_template_server import read_props
+
+    try:
+        settings = read_props(url).get("default_generation_settings")
+    except KvscopeError:
+        return None
+    stated = settings.get("n_ctx") if isinstance(settings, dict) else None
+    return stated if type(stated) is int and stated > 0 else None
 
 
 def parse_price(text: str) -> Decimal:

@@ -3,7 +3,7 @@
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvscope.prompt.conversation import RETRIEVED, Conversation, Message
@@ -140,6 +140,16 @@ def with_bos(spans: Sequence[Span], end: int) -> list[Span]:
     rest = [Span(start=end, end=first.end, part=TEMPLATE, kind=first.kind, message=first.message)]
     bos = Span(start=0, end=end, part=TEMPLATE, kind="bos")
     return [bos, *(span for span in rest if span.start < span.end), *spans[1:]]
+
+
+def with_head_in_message(spans: Sequence[Span], length: int) -> list[Span]:
+    """``spans`` for a prompt that begins with the name of BOS, of ``length`` characters, and means no BOS by it: that
+    is how its first message begins."""
+    head, *rest = spans
+    is_cut = rest and rest[0].kind == "template" and rest[0].message == 0
+    if is_cut and head.kind == "template" and head.message is None and head.end == length:
+        return [replace(head, message=0), *rest]
+    return list(spans)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,16 @@ from kvscope.prompt.conversation import Conversation, Image
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.image_tokens import ImageCost
 from kvscope.prompt.message_fields import tool_name
-from kvscope.prompt.part_rows import NOTHING, Amount, MessageTokens, PartRow, RowMaker, amounts_of, with_bos
+from kvscope.prompt.part_rows import (
+    NOTHING,
+    Amount,
+    MessageTokens,
+    PartRow,
+    RowMaker,
+    amounts_of,
+    with_bos,
+    with_head_in_message,
+)
 from kvscope.prompt.part_spans import (
     PARTS,
     TEMPLATE,
@@ -134,6 +143,8 @@ def count_request(
     bos = _bos(prompt, tokenizer, template.text_for(conversation))
     if bos == "written":
         spans = with_bos(spans, prompt.starts[1] if len(prompt.starts) > 1 else len(cost.text))
+    else:
+        spans = with_head_in_message(spans, len(template.bos or ""))
     amounts = amounts_of(spans, cost.text, prompt.starts[prompt.bos_added :])
     maker = RowMaker(
         spans=spans,
@@ -190,12 +201,18 @@ class _Variants:
             for conversation in conversations
         ]
         texts = self.template.render_each(renderings, clock=self.clock) if renderings else []
-        return [None if isinstance(text, ChatTemplateError) else self.count(text) for text in texts]
+        # Tools that the template does not know leave one text, which is counted once.
+        rendered = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
+        ids = self.tokenizer.encode_batch(rendered, parse_special=True)
+        known = {text: self._with_bos(found) for text, found in zip(rendered, ids, strict=True)}
+        return [known[text] if isinstance(text, str) else None for text in texts]
 
     def count(self, text: str) -> int:
         """Tokens of a rendered prompt."""
-        ids = self.tokenizer.encode(text, parse_special=True)
-        return len(ids) + (self.tokenizer.adds_bos and ids[:1] != [self.tokenizer.bos_id])
+        return self._with_bos(self.tokenizer.encode(text, parse_special=True))
+
+    def _with_bos(self, ids: Sequence[int]) -> int:
+        return len(ids) + (self.tokenizer.adds_bos and list(ids[:1]) != [self.tokenizer.bos_id])
 
     def saved_by_each_tool(self, num_tokens: int) -> list[int | None]:
         """By how many tokens the prompt, of ``num_tokens``, is shorter without its first tool, its second ..."""

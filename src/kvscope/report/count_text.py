@@ -9,6 +9,8 @@ from kvscope.units import format_count, format_percent
 WIDTH = 100
 _NAME_COLUMNS = 42
 _MOST_FILES, _MOST_REQUESTS, _MOST_SKIPPED = 12, 20, 10
+_MOST_ROWS = 14  # of one part
+_SUMMED = ("tokens", "characters", "bytes", "dropped_characters")
 _IN_FULL = 3  # requests: more of them are one line each
 _HEAD = ("", "tokens", "share", "characters", "bytes", "tok/char")
 KIND_NAMES = {
@@ -58,18 +60,27 @@ def _request_block(request: Mapping[str, Any], found: Mapping[str, Any]) -> list
 
 
 def _folded(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows that say nothing beside their part's own line are left out."""
+    """A row that says nothing beside its part's own line is left out; of many, the largest are shown, in their order,
+    and the others as one."""
     only = rows[0]
-    is_plain = only["kind"] == "message" and not only["dropped_characters"] and not only["tool"]
-    return [] if len(rows) == 1 and is_plain else list(rows)
+    if len(rows) == 1 and only["kind"] == "message" and not only["dropped_characters"] and not only["tool"]:
+        return []
+    if len(rows) <= _MOST_ROWS:
+        return list(rows)
+    by_size = sorted(range(len(rows)), key=lambda index: -rows[index]["tokens"])
+    kept = sorted(by_size[: _MOST_ROWS - 2])
+    others = [rows[index] for index in by_size[_MOST_ROWS - 2 :]]
+    sums = {name: sum(row[name] for row in others) for name in _SUMMED}
+    label = f"{format_count(len(others))} others"
+    return [*(rows[index] for index in kept), {**sums, "label": label, "without_it_saves_tokens": None}]
 
 
 def _row(row: Mapping[str, Any]) -> list[str]:
     note = ""
     if row["dropped_characters"] and not row["characters"]:
-        note = ": template leaves it out"
+        note = ": left out by template"
     elif row["dropped_characters"]:
-        note = f": {format_count(row['dropped_characters'])} char. left out by template"
+        note = f": {format_count(row['dropped_characters'])} char. left out"
     elif row["without_it_saves_tokens"] is not None:
         note = f" (without it: -{format_count(row['without_it_saves_tokens'])})"
     name = _fitted(f"  {row['label']}", _NAME_COLUMNS - len(note)) + note
