@@ -34,7 +34,7 @@ NUM_LENGTHS = int(os.environ.get("KVSCOPE_TEST_LENGTHS", "8"))
 NUM_RENDERED = 1
 # Each whole answer is read by the model: short ones, and few.
 NUM_ANSWERED = int(os.environ.get("KVSCOPE_TEST_LENGTHS_ANSWERED", "1"))
-LONGEST_ANSWERED = 200
+LONGEST_ANSWERED = 120
 N_CTX = 1024
 
 
@@ -206,7 +206,7 @@ def test_the_key_sentence_stands_within_one_sentence_of_its_place(
     tokenizer = served.counts[True].tokenizer
     # The joints are a sentence apart; two tokens more for what a joint itself may cost.
     longest = max(len(tokenizer.encode(sentence)) for sentence in load_source_text(language).sentences) + 2
-    for prompt_tokens in (700, 1900, 6000):
+    for prompt_tokens in (700, 2500):
         prompt = served.build(prompt_tokens, language, key_percent=percent)
         position = prompt.key_position
         assert position is not None
@@ -222,27 +222,22 @@ def test_the_key_sentence_stands_within_one_sentence_of_its_place(
         assert b"".join(pieces[position.tokens_before : ends]).strip() == key.encode()
 
 
-def first_ids(served: Served, prompt: ExactPrompt) -> list[int]:
-    return served.ids(served.rendered(prompt.text))
-
-
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_prompts_share_no_token_after_the_template(served: Served, language: str) -> None:
-    prompts = [served.build(300, language, seed=seed) for seed in range(20)]
-    head = served.rendered(prompts[0].text).split(prompts[0].text)[0]
+@pytest.mark.parametrize("is_raw", [False, True], ids=["chat", "raw"])
+def test_prompts_share_no_token_after_the_template(served: Served, is_raw: bool, language: str) -> None:
+    prompts = [served.build(300, language, is_raw=is_raw, seed=seed) for seed in range(20)]
+    head = "" if is_raw else served.rendered(prompts[0].text).split(prompts[0].text)[0]
     num_head_tokens = len(served.ids(head))
-    sent = [first_ids(served, prompt) for prompt in prompts]
+    sent = [served.ids(prompt.text if is_raw else served.rendered(prompt.text)) for prompt in prompts]
     assert len({tuple(ids[:num_head_tokens]) for ids in sent}) == 1
     assert len({ids[num_head_tokens] for ids in sent}) == len(prompts)
 
 
-@pytest.mark.parametrize("is_raw", [False, True], ids=["chat", "raw"])
-def test_the_engine_finds_nothing_to_reuse_but_the_templates_head(served: Served, is_raw: bool) -> None:
-    first, second = (served.build(60, "en", is_raw=is_raw, seed=seed) for seed in (1, 2))
-    head = "" if is_raw else served.rendered(first.text).split(first.text)[0]
-    num_head_tokens = len(served.ids(head))
+def test_the_engine_finds_nothing_to_reuse_but_the_templates_head(served: Served) -> None:
+    first, second = (served.build(48, "en", seed=seed) for seed in (1, 2))
+    num_head_tokens = len(served.ids(served.rendered(first.text).split(first.text)[0]))
     served.answered(first, cache_prompt=True)
     again = served.answered(first, cache_prompt=True)["prompt_tokens_details"]["cached_tokens"]
-    assert again >= 50, "the engine does keep what it has read"
+    assert again >= 40, "the engine does keep what it has read"
     cached = served.answered(second, cache_prompt=True)["prompt_tokens_details"]["cached_tokens"]
     assert cached <= num_head_tokens
