@@ -3,6 +3,7 @@
 Whatever happens, the attempt ends as a result: what was seen until then, and why it ended.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -66,7 +67,6 @@ def run_trial(
         attempt.ending = rows.ending()
     except (Exception, KeyboardInterrupt) as error:
         attempt.fail(error)
-        rows.judge_counts()
     attempt.close()
     ending = attempt.ending
     return TrialResult(
@@ -106,6 +106,8 @@ class _Attempt:
     def fail(self, error: BaseException) -> None:
         is_failure = not isinstance(error, KeyboardInterrupt)
         self.ending = ending_of(error, self.engine.log_tail() if is_failure and self.engine is not None else None)
+        with contextlib.suppress(Exception):  # what is recorded is the error
+            self.rows.judge_counts()
 
     def close(self) -> None:
         """Stop what runs. Ctrl-C in here, or an error, does not lose what was measured."""
