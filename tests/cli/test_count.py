@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvscope.cli.main import cli
-from kvscope.errors import KvscopeError, MalformedFile, ModelNotFound, UsageError
+from kvscope.errors import ChatTemplateError, KvscopeError, MalformedFile, ModelNotFound, UsageError
 from kvscope.report.count_text import KIND_NAMES, WIDTH, display_width
 
 ROOT = Path(__file__).parent.parent.parent
@@ -170,6 +170,19 @@ def test_a_request_that_the_template_refuses_is_skipped_and_named(model: str, tm
     alone = called("--conversation", written(tmp_path, bad), "--model", folder)
     assert isinstance(alone.exception, KvscopeError)
     assert "no foo" in alone.exception.message
+
+
+@pytest.mark.parametrize("kind", ["text", "conversation"])
+def test_a_hostile_template_ends_the_count(kind: str, model: str, tmp_path: Path) -> None:
+    folder = tmp_path / "hostile"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes((Path(model) / "tokenizer.json").read_bytes())
+    (folder / "chat_template.jinja").write_text("{{ ().__class__.__base__.__subclasses__() }}")
+    log = written(tmp_path, "\n".join([json.dumps(REQUEST)] * 2), "log.jsonl")
+    words = [written(tmp_path, "x", "a.txt")] if kind == "text" else ["--conversation", log]
+    raised = called(*words, "--model", folder).exception
+    assert isinstance(raised, ChatTemplateError)
+    assert raised.kind == "stopped"
 
 
 def test_several_tokenizers_side_by_side(model: str, tmp_path: Path) -> None:

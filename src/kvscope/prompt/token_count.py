@@ -279,6 +279,8 @@ def _count_each(
         try:
             requests.append(CountedRequest(counted=count(request), reserved_output_tokens=reserved))
         except ChatTemplateError as error:
+            if error.kind == "stopped":
+                raise  # no template that is to be used again, whatever the next request is
             first = first or error
             skipped.append({"path": request.source, "reason": error.message})
         if question.on_request is not None:
@@ -295,8 +297,12 @@ def _added_by_template(tokenizer: Tokenizer, template: ChatTemplate | None, cloc
     request = LoadedRequest(conversation=Conversation(messages=(Message(role="user", content=text),)), source="")
     try:
         whole = prompt_ids(request, template=template, tokenizer=tokenizer, clock=clock)
-    except (ChatTemplateError, UsageError):
+    except ChatTemplateError as error:
+        if error.kind == "stopped":
+            raise
         return None
+    except UsageError:
+        return None  # a vocabulary that does not say how names of control tokens are read
     return len(whole.ids) - tokenizer.count(text)
 
 

@@ -177,7 +177,11 @@ def _fit_lines(found: Mapping[str, Any], prompt_tokens: int) -> list[str]:
     else:
         verdict = f"does NOT fit, {format_count(needed - limit)} too many"
     lines += _wrapped(f"{of}: {verdict}. Limit: {found['context_limit_source']}.")
-    return lines if reserved else [*lines, *_wrapped("No output is reserved: --reserve-output N leaves room for it.")]
+    return (
+        lines
+        if reserved or not found["fits"]
+        else [*lines, *_wrapped("No output is reserved: --reserve-output N leaves room for it.")]
+    )
 
 
 def _compared(compared: Sequence[Mapping[str, Any]]) -> list[str]:
