@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from reuse_cases import CASES, KIND, NEXT, PICTURES, PLAIN, Case, request, say, turn
+from reuse_cases import CASES, KIND, NEXT, PICTURES, PLAIN, Case, call, request, say, turn
 
 from kvscope.errors import ChatTemplateError, UnknownName, UsageError
 from kvscope.prompt.chat_template import ChatTemplate
@@ -98,6 +98,33 @@ def test_thinking_that_the_template_does_not_write_again() -> None:
     assert found["first"]["held_tokens"] == 20 + 4 + 6
     assert found["common_prefix_tokens"] == 20
     assert (found["broken_at"]["part"], found["broken_at"]["message"]) == ("history", 1)
+
+
+CALLING = ChatTemplate(
+    text=(
+        "{% for m in messages %}[{{ m.role }}]{{ '<>' if loop.last and m.role == 'assistant' }}{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}!{{ c.function.arguments }}{% endfor %};"
+        "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    ),
+    source="calling",
+)
+
+
+def test_an_answer_that_cannot_be_seen_is_not_guessed() -> None:
+    """Its text as the last message is not its text in the history; which of them the model wrote is not known."""
+    first = say(("user", "Hi"))
+    second = request(Message(role="user", content="Hi"), call("{}"), Message(role="tool", content="12"))
+    found = compare(first, second, CALLING)
+    assert (found["first"]["answer"], found["first"]["held_tokens"], found["outcome"]) == ("unknown", 20, "appended")
+    assert any("not known" in note for note in found["notes"])
+
+
+def test_an_answer_that_calls_a_tool_is_held_as_the_template_writes_it() -> None:
+    first = say(("user", "Hi"))
+    second = request(Message(role="user", content="Hi"), call("{}"), Message(role="tool", content="12"))
+    found = compare(first, second)
+    # "[user]Hi;[assistant]" 20 and "!alpha{}" 8.
+    assert (found["first"]["answer"], found["first"]["held_tokens"], found["outcome"]) == ("history", 28, "appended")
 
 
 def template(body: str) -> ChatTemplate:

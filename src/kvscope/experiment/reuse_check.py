@@ -80,6 +80,7 @@ def confirm(
                 cached_tokens=answer.cached_tokens,
                 status=predicted.status,
                 because=predicted.because,
+                ttft_s=next((event.at_s for event in answer.events if event.text), None),
             )
         )
     return rows

@@ -118,7 +118,10 @@ class Renderer:
             return None
         if not whole.startswith(pair.prompt) or not whole.endswith(tail):
             return None
-        return whole[len(pair.prompt) : len(whole) - len(tail)]
+        written = whole[len(pair.prompt) : len(whole) - len(tail)]
+        goes_on = pair.text.startswith(pair.prompt) and not pair.text.startswith(pair.prompt + written)
+        # A template that writes a last answer in a way of its own does not show how the model wrote this one.
+        return None if goes_on and not answer.reasoning else written
 
     def ids(self, text: str) -> PromptIds:
         """``text`` as the engine tokenizes a prompt."""

@@ -16,7 +16,7 @@ _JOINED = (range(0x1100, 0x1200), range(0xA960, 0xA980), range(0xD7B0, 0xD800)) 
 
 def render_reuse(found: Mapping[str, Any]) -> str:
     """The answer first; then where and why the common beginning ends; then what to do."""
-    lines = [_answer(found, "Turn 2"), ""]
+    lines = [_answer(found), ""]
     lines += _break_lines(found)
     for later in found["later"]:
         lines += ["", f"With that mended, the next break is at token {_count(later['broken_at']['token'])}:"]
@@ -27,15 +27,15 @@ def render_reuse(found: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _answer(found: Mapping[str, Any], who: str) -> str:
+def _answer(found: Mapping[str, Any]) -> str:
     prompt = found["second"]["prompt_tokens"]
     reused, anew = found["reusable_tokens"], found["recomputed_tokens"]
     if reused is None:
         common = _count(found["common_prefix_tokens"])
-        return f"How much {who[0].lower()}{who[1:]} reuses is not known; {common} of its {_count(prompt)} tokens are the same as before."
+        return f"How much turn 2 reuses is not known; {common} of its {_count(prompt)} tokens are the same as before."
     estimated = " (estimated)" if found["status"] == "estimated" else ""
     are = "is" if anew == 1 else "are"
-    return f"{who} reuses {_count(reused)} of {_count(prompt)} tokens; {_count(anew)} {are} computed anew{estimated}."
+    return f"Turn 2 reuses {_count(reused)} of {_count(prompt)} tokens; {_count(anew)} {are} computed anew{estimated}."
 
 
 def _break_lines(found: Mapping[str, Any]) -> list[str]:
