@@ -45,10 +45,16 @@ _RUN = re.compile(r"[A-Za-z0-9+/_-]{32,}={0,2}")
 _HEX_RUN = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 _RUN_LEAST, _BASE64_LEAST = 32, 64
 _JSON_BEGIN, _JSON_END = '{["}]', '}],"'
+_OTHER_LINE = re.compile(r"\n[ \t]*(?![ \t\r\n{}\[\]\"\d-]|true|false|null)")
+_IMPORT = re.compile(r"(?:import|from|using|package|#include) ")
 _ENGLISH = re.compile(r"\b(?:the|of|and|is|that|with|this|are|was|for|you|it|to)\b", re.IGNORECASE)
+_KEYWORDS = (
+    "def|class|import|from|return|if|elif|else|for|while|try|func|fn|let|const|var|public|private|static|struct|enum"
+    "|package|use|export|async|await"
+)
 _CODE_LINE = re.compile(
-    r"^[ \t]*(?:(?:def|class|import|from|return|if|elif|else|for|while|try|func|fn|let|const|var|public|private|static"
-    r"|struct|enum|package|use|export|async|await)\b.*[:;{()=.*]|[#@]\w+[( ]|//|/\*|\*/|[}\])]"
+    r"^[ \t]*(?:(?:import|from) [\w.]+(?: import [\w.,* ]+)?(?: as \w+)?\r?$"
+    rf"|(?:{_KEYWORDS})\b.*[:;{{()=.*]|[#@]\w+[( ]|//|/\*|\*/|[}}\])]|<[/!a-zA-Z]"
     r"|[\w.\[\]*&]+ *(?:[-+*/|]?=|:=) ?\S)|[;{}]\r?$",
     re.MULTILINE,
 )
@@ -140,36 +146,39 @@ def kind_of(text: str) -> str:
 def _kinds(block: str) -> Iterator[tuple[str, int]]:
     """(kind, end) of the stretches of a block that has no spaces at its ends."""
     runs = _runs(block)
-    if runs:
-        yield from _around(block, runs)
+    if not runs:
+        yield from _around_names(block)
         return
-    if '":' not in block and '" :' not in block:
-        yield _plain_kind(block, False), len(block)
-    elif _is_json(block):
-        yield JSON, len(block)
-    else:
-        yield from _lines(block)
-
-
-def _around(block: str, runs: list[tuple[str, int, int]]) -> Iterator[tuple[str, int]]:
-    """The runs, and what is before, between and behind them."""
     done = 0
     for kind, start, end in [*runs, ("", len(block), len(block))]:
-        other = block[done:start].strip()
-        if other:
-            yield _plain_kind(other, '"' in other), done + len(block[done:start].rstrip())
+        other = block[done:start]
+        begins = done + len(other) - len(other.lstrip())
+        for own, stop in _around_names(other.strip()):
+            yield own, begins + stop
         if kind:
             yield kind, end
         done = end
 
 
-def _lines(block: str) -> Iterator[tuple[str, int]]:
-    start = 0
-    for line in block.splitlines(keepends=True):
-        stripped = line.rstrip()
-        if stripped:
-            yield _plain_kind(stripped.lstrip(), '":' in line), start + len(stripped)
-        start += len(line)
+def _around_names(block: str) -> Iterator[tuple[str, int]]:
+    """By lines where some may be JSON and others not."""
+    if '"' not in block:
+        if block:
+            yield _plain_kind(block), len(block)
+    elif _is_json(block):
+        yield JSON, len(block)
+    elif '":' not in block and '" :' not in block:
+        yield _plain_kind(block), len(block)
+    else:
+        start = 0
+        for line in block.splitlines(keepends=True):
+            stripped = line.strip()
+            if stripped:
+                kind = (
+                    JSON if _is_json(stripped) or _json_share(stripped) * 2 >= len(stripped) else _plain_kind(stripped)
+                )
+                yield kind, start + len(line.rstrip())
+            start += len(line)
 
 
 def _runs(block: str) -> list[tuple[str, int, int]]:
@@ -197,15 +206,15 @@ def _kind_of_run(run: str) -> str | None:
 
 
 def _is_json(block: str) -> bool:
-    if block[0] not in _JSON_BEGIN:
+    """Lines that all begin as JSON's do, with names among them or a beginning and an end."""
+    if block[0] not in _JSON_BEGIN or _OTHER_LINE.search(block):
         return False
-    return block.count('":') * 120 >= len(block) or block.count('" :') * 120 >= len(block) or block[-1] in _JSON_END
+    names = block.count('":') + block.count('" :')
+    return names > 0 and (names * 120 >= len(block) or block[-1] in _JSON_END)
 
 
-def _plain_kind(block: str, may_be_json: bool) -> str:
-    """The kind of a block as a whole."""
-    if may_be_json and (_is_json(block) or _json_share(block) * 2 >= len(block)):
-        return JSON
+def _plain_kind(block: str) -> str:
+    """The kind of a block as a whole, not looking for JSON."""
     content = block.encode().translate(None, _SPACES)
     size = len(content)
     without_digits = content.translate(None, _DIGIT)
@@ -219,7 +228,7 @@ def _plain_kind(block: str, may_be_json: bool) -> str:
         if (letters - hex_letters) * 20 <= size:
             return DIGITS
     signs = len(words) - len(words.translate(None, _CODE_SIGNS))
-    if signs * 50 >= size and _is_code(block, signs, size):
+    if (signs * 50 >= size or _IMPORT.match(block)) and _is_code(block, signs, size):
         return CODE
     return _prose(block, words, letters, size)
 
@@ -231,7 +240,7 @@ def _json_share(line: str) -> int:
 
 
 def _is_code(block: str, signs: int, size: int) -> bool:
-    if signs * 12 >= size:
+    if signs * 8 >= size:
         return True
     return len(_CODE_LINE.findall(block)) * 2 >= block.count("\n") + 1
 

@@ -119,7 +119,7 @@ def read_source(source: Source) -> Iterator[tuple[str, int]]:
     """The text of a file in pieces, each with the bytes read for it. Raises Unreadable, perhaps after some pieces:
     then none of them count."""
     try:
-        with source.path.open("rb") as file:
+        with _opened(source.path) as file:
             before = os.fstat(file.fileno())
             if not stat.S_ISREG(before.st_mode):
                 raise Unreadable("it became another kind of file since it was found")
@@ -134,9 +134,14 @@ def read_source(source: Source) -> Iterator[tuple[str, int]]:
         raise Unreadable("it changed while it was read: count it again when nothing writes to it")
 
 
+def _opened(path: Path) -> BinaryIO:
+    # Should the file have become a pipe since it was found, a plain open would wait for its writer.
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
+
 def read_stream(file: BinaryIO) -> Iterator[tuple[str, int]]:
     """As ``read_source``, of an open binary file."""
-    block = _first_block(file)
+    block = _full_block(file)
     encoding, mark = next(((name, mark) for mark, name in _MARKS if block.startswith(mark)), ("utf-8", b""))
     if encoding == "utf-8" and b"\0" in block[:_LOOKED_AT]:
         raise Unreadable("a binary file (a NUL byte at its beginning), not text")
@@ -155,14 +160,15 @@ def read_stream(file: BinaryIO) -> Iterator[tuple[str, int]]:
         yield text, size
         if not block:
             return
-        block = file.read(_BLOCK)
+        block = _full_block(file)
         size = len(block)
 
 
-def _first_block(file: BinaryIO) -> bytes:
-    """At least the bytes that are looked at, where there are so many: a pipe gives fewer at a time."""
+def _full_block(file: BinaryIO) -> bytes:
+    """The next bytes, fewer than a block only at the end: a pipe gives some at a time, and the kinds of content must
+    not depend on how many."""
     block = b""
-    while len(block) < _LOOKED_AT and (more := file.read(_BLOCK)):
+    while len(block) < _BLOCK and (more := file.read(_BLOCK - len(block))):
         block += more
     return block
 
