@@ -107,6 +107,7 @@ def test_the_table_is_aligned_and_fits_the_page(model: str, tmp_path: Path) -> N
     columns = {display_width(line) for line in rows if "/" in line}
     assert len(columns) == 1, "numbers end in one column, whatever the names are written in"
     assert "3 files" in text
+    assert re.search(r"Korean prose +2,700 +2,700$", text, re.MULTILINE), "[1] and [2] have one token a byte"
     assert "Korean prose" in text
 
 

@@ -38,7 +38,12 @@ def render_count(found: Mapping[str, Any]) -> str:
         blocks.append([f"Conversation and files together: {format_count(found['total_tokens'])} tokens"])
     if not requests or texts is not None:
         blocks.append(_fit_lines(found, found["total_tokens"] + (found["as_message_adds_tokens"] or 0)))
-    blocks += [_compared(found["compared"]), _price_lines(found["price"]), _warning_lines(found), _skipped(found)]
+    blocks += [
+        _compared(found["compared"], texts),
+        _price_lines(found["price"]),
+        _warning_lines(found),
+        _skipped(found),
+    ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
@@ -184,22 +189,29 @@ def _fit_lines(found: Mapping[str, Any], prompt_tokens: int) -> list[str]:
     )
 
 
-def _compared(compared: Sequence[Mapping[str, Any]]) -> list[str]:
+def _compared(compared: Sequence[Mapping[str, Any]], texts: Mapping[str, Any] | None) -> list[str]:
     if not compared:
         return []
     first = compared[0]["content_tokens"]
     rows = [["", "contents alone", "to the first", "with its own template"]]
-    for each in compared:
+    for number, each in enumerate(compared, start=1):
         tokens, prompt = each["content_tokens"], each["prompt_tokens"]
         rows.append(
             [
-                _path(each["source"]),
+                f"[{number}] {_path(each['source'])}",
                 format_count(tokens),
                 f"{tokens / first:.2f} ×" if first else "",
                 "-" if prompt is None else format_count(prompt),
             ]
         )
-    return ["Side by side", *_aligned(rows)]
+    lines = ["Side by side", *_aligned(rows)]
+    if texts is None or not texts["kinds"]:
+        return lines
+    head = ["tokens by kind of content", *(f"[{number}]" for number in range(1, len(compared) + 1))]
+    kinds = [
+        [KIND_NAMES.get(kind["kind"], kind["kind"]), *map(format_count, kind["tokens"])] for kind in texts["kinds"]
+    ]
+    return [*lines, *_aligned([head, *kinds])]
 
 
 def _price_lines(price: Mapping[str, Any] | None) -> list[str]:
