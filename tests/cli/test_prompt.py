@@ -9,7 +9,15 @@ import tokenizers
 from click.testing import CliRunner, Result
 
 from kvscope.cli.prompt import prompt
-from kvscope.errors import BadDesign, KvscopeError, MalformedFile, OutputExists, PromptLengthUnreachable, UsageError
+from kvscope.errors import (
+    BadDesign,
+    KvscopeError,
+    MalformedFile,
+    OutputExists,
+    PromptLengthUnreachable,
+    RecordUnwritable,
+    UsageError,
+)
 from kvscope.prompt.source_text import KEY_SENTENCES
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}>"
@@ -125,14 +133,19 @@ def test_ones_own_text_and_key_sentence(run: Callable[..., Result], tmp_path: Pa
         (["--tokens", "0"], BadDesign),
         (["--tokens", "300,400"], UsageError),
         (["--tokens", "300", "--repeats", "0"], UsageError),
+        (["--tokens", "300,300", "--out", "{folder}"], UsageError),
+        (["--tokens", "300", "--out", "{folder}/file/inside"], RecordUnwritable),
         (["--tokens", "300", "--key-depth", "far down"], UsageError),
         (["--tokens", "300", "--key-sentence", "two\nlines"], UsageError),
         (["--tokens", "300", "--key-sentence", ""], UsageError),
     ],
 )
-def test_what_cannot_be_is_refused(run: Callable[..., Result], words: list[str], error: type[KvscopeError]) -> None:
+def test_what_cannot_be_is_refused(
+    run: Callable[..., Result], tmp_path: Path, words: list[str], error: type[KvscopeError]
+) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(error) as caught:
-        run(*words)
+        run(*[word.format(folder=tmp_path) for word in words])
     assert caught.value.hint
 
 

@@ -179,6 +179,20 @@ def test_one_token_is_a_label_and_none_is_too_few() -> None:
         assert f"{least} tokens or more" in str(caught.value.hint)
 
 
+def test_where_a_label_is_two_tokens_another_is_taken() -> None:
+    def count(messages: Sequence[Message]) -> int:
+        """As SentencePiece vocabularies that write the space before a text, and no digit together with it."""
+        text = messages[0].content
+        return 1 + count_pieces(text) + text[:1].isdigit()
+
+    texts = {
+        build_prompt(prompt_tokens=2, count=count, language="en", seed=seed, is_raw=True).text for seed in range(62)
+    }
+    assert all(count([Message(role="user", content=text)]) == 2 for text in texts)
+    with pytest.raises(PromptLengthUnreachable, match="the least possible is 2"):
+        build_prompt(prompt_tokens=1, count=count, language="en", seed=1)
+
+
 @pytest.mark.parametrize("bos", [0, 1])
 def test_of_a_raw_text_every_length_from_one_is_met(bos: int) -> None:
     def count(messages: Sequence[Message]) -> int:

@@ -1,12 +1,18 @@
 """Counts of single texts: in templates that leave a text as it is, and in those that do not; BOS once."""
 
+import random
 from functools import cache
+from pathlib import Path
 
+import mistral_common
 import pytest
 
 from kvscope.errors import ChatTemplateError, UsageError
 from kvscope.prompt.chat_template import ChatTemplate
 from kvscope.prompt.conversation import Message
+from kvscope.prompt.exact_length import build_prompt
+from kvscope.prompt.prompt_text import ids_of_text
+from kvscope.prompt.source_text import LANGUAGES
 from kvscope.prompt.text_count import TextCount, load_text_count
 from kvscope.prompt.tokenizers.bytes import BytesTokenizer
 
@@ -73,6 +79,20 @@ def test_it_counts_one_users_message_and_nothing_else() -> None:
 def test_a_template_that_refuses_says_so_at_once() -> None:
     with pytest.raises(ChatTemplateError, match="no"):
         count_with("{{ raise_exception('no') }}")
+
+
+@pytest.mark.parametrize("name", ["tekken_240911.json", "mistral_instruct_tokenizer_241114.model.v7"])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_exact_lengths_under_vocabularies_of_other_kinds(name: str, language: str) -> None:
+    """The shortest, short ones, and some longer: those of SmolLM2 and Gemma 3 are held against a real engine."""
+    count = load_text_count(str(Path(mistral_common.__file__).parent / "data" / name), is_raw=True)
+    rng = random.Random(name + language)
+    for prompt_tokens in [*range(1, 12), *rng.sample(range(12, 200), 12), *rng.sample(range(200, 3000), 5)]:
+        prompt = build_prompt(
+            prompt_tokens=prompt_tokens, count=count, language=language, seed=1, is_raw=True, locate=count.tokens_before
+        )
+        assert len(ids_of_text(prompt.text, tokenizer=count.tokenizer).ids) == prompt_tokens
+        assert (prompt.key_sentence is not None) or prompt_tokens < 100
 
 
 def test_a_raw_count_needs_no_template() -> None:

@@ -1,6 +1,8 @@
 """kvscope prompt: inputs of exactly so many tokens."""
 
+import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,7 @@ def prompt(
         is_raw=is_raw,
     )
     if out != STDOUT:
-        _write(list(prompts), Path(out), repeats, as_json, force)
+        _write(prompts, _files(Path(out), lengths, repeats, as_json, force), as_json)
         return 0
     for built in prompts:
         _print(built, as_json)
@@ -99,24 +101,29 @@ def _print(built: ExactPrompt, as_json: bool) -> None:
         click.echo(built.text.encode(), nl=False)
 
 
-def _write(prompts: list[ExactPrompt], folder: Path, repeats: int, as_json: bool, force: bool) -> None:
-    import json
-
-    suffix = "json" if as_json else "txt"
-    files = {f"prompt-{p.prompt_tokens}-{n % repeats + 1}.{suffix}": p for n, p in enumerate(prompts)}
-    if len(files) < len(prompts):
+def _files(folder: Path, lengths: tuple[int, ...], repeats: int, as_json: bool, force: bool) -> list[Path]:
+    """The files to be written, in a folder that is there then. Raises OutputExists before anything is built."""
+    if len(set(lengths)) < len(lengths):
         raise UsageError("A length is given twice.", hint="Ask for more --repeats of it instead.")
+    suffix = "json" if as_json else "txt"
+    files = [folder / f"prompt-{length}-{number + 1}.{suffix}" for length in lengths for number in range(repeats)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordUnwritable(f"Cannot make {folder}: {error.strerror}.", hint="Name another folder.") from error
-    there = [name for name in files if (folder / name).exists()]
+    there = [path for path in files if path.exists()]
     if there and not force:
-        raise OutputExists(f"{folder / there[0]} exists already.", hint="Name another folder, or add --force.")
-    for name, built in files.items():
+        raise OutputExists(f"{there[0]} exists already.", hint="Name another folder, or add --force.")
+    return files
+
+
+def _write(prompts: Iterable[ExactPrompt], files: list[Path], as_json: bool) -> None:
+    told = []
+    for path, built in zip(files, prompts, strict=True):
         content = json.dumps(_body(built), ensure_ascii=False) + "\n" if as_json else built.text
-        write_file(folder / name, content, force=force)
+        write_file(path, content, force=True)
+        told.append({"file": str(path), **built.to_dict()})
         if not as_json:
-            say(render_prompt_line(built.to_dict(), name))
+            say(render_prompt_line(built.to_dict(), path.name))
     if as_json:
-        say_json([{"file": str(folder / name), **built.to_dict()} for name, built in files.items()])
+        say_json(told)

@@ -177,6 +177,11 @@ class Draft:
             body_ends=len(text) - len(frame.after),
         )
 
+    def single_characters(self) -> Iterator[str]:
+        """Every character that a label may begin with, this one's first."""
+        first = _LABEL_CHARACTERS.index(self._label[0])
+        yield from _LABEL_CHARACTERS[first:] + _LABEL_CHARACTERS[:first]
+
     def openings(self, frame: Frame) -> tuple[str, ...]:
         """What may stand before the closing dots, and shifts the joint: nothing or a comma; in code, what makes a
         comment of them."""

@@ -203,9 +203,25 @@ class _Builder:
             elif found is not None:
                 placed = self._place(frame, found)
                 return self._prompt(placed.text, frame.name, None, self._position(placed, self.locate))
-        if shortest > self.target:
-            raise self._too_short(template_tokens, shortest)
-        raise no_convergence(self.target, self.counter.calls)
+        if shortest <= self.target:
+            raise no_convergence(self.target, self.counter.calls)
+        if self.wish.key_required:
+            raise self._no_room_for_key(template_tokens, shortest)
+        return self._prompt(self._one_token(template_tokens), "bare", no_key)
+
+    def _one_token(self, template_tokens: int) -> str:
+        """A character that is one token where the label's own is two, as a digit is to some vocabularies."""
+        least = template_tokens if self.wish.is_raw and template_tokens else None
+        for character in self.draft.single_characters():
+            tokens = self.counter.tokens(character)
+            if tokens == self.target:
+                return character
+            least = tokens if least is None else min(least, tokens)
+        what = "BOS" if self.wish.is_raw else "the chat template"
+        raise PromptLengthUnreachable(
+            f"{self.target} tokens are too few: {what} takes {template_tokens}; the least possible is {least}.",
+            hint=f"Ask for {least} tokens or more.",
+        )
 
     def _prompt(
         self, text: str, frame: str, no_key_because: str | None, position: KeyPosition | None = None
@@ -226,14 +242,8 @@ class _Builder:
             is_raw=wish.is_raw,
         )
 
-    def _too_short(self, template_tokens: int, shortest: int) -> PromptLengthUnreachable:
+    def _no_room_for_key(self, template_tokens: int, shortest: int) -> PromptLengthUnreachable:
         what = "BOS" if self.wish.is_raw else "the chat template"
-        if not self.wish.key_required:
-            least = template_tokens if self.wish.is_raw and template_tokens else shortest
-            return PromptLengthUnreachable(
-                f"{self.target} tokens are too few: {what} takes {template_tokens}; the least possible is {least}.",
-                hint=f"Ask for {least} tokens or more.",
-            )
         # Labels cost one token to one a character, so the next length may need a little more than this one.
         safe = shortest + LABEL_LENGTH - 1
         return PromptLengthUnreachable(
