@@ -175,12 +175,24 @@ def test_retrieved_texts_are_found_word_for_word() -> None:
     )
     rows = [(row.label, row.amount.tokens) for row in counted.rows if row.part == "retrieved"]
     assert rows == [
-        ("message 3 (user), turn 2", 9),
+        ("message 3 (user), turn 1", 9),
         ("river.txt", 2 * len(passage.encode()) + 1),
     ]  # one with its line end
     assert counted.part("system").tokens == len("Use this:\n")
     assert any("no.txt" in warning for warning in counted.warnings)
     assert sum(row.amount.tokens for row in counted.rows) == counted.total_tokens
+
+
+def test_a_passage_that_the_app_sends_as_the_user_is_no_question() -> None:
+    found = said("user", "passage", origin="retrieved")
+    before = count(request(said("user", "q"), said("assistant", "a"), found, found, said("user", "question")))
+    behind = count(request(said("user", "q"), said("assistant", "a"), said("user", "question"), found))
+    for counted, turns in ((before, [1, 1, 2, 2, 2]), (behind, [1, 1, 2, 2])):
+        assert counted.part("user").tokens == len("question")
+        assert counted.part("history").tokens == len("qa")
+        assert [message.turn for message in counted.messages] == turns
+    first = count(request(said("system", "s"), found, said("user", "q"), said("assistant", "a"), said("user", "r")))
+    assert [message.turn for message in first.messages] == [0, 1, 1, 1, 2]
 
 
 def test_documents_of_the_template_are_retrieved() -> None:

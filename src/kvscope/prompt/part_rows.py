@@ -207,8 +207,9 @@ class RowMaker:
         if not self.told_apart:
             return 0
         message = self.conversation.messages[index]
+        content = "".join(block for block in message.blocks or (message.content,) if isinstance(block, str))
         lost = 0
-        for kinds, sent in ((_CONTENT_KINDS, message.content), (("reasoning",), message.reasoning or "")):
+        for kinds, sent in ((_CONTENT_KINDS, content), (("reasoning",), message.reasoning or "")):
             shown = self._sum(span.message == index and span.kind in kinds for span in self.spans)
             lost += max(0, len(sent.strip()) - shown.characters)
         if self.calls_are_dropped and message.tool_calls:

@@ -42,18 +42,29 @@ class NamedText:
     text: str
 
 
+def is_question(message: Message) -> bool:
+    """Whether it is the user who speaks, and not the app with something it looked up."""
+    return message.role == "user" and message.origin != RETRIEVED
+
+
 def last_user_message(messages: Sequence[Message]) -> int | None:
     """The index of the user's last message, with which the current turn begins."""
-    return max((index for index, message in enumerate(messages) if message.role == "user"), default=None)
+    return max((index for index, message in enumerate(messages) if is_question(message)), default=None)
 
 
 def turns_of(messages: Sequence[Message]) -> list[int]:
-    """The turn of each message: every message of the user begins one. Before the first it is 0."""
-    turns, turn = [], 0
-    for message in messages:
-        turn += message.role == "user"
+    """The turn of each message. Every message of the user begins one, together with what the app looked up and put
+    right before it. What stands before the first is turn 0."""
+    turns: list[int] = []
+    turn = sum(map(is_question, messages))
+    belongs_to_next = False
+    for message in reversed(messages):
+        is_before_question = belongs_to_next and message.origin == RETRIEVED
+        if not is_before_question and belongs_to_next:
+            turn -= 1
         turns.append(turn)
-    return turns
+        belongs_to_next = is_question(message) or is_before_question
+    return turns[::-1]
 
 
 def part_of_message(messages: Sequence[Message], index: int) -> str:
