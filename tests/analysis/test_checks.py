@@ -85,11 +85,13 @@ def test_a_cut_prompt_is_shown_where_trust_is_asked_for() -> None:
             request_row(2, prompt=9000, prompt_tokens_server=1026, error_slug="truncated-input"),
         ),
     )
-    found = checks(one(), cut)["cut_prompts"]
+    found = checks(one(), cut)["stuck_count"]  # both to the same number
     assert found.passed is False
     assert found.values == {"cut": 2, "total": 3, "ours": 9000, "server": 1026}
     assert found.evidence == (cut.key,)
     assert checks(one())["cut_prompts"].passed is True
+    once = one(512, 3, requests=(request_row(1, prompt=2500, prompt_tokens_server=1026, error_slug="truncated-input"),))
+    assert checks(one(), once)["cut_prompts"].values == {"cut": 1, "total": 2, "ours": 2500, "server": 1026}
 
 
 def test_a_count_that_the_server_does_not_share() -> None:

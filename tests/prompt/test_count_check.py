@@ -20,7 +20,6 @@ from kvscope.prompt.count_check import (
     UNEXPLAINED,
     CountFinding,
     CountSample,
-    Fit,
     compare_counts,
     leading_bos,
 )
@@ -135,23 +134,6 @@ class TestReports:
         # The server adds 21 tokens, and its window of 2,048 less 32 of output is 2,016.
         samples = counts([(30, 51), (900, 921), (2040, 2016), (3000, 2016)], limit_tokens=2048, output_limit_tokens=32)
         assert slugs(compare_counts(samples)) == [CUT_TO_LIMIT, CONSTANT]
-
-
-class TestFit:
-    def test_more_than_the_window(self) -> None:
-        # A public report: 169,000 estimated for a window of 128,000.
-        fit = Fit(prompt_tokens=169_000, output_limit_tokens=0, limit_tokens=128_000)
-        assert fit.fits is False
-        assert fit.over_tokens == 41_000
-
-    def test_the_reserved_output_counts(self) -> None:
-        assert Fit(prompt_tokens=1000, output_limit_tokens=24, limit_tokens=1024).fits is True
-        assert Fit(prompt_tokens=1000, output_limit_tokens=25, limit_tokens=1024).fits is False
-
-    def test_an_unknown_limit_is_no_yes(self) -> None:
-        fit = Fit(prompt_tokens=1, output_limit_tokens=1, limit_tokens=None)
-        assert fit.fits is None
-        assert fit.over_tokens == 0
 
 
 def random_lengths(rng: random.Random, most: int, fewest: int = 3) -> list[int]:

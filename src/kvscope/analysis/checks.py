@@ -165,6 +165,8 @@ def _cut_prompts(attempts: Sequence[Attempt]) -> Check | None:
         "server": worst.prompt_tokens_server,
     }
     keys = tuple(dict.fromkeys(a.key for a, _ in cut))
+    if len({r.prompt_tokens_server for _, r in cut}) == 1 and len({r.prompt_tokens_ours for _, r in cut}) > 1:
+        return Check(slug="stuck_count", passed=False, values=values, evidence=keys)
     return Check(slug="cut_prompts", passed=not cut, values=values, evidence=keys)
 
 

@@ -80,13 +80,12 @@ class AttemptRows:
         marked as such in its row, any other difference is a doubt. To be called once, when no more will come."""
         answered = [row for row in self.requests if row.error_slug is None]
         for finding in compare_counts([self._sample(row) for row in answered]):
-            advice = " ".join([finding.next_step, *(f"Also possible: {other}" for other in finding.also_possible)])
             if finding.is_cut:
-                self._note_cut([answered[place].index for place in finding.requests], finding.claim, advice)
+                self._note_cut([answered[place].index for place in finding.requests], finding.claim, finding.advice)
             elif finding.slug == DOUBLED_BOS:
-                self.warn("doubled-bos", finding.claim, advice)
+                self.warn("doubled-bos", finding.claim, finding.advice)
             elif finding.slug not in (EQUAL, ABSENT):
-                self.warn("token-count-mismatch", finding.claim, advice)
+                self.warn("token-count-mismatch", finding.claim, finding.advice)
 
     def _sample(self, row: RequestRow) -> CountSample:
         return CountSample(

@@ -7,8 +7,8 @@ from kvscope.engine.base import ChatRequest, ContextLimit, Engine
 from kvscope.errors import PromptDoesNotFit
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.own_count import FROM_ENGINE, OwnCount, OwnCounter
+from kvscope.prompt.context_fit import Fit
 from kvscope.prompt.conversation import Message
-from kvscope.prompt.count_check import Fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,12 @@ class CountFinding:
     difference_tokens: int | None = None
 
     @property
+    def advice(self) -> str:
+        """What to do, and what else it could be."""
+        other = f" Also possible: {'; '.join(self.also_possible)}." if self.also_possible else ""
+        return f"{self.next_step}{other}"
+
+    @property
     def is_cut(self) -> bool:
         """Whether these prompts were cut in silence."""
         return self.slug in CUTS
@@ -250,13 +256,13 @@ def _name_cut(cut: list[_Known], whole: list[_Known]) -> CountFinding:
 
 
 _CUT_ALSO = {
-    HALF_WINDOW: ("The request or the server sets a smaller window than was read back.",),
-    CUT_TO_LIMIT: ("The server keeps the window less the output asked for.",),
-    STUCK: ("The server states the count of another request, or one from its cache.",),
+    HALF_WINDOW: ("the server uses a smaller window than it says",),
+    CUT_TO_LIMIT: ("the server keeps its window less the output asked for",),
+    STUCK: ("the server states the count of another request",),
     FEWER: (
-        "The server's tokenizer is another one than ours.",
-        "The server states newly read tokens only and leaves out what it reused (older Ollama).",
-        "The server's template leaves out part of the conversation: tools, reasoning, a role it does not know.",
+        "another tokenizer than ours",
+        "reused tokens left out of the count (older Ollama)",
+        "a template that drops tools, reasoning or a role",
     ),
 }
 
@@ -292,7 +298,7 @@ def _name_whole(whole: list[_Known]) -> CountFinding:
         UNEXPLAINED,
         claim,
         whole,
-        also=("Another conversation was counted than the one that was sent.", "A template that shows the time."),
+        also=("another conversation was counted than the one sent", "a template that shows the time"),
         next_step=_COMPARE,
         difference=delta,
     )
@@ -314,14 +320,14 @@ def _constant(whole: list[_Known], delta: int, lengths: int) -> CountFinding:
             f"The server counts {delta:+d} token {where}. {whose}: most likely the token that begins a sequence (BOS) "
             f"is there twice{' in ours' if ours_doubled else ' in what the server reads'}.",
             whole,
-            also=("One token of the server's template, such as a line break.",),
+            also=("one token of the server's template, such as a line break",),
             next_step="Look at the first ids of both (llama.cpp: POST /tokenize with add_special). Remove the BOS from "
             "the template, or the server's own.",
             difference=delta,
         )
     what = "adds something of its own" if delta > 0 else "leaves out something of ours"
-    also = ["A token that begins or ends the sequence."] if abs(delta) <= _MOST_MARKS else []
-    also += ["A default system prompt.", "Another chat template than the model's own."] if delta > 0 else []
+    also = ["a token that begins or ends the sequence"] if abs(delta) <= _MOST_MARKS else []
+    also += ["a default system prompt", "another chat template than the model's own"] if delta > 0 else []
     return _finding(
         CONSTANT,
         f"The server counts {delta:+,} tokens {where}, so it or its template {what}.",
@@ -339,7 +345,7 @@ def _growing(whole: list[_Known], delta: int) -> CountFinding:
         f"The difference grows with the text, from {whole[0].delta:+,} to {delta:+,} tokens: the server's tokenizer is "
         f"another one (it counts {share:.2f} times as many).",
         whole,
-        also=("The server's template adds something to every message.",),
+        also=("a template that adds something to every message",),
         next_step="Count with the tokenizer of the very model that the server runs.",
         difference=delta,
     )
@@ -354,7 +360,7 @@ def _absent(samples: Sequence[CountSample], places: list[int]) -> CountFinding:
         slug=ABSENT,
         claim=claim,
         evidence=tuple((samples[place].ours, samples[place].server) for place in places),
-        also_possible=("All of the prompt was cached, and the server then states no count (older Ollama).",),
+        also_possible=("all of it was cached, and the server then states no count (older Ollama)",),
         next_step="Ask for usage (stream_options.include_usage), or count on the server before sending.",
         requests=tuple(places),
     )
@@ -373,27 +379,3 @@ def _finding(
         requests=tuple(each.place for each in members),
         difference_tokens=difference,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """Whether a prompt with the output asked for fits the limit. ``fits`` is None where the limit is not known."""
-
-    prompt_tokens: int
-    output_limit_tokens: int
-    limit_tokens: int | None
-
-    @property
-    def needed_tokens(self) -> int:
-        """Prompt and reserved output."""
-        return self.prompt_tokens + self.output_limit_tokens
-
-    @property
-    def fits(self) -> bool | None:
-        """None where the limit is not known."""
-        return None if self.limit_tokens is None else self.needed_tokens <= self.limit_tokens
-
-    @property
-    def over_tokens(self) -> int:
-        """Tokens by which it is too long; 0 where it fits or the limit is not known."""
-        return 0 if self.limit_tokens is None else max(self.needed_tokens - self.limit_tokens, 0)

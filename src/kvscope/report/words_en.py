@@ -230,6 +230,7 @@ _TRUST: dict[str, str] = {
     "check_name.token_counts": "Prompt as long as asked",
     "check_name.own_counts": "Our count of prompts is the server's",
     "check_name.cut_prompts": "No prompt cut in silence",
+    "check_name.stuck_count": "No prompt cut in silence",
     "check_name.cached_tokens": "No reuse of earlier prompts",
     "check_name.spread": "Repeats agree",
     "check_name.drift": "The machine did not change under way",
@@ -246,6 +247,7 @@ _TRUST: dict[str, str] = {
     "check_short.token_counts": "token counts",
     "check_short.own_counts": "counts differ",
     "check_short.cut_prompts": "cut prompts",
+    "check_short.stuck_count": "cut prompts",
     "check_short.cached_tokens": "reused prompts",
     "check_short.spread": "noisy times",
     "check_short.drift": "drift",
@@ -268,6 +270,8 @@ _TRUST: dict[str, str] = {
     "files, the others by asking the engine before sending.",
     "check.cut_prompts": "{cut} of {total} prompts were cut by the server without an error. The least that it read of "
     "one was {server} of {ours} tokens.",
+    "check.stuck_count": "{cut} of {total} prompts were cut by the server without an error, each to {server} tokens "
+    "however much was sent; the longest had {ours}.",
     "check.cached_tokens": "{reused} of {total} requests reused tokens that were to be computed anew.",
     "check.spread": "The time to the first token varies by {share:percent} (standard deviation) among repeats at "
     "worst, at {factor} = {level} (limit {limit_share:percent}).",
