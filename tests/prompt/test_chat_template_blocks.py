@@ -23,6 +23,9 @@ from kvscope.errors import (
 from kvscope.prompt.chat_template import ChatTemplate, Rendering, load_template
 from kvscope.prompt.chat_template_cost import TemplateCost, template_cost
 from kvscope.prompt.conversation import Conversation, Image, Message
+from kvscope.prompt.conversation_file import LoadedRequest
+from kvscope.prompt.token_parts import count_request
+from kvscope.prompt.tokenizers.bytes import BytesTokenizer
 
 DATA = Path(__file__).parent / "data"
 CASES = json.loads((DATA / "chat_templates_blocks" / "cases.json").read_text(encoding="utf-8"))
@@ -90,6 +93,15 @@ def test_each_block_is_told_apart_from_what_the_template_adds(name: str, style: 
     cost = template_cost(template_named(name, style), conversation)
     check_cover(cost)
     assert contents(cost) == [(0, "Hi"), (1, "so"), (2, "one"), (2, "세")]
+
+
+@pytest.mark.parametrize("style", ["transformers", "llama.cpp"])
+def test_nothing_of_a_content_in_blocks_is_left_out(style: str) -> None:
+    """However the blocks are joined: what stands between them is the template's."""
+    request = LoadedRequest(conversation=talk(in_blocks("one", "two")), source="test")
+    counted = count_request(request, template=template_named("typed", style), tokenizer=BytesTokenizer())
+    row = next(row for row in counted.rows if row.part == "user")
+    assert (row.amount.characters, row.dropped_characters) == (6, 0)
 
 
 def test_a_picture_between_blocks_is_the_templates() -> None:
