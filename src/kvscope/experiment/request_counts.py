@@ -7,7 +7,7 @@ from kvscope.engine.base import ChatRequest, ContextLimit, Engine
 from kvscope.errors import PromptDoesNotFit
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.own_count import FROM_ENGINE, OwnCount, OwnCounter
-from kvscope.prompt.context_fit import Fit
+from kvscope.prompt.output_fit import Fit
 from kvscope.prompt.conversation import Message
 
 
