@@ -36,6 +36,7 @@ wheel-check: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/predict_speed.py
+	$(BIN)/python benchmarks/count_throughput.py
 
 clean:
 	rm -rf $(VENV) dist build
