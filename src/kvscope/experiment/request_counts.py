@@ -7,7 +7,8 @@ from kvscope.engine.base import ChatRequest, ContextLimit, Engine
 from kvscope.errors import PromptDoesNotFit
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.own_count import FROM_ENGINE, OwnCount, OwnCounter
-from kvscope.prompt.output_fit import Fit
+from kvscope.prompt.context_fit import ContextFit
+from kvscope.prompt.context_fit import ContextLimit as FitLimit
 from kvscope.prompt.conversation import Message
 
 
@@ -71,15 +72,15 @@ class RequestCounts:
         """Raises PromptDoesNotFit where prompt and output are known to be more than one sequence may hold."""
         if counted is None or self._limit is None or self._expected.try_anyway:
             return
-        fit = Fit(
+        fit = ContextFit(
+            limit=FitLimit(tokens=self._limit.tokens, source=self._limit.source),
             prompt_tokens=counted.tokens,
-            output_limit_tokens=request.max_output_tokens,
-            limit_tokens=self._limit.tokens,
+            reserved_output_tokens=request.max_output_tokens,
         )
         if fit.fits is False:
             raise PromptDoesNotFit(
                 prompt_tokens=fit.prompt_tokens,
-                output_tokens=fit.output_limit_tokens,
+                output_tokens=fit.reserved_output_tokens,
                 limit_tokens=self._limit.tokens,
                 limit_from=self._limit.source,
             )
