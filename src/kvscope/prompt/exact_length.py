@@ -187,7 +187,7 @@ class _Builder:
 
     def build(self) -> ExactPrompt:
         template_tokens = self.counter.tokens("")
-        no_key = f"{self.target} tokens leave no room for the key sentence and an instruction."
+        no_key = "So short a prompt leaves no room for the key sentence and an instruction."
         if self.wish.is_raw and template_tokens == self.target and not self.wish.key_required:
             return self._prompt("", "empty", no_key)
         shortest = 0
