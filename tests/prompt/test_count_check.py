@@ -127,6 +127,12 @@ class TestReports:
         assert slugs(compare_counts(counts([(30, 30), (200, 201)]))) == [UNEXPLAINED]
         assert slugs(compare_counts(counts([(30, 30), (200, 240)]))) == [GROWING]
 
+    def test_what_the_server_counts_as_we_do_was_read_whole_whatever_it_adds_to_others(self) -> None:
+        assert slugs(compare_counts(counts([(30, 51), (200, 200), (300, 300)]))) == [UNEXPLAINED]
+        # But not where that is the number that its window leaves: 300 and the 21 that it adds are over 316 less 16.
+        samples = counts([(30, 51), (200, 221), (300, 300)], limit_tokens=316, output_limit_tokens=16)
+        assert slugs(compare_counts(samples)) == [CUT_TO_LIMIT, CONSTANT]
+
     def test_nothing_to_compare(self) -> None:
         assert compare_counts([]) == ()
 

@@ -14,6 +14,7 @@ context shift takes out whole blocks of half of the window less ``n_keep``. Othe
 the output asked for. A count says nothing of which part was cut, only how much is left.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, linear_regression
@@ -138,11 +139,12 @@ def _part_cut_prompts(known: list[_Known]) -> tuple[list[_Known], list[_Known]]:
     if _lies_on_another_line(known):
         return known, []
     usual = _usual_delta(known)
-    fewer = [each for each in known if each.delta < usual]
+    # What the server counts as we do was read, whatever it adds to others: less is missing than it adds.
+    fewer = [each for each in known if each.delta < usual and (each.delta < 0 or _explained(each, usual))]
     if not fewer:
         return known, []
-    longest_whole = max((each.ours for each in known if each.delta >= usual), default=0)
-    rest = [each for each in known if each.delta >= usual]
+    rest = [each for each in known if each not in fewer]
+    longest_whole = max((each.ours for each in rest), default=0)
     if any(each.ours < longest_whole for each in fewer) and not _shows_cut(fewer):
         return known, []  # shorter prompts are fewer and longer ones are not: no window explains that
     return rest, fewer
@@ -167,9 +169,9 @@ def _lies_on_another_line(known: list[_Known]) -> bool:
     if abs(slope - 1) < _SAME_SLOPE or slope <= 0:
         return False
     room = _LINE_TOKENS + _LINE_SHARE * (max(server) - min(server))
-    agree = [each for each in known if each.delta == known[0].delta]
-    if len({each.ours for each in agree}) > max(1, len(lengths) // 3):
-        return False  # two tokenizers do not agree on most texts and differ on the others
+    alike = Counter(delta for delta, _ in {(each.delta, each.ours) for each in known})
+    if max(alike.values()) > max(1, len(lengths) // 3):
+        return False  # two tokenizers do not differ by the same on so many texts
     return all(abs(start + slope * each.ours - each.server) <= room for each in known)
 
 
