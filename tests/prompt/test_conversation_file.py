@@ -123,7 +123,7 @@ def test_a_block_that_cannot_be_counted_is_said(tmp_path: Path) -> None:
     request = one([{"role": "user", "content": blocks}], tmp_path)
     assert request.uncounted == ("messages[0].content[0]: input_audio",)
     assert request.conversation.messages[0].content == "x"
-    assert "not counted" in request.warnings[0]
+    assert request.warnings == ("Not counted: messages[0].content[0]: input_audio.",)
 
 
 def test_roles_that_are_not_known_are_kept_and_said(tmp_path: Path) -> None:
@@ -134,8 +134,10 @@ def test_roles_that_are_not_known_are_kept_and_said(tmp_path: Path) -> None:
 
 
 def test_what_is_not_followed_is_said(tmp_path: Path) -> None:
-    (warning,) = one({"messages": [HELLO], "system": "Be brief."}, tmp_path).warnings
-    assert "'system'" in warning
+    request = one({"messages": [HELLO], "system": "Be brief."}, tmp_path)
+    assert request.uncounted == ("system",)
+    assert "'system'" in request.warnings[0]
+    assert "'chat_template'" in one({"messages": [HELLO], "chat_template": "x"}, tmp_path).warnings[0]
 
 
 def test_a_last_message_that_is_to_be_continued(tmp_path: Path) -> None:

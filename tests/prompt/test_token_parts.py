@@ -183,6 +183,12 @@ def test_retrieved_texts_are_found_word_for_word() -> None:
     assert sum(row.amount.tokens for row in counted.rows) == counted.total_tokens
 
 
+def test_a_text_with_other_line_ends_is_found_too() -> None:
+    named = NamedText(name="a.txt", text="one\r\ntwo\r\n")
+    counted = count(request(said("user", "Read: one\ntwo. Why?")), retrieved=[named])
+    assert [(row.label, row.amount.tokens) for row in counted.rows if row.part == "retrieved"] == [("a.txt", 7)]
+
+
 def test_a_passage_that_the_app_sends_as_the_user_is_no_question() -> None:
     found = said("user", "passage", origin="retrieved")
     before = count(request(said("user", "q"), said("assistant", "a"), found, found, said("user", "question")))

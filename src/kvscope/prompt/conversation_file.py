@@ -34,7 +34,7 @@ class LoadedRequest:
     template (chat_template_kwargs, documents). ``max_output_tokens``: the output it asks for, None where it says
     nothing. ``continue_final_message``: whether the last message is left open for the model to go on with it; None: as
     the engine does. ``warnings``: what was read otherwise than somebody may expect. ``uncounted``: what a content holds
-    that is no text and no image (audio, files), as "messages[1].content[0]: input_audio".
+    that is no text and no image (audio, files), as "messages[1].content[0]: input_audio", and other text of a request.
     """
 
     conversation: Conversation
@@ -156,6 +156,8 @@ def _request(value: Any, place: Place, source: str) -> LoadedRequest:
     for key in _NOT_FOLLOWED:
         if body.get(key):
             notes.warn(f"The request's {key!r} is not followed here: what it adds or changes is not in the count.")
+    if body.get("system"):
+        notes.uncounted.append("system")
     return _loaded(conversation, source, notes, _settings(body, place))
 
 
@@ -211,8 +213,7 @@ def _max_output_tokens(body: Mapping[str, Any], place: Place) -> int | None:
 
 def _loaded(conversation: Conversation, source: str, notes: Notes, settings: Mapping[str, Any]) -> LoadedRequest:
     if notes.uncounted:
-        count = len(notes.uncounted)
-        notes.warn(f"{count} block{'s are' if count > 1 else ' is'} not counted: {', '.join(notes.uncounted)}.")
+        notes.warn(f"Not counted: {', '.join(notes.uncounted)}.")
     return LoadedRequest(
         conversation=conversation,
         source=source,

@@ -333,13 +333,14 @@ class RowMaker:
         return any(name in text for text in shown)
 
     def _of_template(self) -> list[PartRow]:
+        num_messages = len(self.conversation.messages)
         hidden = any(map(self.tool_is_hidden, range(len(self.conversation.tools))))
         rows = []
         for kind, label in (
             ("bos", "BOS, the token that begins a prompt"),
             ("other", "its own text"),
             ("around_tools", "around the tools"),
-            ("messages", f"around {len(self.conversation.messages)} messages"),
+            ("messages", "around the message" if num_messages == 1 else f"around {num_messages} messages"),
             ("generation_prompt", "the beginning of the answer"),
         ):
             chosen = [span.part == TEMPLATE and _template_kind(span) == kind for span in self.spans]

@@ -135,8 +135,9 @@ def with_documents(
 
 
 def forms_of(text: str) -> list[str]:
-    """How a text may stand in a prompt: whole, trimmed, or inside a JSON string."""
-    forms = [text, text.strip()]
+    """How a text may stand in a prompt: whole, trimmed, with another kind of line end, or inside a JSON string."""
+    one_end = text.replace("\r\n", "\n")
+    forms = [text, text.strip(), one_end, one_end.strip()]
     forms += [json.dumps(form, ensure_ascii=ascii_only)[1:-1] for form in tuple(forms) for ascii_only in (False, True)]
     return [form for form in dict.fromkeys(forms) if form.strip()]
 
