@@ -229,7 +229,7 @@ def test_requests_of_one_trial_are_all_different(clock: VirtualClock) -> None:
 
 def test_prompts_too_short_for_their_key_sentence_are_a_doubt_unless_it_was_asked_for(clock: VirtualClock) -> None:
     result = run(Changed(clock), clock, prompt_tokens=15, requests=2)
-    assert slugs(result) == ["no-key-sentence"]
+    assert slugs(result).count("no-key-sentence") == 1
     assert result.trial.outcome == "ok"
     refused = run(Changed(clock), clock, prompt_tokens=15, key_percent=50.0)
     assert (refused.trial.outcome, refused.trial.error_slug) == (
