@@ -1,42 +1,77 @@
 """Where llama.cpp's server sees a user's message begin: it keeps checkpoints there.
 
 The server learns from the chat template what stands before a user's message ("<start_of_turn>user"), and looks for the
-ids of that text in the prompt (common/chat.cpp: common_chat_msg_delimiters). What a user writes counts too: a message
-in which the marker is quoted begins another one.
+ids of that text in the prompt (common/chat-diff-analyzer.cpp: detect_user_start_marker; common/chat.cpp:
+common_chat_msg_delimiters). What a user writes counts too: a message in which the marker is quoted begins another one.
+
+For some families the server does not look but knows the marker. It is the same one, where it was compared.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from kvscope.errors import ChatTemplateError
-from kvscope.prompt.chat_template import ChatTemplate, Rendering
+from kvscope.prompt.chat_template import ChatTemplate, local_time
+from kvscope.prompt.chat_template_render import DEFAULT_LIMITS, render_in_child
 from kvscope.prompt.conversation import Conversation, Message
 from kvscope.prompt.tokenizers.base import Tokenizer
 
-_ASKED, _ANSWERED, _ASKED_AGAIN = "alpha", "beta", "gamma"
+_ASKED = {"role": "user", "content": "alpha"}
+_ANSWERED = {"role": "assistant", "content": "beta"}
+_ASKED_AGAIN = {"role": "user", "content": "gamma"}
+_TAG = re.compile(r"<[^<>]*>|\[[^\[\]]*\]")
 
 
 def user_marker(template: ChatTemplate) -> str | None:
-    """What the template writes before a user's message, after an answer; None where it writes nothing, or refuses a
+    """What the server takes for the beginning of a user's message; None where the template shows none, or refuses a
     plain conversation. Raises ChatTemplateError where the template had to be stopped."""
-    before = (Message(role="user", content=_ASKED), Message(role="assistant", content=_ANSWERED))
-    after = (*before, Message(role="user", content=_ASKED_AGAIN))
-    shown = [
-        Rendering(
-            conversation=Conversation(messages=messages), add_generation_prompt=False, continue_final_message=False
-        )
-        for messages in (before, after)
+    conversations: tuple[tuple[Mapping[str, str], ...], ...] = (
+        (),
+        (_ASKED_AGAIN,),
+        (_ASKED, _ANSWERED),
+        (_ASKED, _ANSWERED, _ASKED_AGAIN),
+    )
+    text = template.text_for(Conversation(messages=(Message(role="user", content=_ASKED["content"]),)))
+    variables = [
+        {**template.special_tokens, "messages": list(each), "add_generation_prompt": False, "enable_thinking": True}
+        for each in conversations
     ]
-    shorter, longer = template.render_each(shown)
-    if isinstance(longer, ChatTemplateError):
+    made = render_in_child(text, variables, source=template.source, now=local_time(), limits=DEFAULT_LIMITS)
+    nothing, one, before, after = made
+    if isinstance(one, ChatTemplateError):
         return None
-    _, _, answered = longer.partition(_ANSWERED)
-    between, found, ended = answered.partition(_ASKED_AGAIN)
-    if not found:
+    if not isinstance(nothing, ChatTemplateError):
+        return _marker(nothing, one)
+    # llama.cpp renders no messages where Python's Jinja stops at their first; two longer conversations show the same
+    # marker, unless the first message is marked otherwise than later ones.
+    if isinstance(before, ChatTemplateError) or isinstance(after, ChatTemplateError):
         return None
-    if isinstance(shorter, str) and longer.startswith(shorter):
-        between = longer[len(shorter) : len(longer) - len(_ASKED_AGAIN) - len(ended)]
-    # A template may end a turn otherwise where it is the last.
-    return between.strip().removeprefix(ended.strip()).strip() or None
+    marker = _marker(before, after)
+    first = one.partition(_ASKED_AGAIN["content"])[0]
+    return marker if marker is not None and first.rstrip().endswith(marker) else None
+
+
+def _marker(shorter: str, longer: str) -> str | None:
+    written, found, _ = _added(shorter, longer).partition(_ASKED_AGAIN["content"])
+    return (_without_ends(written) or None) if found else None
+
+
+def _added(shorter: str, longer: str) -> str:
+    """What comes in ``longer`` behind the common beginning, from a whole tag on; nothing of an answer."""
+    length = next((at for at, (one, other) in enumerate(zip(shorter, longer, strict=False)) if one != other), None)
+    start = min(len(shorter), len(longer)) if length is None else length
+    for tag in _TAG.finditer(longer):
+        if tag.start() < start < tag.end():
+            start = tag.start()
+    return longer[start:].rpartition(_ANSWERED["content"])[2]
+
+
+def _without_ends(text: str) -> str:
+    """``text`` without the tags at its beginning that end a message, by their names."""
+    text = text.strip()
+    while (tag := _TAG.match(text)) and any(word in tag[0].lower() for word in ("end", "close")):
+        text = text[tag.end() :].strip()
+    return text
 
 
 def user_marker_ids(template: ChatTemplate, tokenizer: Tokenizer) -> tuple[int, ...] | None:
