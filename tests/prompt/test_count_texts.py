@@ -6,12 +6,13 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from gguf_writer import GgufWriter
 
 from kvscope.prompt import count_texts as count_texts_module
 from kvscope.prompt import cut_points, text_parts, text_sources
@@ -43,13 +44,15 @@ def bundled(name: str) -> str:
 
 
 @cache
-def trained(split: str, *, whole_pieces: bool = False) -> bytes:
+def trained(split: str, *, whole_pieces: bool, composed: bool) -> bytes:
     """A tokenizer.json of byte-level BPE trained on English, Korean, code and runs of one sign."""
-    from tokenizers import AddedToken, Regex, models, pre_tokenizers, trainers
+    from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, trainers
     from tokenizers import Tokenizer as Library
 
     built = Library(models.BPE(ignore_merges=whole_pieces))
     last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not split)
+    if composed:
+        built.normalizer = normalizers.NFC()
     splits = [pre_tokenizers.Split(Regex(split), "isolated")] if split else []
     built.pre_tokenizer = pre_tokenizers.Sequence([*splits, last])
     trainer = trainers.BpeTrainer(
@@ -86,16 +89,51 @@ def tokenizer_of(name: str) -> Tokenizer:
             ranks[word] = len(ranks)
         encoding = tiktoken.Encoding(name, pat_str=CL100K, mergeable_ranks=ranks, special_tokens={})
         return TiktokenTokenizer(source=name, kind="tiktoken", encoding=encoding)
-    if name in ("llama3", "llama3 whole pieces", "gpt2"):
-        content = trained("" if name == "gpt2" else LLAMA3, whole_pieces="whole" in name)
+    if name in ("llama3", "llama3 whole pieces", "qwen2, NFC", "gpt2"):
+        split = {"gpt2": "", "qwen2, NFC": LLAMA3.replace("{1,3}", "")}.get(name, LLAMA3)
+        content = trained(split, whole_pieces="whole" in name, composed="NFC" in name)
         path = Path(FOLDER[0]) / f"{name}.json"
         path.write_bytes(content)
         return load_tokenizer_json(path, source=name)
+    if name in SENTENCEPIECE:
+        return sentencepiece_gguf(Path(FOLDER[0]) / f"{name}.gguf", add_space_prefix=SENTENCEPIECE[name])
     return load_tokenizer(name)
 
 
+SENTENCEPIECE = {"spaces put": True, "no spaces put": False}
+
+
+def sentencepiece_gguf(path: Path, *, add_space_prefix: bool) -> Tokenizer:
+    """A vocabulary with tokens that have a space in their middle, and names that begin and end with letters."""
+    pieces = "th he the ▁t ▁th ▁the in er ▁a ▁an nd and ▁and e▁ e▁t s▁a ▁▁ ▁▁▁▁ 가나 aa aaaa -- ---- .▁ 00".split()
+    names = ["<unk>", "<s>", "</s>", "xyz", "q r", "\n", "\n\n", "\n\n\n"]
+    letters = sorted(set("".join(pieces)) | set("bcdfgijklmopqrsuvwyz"))
+    tokens = [*names, *(f"<0x{byte:02X}>" for byte in range(256)), *letters, *pieces]
+    kinds = [2, 3, 3, *[4] * (len(names) - 3), *[6] * 256, *[1] * (len(letters) + len(pieces))]
+    metadata = {
+        "model": "llama",
+        "tokens": tokens,
+        "token_type": kinds,
+        "scores": [-float(index) for index in range(len(tokens))],
+        "add_space_prefix": add_space_prefix,
+    }
+    stated = {"general.architecture": "llama"} | {f"tokenizer.ggml.{key}": value for key, value in metadata.items()}
+    return load_tokenizer(str(GgufWriter(stated).write(path)))
+
+
 FOLDER: list[Path] = []
-NAMES = ["bytes:", SMOLLM2, GEMMA3, str(TEKKEN), "llama3", "llama3 whole pieces", "gpt2", "cl100k"]
+NAMES = [
+    "bytes:",
+    SMOLLM2,
+    GEMMA3,
+    str(TEKKEN),
+    "llama3",
+    "llama3 whole pieces",
+    "qwen2, NFC",
+    "gpt2",
+    "cl100k",
+    *SENTENCEPIECE,
+]
 
 
 @pytest.fixture(params=NAMES, ids=lambda name: Path(name).name)
@@ -138,7 +176,7 @@ WITHOUT_SPACES = {
 }
 
 
-def mixed(random_: random.Random, alphabet: str, length: int = LENGTH) -> str:
+def mixed(random_: random.Random, alphabet: Sequence[str], length: int = LENGTH) -> str:
     return "".join(random_.choices(alphabet, k=length))
 
 
@@ -149,7 +187,9 @@ def log_lines(random_: random.Random) -> Iterator[str]:
         yield random_.choice(["", "A line of prose between the two.", "```", "사이의 한국어 문장.", "x = f(1)"])
 
 
-def adversarial(random_: random.Random) -> dict[str, str]:
+@cache
+def adversarial(seed: int) -> dict[str, str]:
+    random_ = random.Random(seed)
     lines = log_lines(random_)
     document = (ROOT / "README.md").read_text(encoding="utf-8")[:LENGTH]
     return {
@@ -182,21 +222,24 @@ def adversarial(random_: random.Random) -> dict[str, str]:
         "combining": mixed(random_, "eo\u0301\u0323가\u11a8", 2500),
         "names of tokens": "<|im_start|>user\n<start_of_turn></s>ab c\n##[multimodal]" * 90,
         "SentencePiece's space": mixed(random_, "▁ a가\n"),
+        "words": mixed(
+            random_, ["the", " and", " the", " an", "s a", "e t", "xyz", "q r", "the the", ". ", "  "], 2000
+        ),
         "soup": mixed(random_, "ab 1.\n가'/é\t☃️\u3000\u00a0\u200b\x0b\x0c\x85"),
     }
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("name", adversarial(random.Random(0)))
+@pytest.mark.parametrize("name", adversarial(7))
 def test_texts_made_to_break_it(name: str, tokenizer: Tokenizer) -> None:
-    assert_is_the_count_of_the_whole(adversarial(random.Random(7))[name], tokenizer)
+    assert_is_the_count_of_the_whole(adversarial(7)[name], tokenizer)
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_texts(seed: int, tokenizer: Tokenizer) -> None:
     random_ = random.Random(seed)
-    pool = list(adversarial(random_).values())
+    pool = list(adversarial(seed % 3).values())
     pieces = []
     for _ in range(40):
         text = random_.choice(pool)

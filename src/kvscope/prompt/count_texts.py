@@ -6,15 +6,17 @@ the size of a file; a text that cannot be cut is held whole up to ``LONGEST_UNCU
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from kvscope.prompt.content_kind import KindSplitter
 from kvscope.prompt.text_counts import FileCount, KindCount, Skipped, TextCounts, sum_kinds, summed
 from kvscope.prompt.text_parts import KindTokens, PartCounter
 from kvscope.prompt.text_sources import STDIN, Unreadable, find_sources, read_source, read_stream
 from kvscope.prompt.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 Progress = Callable[[int, int | None, int], None]
 _BATCH = 1 << 20  # characters that are encoded together
@@ -33,6 +35,8 @@ def count_texts(
     ``progress`` is called with the bytes read, the bytes there are (None with ``stdin``), and the files done. Raises
     what the tokenizers raise.
     """
+    from concurrent.futures import ThreadPoolExecutor  # it imports logging: `kvscope --help` needs neither
+
     paths = [path for path in paths if stdin is None or str(path) != STDIN]
     sources, skipped = find_sources(paths)
     total = None if stdin is not None else sum(source.num_bytes for source in sources)
@@ -88,7 +92,7 @@ class _Count:
         skipped: list[Skipped],
         total: int | None,
         progress: Progress | None,
-        encoder: ThreadPoolExecutor,
+        encoder: "ThreadPoolExecutor",
     ) -> None:
         self.files: list[FileCount] = []
         self._counters = counters
