@@ -16,6 +16,13 @@ from kvscope.prompt.tokenizers.bytes import BytesTokenizer
 KOREAN = "모델의 메모리가 늘어나는 까닭을 알아본다. "
 
 
+class Folder(io.BytesIO):
+    """What `kvscope count - < folder` reads."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise IsADirectoryError(21, "Is a directory")
+
+
 def counted(*paths: Path) -> TextCounts:
     return count_texts(paths, [BytesTokenizer()])
 
@@ -87,6 +94,13 @@ def test_stdin_is_read_alike() -> None:
     assert broken.files == ()
     assert [each.path for each in broken.skipped] == ["-"]
     assert broken.total.tokens == (0,)
+
+
+def test_stdin_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc")
+    found = count_texts([tmp_path / "a.txt"], [BytesTokenizer()], stdin=Folder())
+    assert reasons(found) == {"-": "it cannot be read: Is a directory"}
+    assert found.total.tokens == (3,)
 
 
 def test_what_is_no_regular_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from kvscope.prompt.content_kind import KindSplitter
 from kvscope.prompt.text_counts import FileCount, KindCount, Skipped, TextCounts, sum_kinds, summed
 from kvscope.prompt.text_parts import KindTokens, PartCounter
-from kvscope.prompt.text_sources import STDIN, Unreadable, find_sources, read_source, read_stream
+from kvscope.prompt.text_sources import STDIN, Unreadable, find_sources, read_source, read_stream, unreadable
 from kvscope.prompt.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ class _Count:
             self._feed(file, pieces)
         except Unreadable as error:
             file.failure = str(error)
+        except OSError as error:  # of stdin
+            file.failure = unreadable(error)
         for counter in self._counters:
             counter.close_text()
         self._waiting.append(file)

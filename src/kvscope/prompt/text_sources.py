@@ -78,7 +78,7 @@ def _walk(path: Path) -> Iterator[tuple[Path, str | None]]:
                 continue
             names = sorted(os.listdir(here))  # noqa: PTH208  the names alone, without an object for each
         except OSError as error:
-            yield here, _words(error)
+            yield here, unreadable(error)
             continue
         for name in names:
             if name.startswith("."):
@@ -94,7 +94,7 @@ def _take(path: Path, found: list[Source], skipped: list[Skipped], seen: set[tup
         if reason is None and identity in seen:
             reason = "this file was named before, and is counted once"
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name with a NUL
-        skipped.append(Skipped(path=str(path), reason=_words(error)))
+        skipped.append(Skipped(path=str(path), reason=unreadable(error)))
         return
     if reason is not None:
         skipped.append(Skipped(path=str(path), reason=reason))
@@ -111,7 +111,8 @@ def _not_text(path: Path, mode: int) -> str | None:
     return _DOCUMENTS.get(path.suffix.lower())
 
 
-def _words(error: Exception) -> str:
+def unreadable(error: Exception) -> str:
+    """The reason that an error of the system gives."""
     return f"it cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
@@ -129,7 +130,7 @@ def read_source(source: Source) -> Iterator[tuple[str, int]]:
                 yield text, num_bytes
             after = os.fstat(file.fileno())
     except OSError as error:
-        raise Unreadable(_words(error)) from None
+        raise Unreadable(unreadable(error)) from None
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or read != after.st_size:
         raise Unreadable("it changed while it was read: count it again when nothing writes to it")
 
