@@ -145,13 +145,14 @@ class Comparison:
     context_limit_tokens: int | None
     now: datetime
     _places: Places = field(init=False)
+    _units: dict[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._places = Places(template=self.template)
 
     def of(self, first: LoadedRequest, second: LoadedRequest, *, answer: str | None = None) -> Reuse:
         """What ``second`` reuses of ``first``. Raises as ``compare_requests``."""
-        unit = time_unit(self.template, second)
+        unit = self._time_unit(second)
         later = self.now + _BETWEEN_TURNS if unit in _AT_EACH_TURN else self.now
         renderer = Renderer(self.template, self.tokenizer, (self.now, later))
         pair = renderer.pair(first, second, answer)
@@ -178,6 +179,12 @@ class Comparison:
             answer_ids=held.ids[len(asked.ids) :],
             notes=tuple(self._notes(pair, unit, answer, appended=outcome == "appended")),
         )
+
+    def _time_unit(self, request: LoadedRequest) -> str | None:
+        text = self.template.text_for(request.conversation)
+        if text not in self._units:
+            self._units[text] = time_unit(self.template, request)
+        return self._units[text]
 
     def _fits(self, prompt_tokens: int) -> bool | None:
         return None if self.context_limit_tokens is None else prompt_tokens <= self.context_limit_tokens
