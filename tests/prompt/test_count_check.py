@@ -88,7 +88,9 @@ class TestReports:
         (finding,) = compare_counts(counts([(770, None)]))
         assert (finding.slug, finding.is_cut, finding.evidence) == (ABSENT, False, ((770, None),))
         assert finding.difference_tokens is None
-        assert slugs(compare_counts(counts([(770, 770), (900, None), (None, 5)]))) == [EQUAL, ABSENT]
+        findings = compare_counts(counts([(770, 770), (900, None), (None, 5)]))
+        assert slugs(findings) == [EQUAL, ABSENT]
+        assert findings[1].requests == (1, 2)
         # A server that states 0 has not counted what was sent.
         assert compare_counts(counts([(770, 0)]))[0].is_cut
 
@@ -113,6 +115,26 @@ class TestReports:
         findings = compare_counts(counts([(10, 10), (100, 100), (1000, 999)]))
         assert slugs(findings) == [FEWER, EQUAL]
         assert findings[0].requests == (2,)
+
+    def test_a_few_marks_fewer_are_no_cut_and_more_are(self) -> None:
+        (finding,) = compare_counts(counts([(100, 96), (1000, 996)]))
+        assert (finding.slug, finding.is_cut) == (CONSTANT, False)
+        assert compare_counts(counts([(100, 93), (1000, 993)]))[0].is_cut
+
+    def test_one_fewer_where_we_send_one_bos_is_not_called_a_second_one(self) -> None:
+        (finding,) = compare_counts(counts([(10, 9), (50, 49)], leading_bos=1))
+        assert finding.slug == CONSTANT
+
+    def test_a_shorter_prompt_that_reserves_more_is_cut_and_a_longer_one_is_not(self) -> None:
+        # Window 512: 500 with 100 of output leave 412, 505 with 4 fit.
+        samples = [
+            CountSample(ours=30, server=30, output_limit_tokens=4, limit_tokens=512),
+            CountSample(ours=500, server=412, output_limit_tokens=100, limit_tokens=512),
+            CountSample(ours=505, server=505, output_limit_tokens=4, limit_tokens=512),
+        ]
+        findings = compare_counts(samples)
+        assert slugs(findings) == [CUT_TO_LIMIT, EQUAL]
+        assert findings[0].requests == (1,)
 
     def test_the_same_text_missing_everywhere_is_a_cut(self) -> None:
         # No token that begins or ends a sequence is 500 tokens long.

@@ -211,7 +211,7 @@ def _blocks_of(fewer: list[_Known], usual: int) -> int | None:
     for kept in _KEPT_AT_START:
         block = (limit - kept) // 2
         missing = [each.ours + usual - each.server for each in fewer]
-        if block > 0 and all(gone and gone % block == 0 for gone in missing):
+        if block > 0 and all(gone % block == 0 for gone in missing):
             return block
     return None
 
