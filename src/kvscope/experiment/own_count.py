@@ -8,7 +8,7 @@ from kvscope.engine.base import ChatRequest
 from kvscope.errors import KvscopeError
 from kvscope.model.spec import ModelSpec
 from kvscope.prompt.chat_template import ChatTemplate, Rendering, load_template
-from kvscope.prompt.conversation import Conversation
+from kvscope.prompt.conversation import Conversation, Image
 from kvscope.prompt.count_check import leading_bos
 from kvscope.prompt.prompt_text import ids_of_text
 from kvscope.prompt.tokenizers.base import Tokenizer
@@ -38,14 +38,18 @@ class OwnCounter:
 
     def count(self, requests: Sequence[ChatRequest]) -> list[OwnCount | None]:
         """The count of each request; None where the files do not give it: their rules are not known to be followed
-        exactly, a package is missing, or the template refuses the conversation."""
+        exactly, a package is missing, the template refuses the conversation, or there is a picture in it, whose tokens
+        are no text."""
         loaded = self._load()
         if loaded is None:
             return [None] * len(requests)
         template, tokenizer = loaded
         try:
             texts = template.render_each([_rendering(request) for request in requests])
-            return [None if isinstance(text, KvscopeError) else _counted(text, tokenizer) for text in texts]
+            return [
+                None if isinstance(text, KvscopeError) or _has_picture(request) else _counted(text, tokenizer)
+                for request, text in zip(requests, texts, strict=True)
+            ]
         except KvscopeError:
             return [None] * len(requests)
 
@@ -61,6 +65,10 @@ class OwnCounter:
 def own_counter(model: ModelSpec) -> OwnCounter | None:
     """A counter for the model; None where it has no file of its own to read."""
     return None if model.file_path is None else OwnCounter(model.file_path)
+
+
+def _has_picture(request: ChatRequest) -> bool:
+    return any(isinstance(block, Image) for message in request.messages for block in message.blocks)
 
 
 def _rendering(request: ChatRequest) -> Rendering:
