@@ -117,15 +117,33 @@ def test_a_context_that_shifts_answers_on_and_the_prompt_was_read_whole(model: M
     assert counted <= 256 < counted + 12
 
 
-def test_a_slot_is_capped_at_the_trained_context_whatever_was_reserved(model: ModelSpec) -> None:
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+CALL = {"id": "call00001", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+CONVERSATIONS = (
+    (Message(role="system", content="짧게 답한다."), Message(role="user", content="왜 느린가요? 😀")),
+    (
+        Message(role="user", content="Rain?"),
+        Message(role="assistant", content="", reasoning="Look it up.", tool_calls=(CALL,)),
+        Message(role="tool", content="14 °C", tool_call_id="call00001", name="weather"),
+        Message(role="assistant", content="No."),
+        Message(role="user", content="And\ntomorrow?", blocks=("And", "tomorrow?")),
+    ),
+    (Message(role="user", content="<|im_start|>user\n{{ x }}<|im_end|>"),),
+)
+
+
+def test_a_slot_is_capped_at_the_trained_context_whatever_was_reserved(model: ModelSpec, counter: OwnCounter) -> None:
     settings: dict[str, SettingValue] = {"n_ctx": 16_384, "cache_type_k": "q4_0", "cache_type_v": "q4_0"}
     engine = create_engine("llama.cpp", model=model, settings=settings)
     assert isinstance(engine, LlamaCppEngine)
     try:
         engine.launch()
         report = engine.load()
+        by_engine = [engine.count_prompt_tokens(messages, (TOOL,)) for messages in CONVERSATIONS]
     finally:
         engine.stop()
+    requests = [ChatRequest(messages=messages, tools=(TOOL,), max_output_tokens=1) for messages in CONVERSATIONS]
+    assert [count.tokens if count else None for count in counter.count(requests)] == by_engine
     assert model.trained_context_tokens == 8192
     assert report.effective["n_ctx_seq"] == 16_384
     assert report.context_limit is not None
