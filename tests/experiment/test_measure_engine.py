@@ -1,5 +1,6 @@
 """The whole loop on real llama.cpp with a real model, through the command line, killed and resumed."""
 
+import itertools
 import json
 import os
 import signal
@@ -107,3 +108,24 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     (row,) = json.loads(done.stdout)
     assert row["outcome"] == "invalid_settings"
     assert port in row["error_message"]
+
+
+def test_turns_of_a_conversation_with_and_without_reuse(tmp_path: Path) -> None:
+    words = "measure turns --levels 3 --repeats 1 --input-tokens 64 --output-tokens 4 --set n_threads=1".split()
+    for reuse in ("--reuse-prefix", "--no-reuse-prefix"):
+        done = kvscope(*words, reuse, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    with open_records(tmp_path / "kvscope.db") as records:
+        designs = records.designs()
+        kept, anew = (records.result(records.trials(each.design_id)[-1].trial_id, 1) for each in designs)
+    for result in (kept, anew):
+        turns = result.requests[1:]
+        assert [turn.role for turn in turns] == ["earlier_turn", "earlier_turn", "measured"]
+        assert [turn.prompt_tokens_server for turn in turns] == [turn.prompt_tokens_ours for turn in turns]
+        assert turns[0].prompt_tokens_ours == 64
+    assert [turn.cached_tokens for turn in anew.requests] == [0, 0, 0, 0]
+    for before, now in itertools.pairwise(kept.requests[1:]):
+        assert before.prompt_tokens_server is not None
+        assert now.cached_tokens is not None
+        # All of the prompt before, and of its answer of 4 tokens what was fed back, as far as it reads the same again.
+        assert before.prompt_tokens_server <= now.cached_tokens <= before.prompt_tokens_server + 3
