@@ -30,7 +30,9 @@ STDOUT = "-"
 
 @click.command(epilog=EXAMPLE)
 @click.option(
-    "--model", required=True, help="Whose tokens: a .gguf, pkg:NAME, or a folder with tokenizer and template."
+    "--model",
+    required=True,
+    help="Whose tokens: a .gguf, pkg:NAME, a model folder, or the address of a llama.cpp server.",
 )
 @click.option("--tokens", required=True, help="Length of the whole input, template included: 2k, or 512,2k,8k.")
 @click.option("--language", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Of text and request.")
