@@ -271,3 +271,18 @@ def test_other_engines_find_the_best_of_what_came_before(full: ModelSpec) -> Non
     sent = [SentPrompt(ids=tuple(ids), answer_ids=(1,)) for ids in (range(100), range(500, 600), [*range(64), 7, 8])]
     found = reused_in_order(sent, engine="vllm", engine_version=None, model=full, settings={})
     assert [each.tokens for each in found] == [0, 0, 64]
+
+
+def test_a_copy_out_of_the_cache_of_prompts_is_an_estimate(full: ModelSpec) -> None:
+    """Two long conversations on one slot: the second pushes out the first, which is copied and comes back. How full
+    that cache is is not followed, so nothing that came out of it is called exact."""
+    first, second = tuple(range(400)), tuple(range(1000, 1400))
+    sent = [SentPrompt(ids=ids, answer_ids=(9999,)) for ids in (first, second, (*first, 7))]
+    settings: dict[str, SettingValue] = {"n_ctx": 1024}
+    found = reused_in_order(sent, engine="llama.cpp", engine_version=None, model=full, settings=settings)
+    assert [(each.tokens, each.status) for each in found] == [(0, "exact"), (0, "exact"), (400, "estimated")]
+    assert "cache_ram_mib" in found[-1].because
+    without = reused_in_order(
+        sent, engine="llama.cpp", engine_version=None, model=full, settings={**settings, "cache_ram_mib": 0}
+    )
+    assert [(each.tokens, each.status) for each in without] == [(0, "exact")] * 3

@@ -71,6 +71,8 @@ def _certainty(
 
 def _answer(certainty: tuple[Status, str], settings: SlotSettings, played: Played, prompt_tokens: int) -> Reusable:
     status, doubt = certainty
+    if played.from_copy and status == "exact":
+        status, doubt = "estimated", "; it is a copy in the cache of prompts, if that was not full (cache_ram_mib)"
     least = int(settings.slot_prompt_similarity * prompt_tokens) + 1 if settings.n_parallel > 1 else 1
     return Reusable(
         tokens=played.cached,

@@ -5,7 +5,7 @@ server-task.cpp (server_prompt_cache); build b11549 was played against it, with 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kvscope.prompt.reuse_engines.llama_cpp_memory import FullMemory, Memory, Span, StateMemory, WindowMemory
 
@@ -73,12 +73,14 @@ class Checkpoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
     """What one request reused: ``cached`` of the ``common`` tokens that its slot held. ``checkpoint``: the token that
-    the cache was taken back to. ``was_reset``: there was no checkpoint to go back to."""
+    the cache was taken back to. ``was_reset``: there was no checkpoint to go back to. ``from_copy``: what is held came
+    out of the cache of prompts, whose size limit is not followed."""
 
     cached: int
     common: int
     checkpoint: int | None = None
     was_reset: bool = False
+    from_copy: bool = False
 
 
 @dataclass(slots=True)
@@ -129,16 +131,17 @@ class LlamaCppSlots:
         """What ``prompt`` reuses. ``answer``: the tokens generated for it, the last of which is never
         fed back. ``user_starts``: where users' messages start in the prompt. ``reuse``: the request's cache_prompt."""
         self._task += 1
-        slot = self._choose(prompt)
+        slot, from_copy = self._choose(prompt)
         self._copy_idle_slots(slot)
         played = self._keep(slot, prompt, reuse=reuse)
         self._prefill(slot, prompt, user_starts)
         for token in answer[:-1]:
             self._decode(slot, (token,))
         slot.last_used = self._task
-        return played
+        return replace(played, from_copy=from_copy)
 
-    def _choose(self, prompt: Sequence[int]) -> _Slot:
+    def _choose(self, prompt: Sequence[int]) -> tuple[_Slot, bool]:
+        """The slot, and whether a copy was brought back into it."""
         best, best_common = None, 0
         for slot in self._slots:
             common = common_prefix(slot.held.tokens, prompt)
@@ -152,8 +155,8 @@ class LlamaCppSlots:
             is_copied = best_common / len(best.held.tokens) < _COPIED_BELOW
         if is_copied and self._settings.has_prompt_cache:
             self._copy(best)
-            self._bring_back(best, prompt)
-        return best
+            return best, self._bring_back(best, prompt)
+        return best, False
 
     def _copy(self, slot: _Slot) -> None:
         """A slot's tokens into the cache of prompts, unless they are there; entries that they contain are dropped."""
@@ -166,7 +169,7 @@ class LlamaCppSlots:
         held = _Held(list(tokens), list(slot.held.checkpoints))
         self._copies.append(_Copy(held, self._memory.saved(slot.number)))
 
-    def _bring_back(self, slot: _Slot, prompt: Sequence[int]) -> None:
+    def _bring_back(self, slot: _Slot, prompt: Sequence[int]) -> bool:
         common = common_prefix(slot.held.tokens, prompt)
         best_kept = common / len(slot.held.tokens) if slot.held.tokens else -1.0
         best_similarity = common / len(prompt)
@@ -180,6 +183,7 @@ class LlamaCppSlots:
             self._copies.remove(best)
             slot.held = best.held
             self._memory.restore(slot.number, best.saved)
+        return best is not None
 
     def _copy_idle_slots(self, busy: _Slot) -> None:
         if not (self._settings.cache_idle_slots and self._settings.has_prompt_cache):
