@@ -39,11 +39,13 @@ def with_outputs(page: str, output_of: Callable[[str], str]) -> str:
 
 
 def printed(command: str) -> str:
-    """What a command prints, run where the examples lie."""
+    """What a command prints, run where the examples lie. Raises RuntimeError where it fails."""
     words = [sys.executable, "-m", "kvscope", *shlex.split(command)[1:]]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(words, cwd=FOLDER, env=environment, capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr
+    if done.stderr:
+        raise RuntimeError(f"{command}: {done.stderr}")
+    return done.stdout
 
 
 if __name__ == "__main__":
