@@ -94,6 +94,7 @@ NFC, NFD = (unicodedata.normalize(form, "한국어로 답하라.") for form in (
 ALPHA, BETA = tool("alpha"), tool("beta")
 HEAD = '[{"type": "function", "function": {"name": "'
 ALPHA_TEXT = HEAD + 'alpha", "description": "d", "parameters": {"type": "object"}}}'
+TURNED = {"type": "function", "function": dict(reversed(ALPHA["function"].items()))}
 CHANGED = HEAD + 'alpha", "description": "'
 LONG = (("system", KIND), ("user", "One"), ("assistant", "1"), ("user", "Two"), ("assistant", "2"), ("user", "Three"))
 MORE = (("assistant", "3"), ("user", "Four"))
@@ -153,6 +154,8 @@ CASES = (
         name="context",
     ),
     tools_case("tools-reordered", (ALPHA, BETA), (BETA, ALPHA), HEAD, len(HEAD) - 1, name=""),
+    tools_case("tool-added", (ALPHA,), (ALPHA, BETA), ALPHA_TEXT, 0),
+    tools_case("tool-key-order", (ALPHA,), (TURNED,), HEAD[:-8], len(HEAD) - 9),
     tools_case("tool-removed", (ALPHA, BETA), (ALPHA,), ALPHA_TEXT, 0),
     tools_case("tool-changed", (tool("alpha", "old"),), (tool("alpha", "new"),), CHANGED, len(CHANGED) - 1),
     Case(
@@ -200,6 +203,20 @@ CASES = (
         part="retrieved",
         message=1,
         character=4,
+    ),
+    Case(
+        slug="retrieved-changed",
+        first=request(
+            Message(role="user", content="The river.", origin=RETRIEVED), Message(role="user", content="Why?")
+        ),
+        second=request(
+            Message(role="user", content="The door.", origin=RETRIEVED), Message(role="user", content="And how?")
+        ),
+        common="[user]The ",
+        part="retrieved",
+        message=0,
+        character=4,
+        later=("message-edited",),
     ),
     Case(
         slug="retrieved-first",

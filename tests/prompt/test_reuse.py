@@ -12,6 +12,7 @@ from kvscope.prompt.conversation import Message
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.reuse import compare_requests
 from kvscope.prompt.reuse_advice import ADVICE
+from kvscope.prompt.reuse_changes import with_messages
 from kvscope.prompt.tokenizers.bytes import BytesTokenizer
 
 BYTES = BytesTokenizer()
@@ -212,14 +213,27 @@ def test_tokens_that_merge_where_the_text_goes_on() -> None:
     assert (found["broken_at"]["part"], found["broken_at"]["token"]) == ("template", 21)
 
 
-def test_pictures_are_named_and_their_tokens_are_not() -> None:
-    body = (
-        "{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}{% else %}"
-        "{% for b in m.content %}{{ b.text or '<image>' }}{% endfor %}{% endif %};{% endfor %}"
-        "{% if add_generation_prompt %}[assistant]{% endif %}"
-    )
-    found = compare(*PICTURES, template(body))
+def test_another_picture_breaks_what_no_text_shows() -> None:
+    found = compare(*PICTURES)
+    assert (found["broken_by"], found["outcome"]) == ("image-changed", "broken")
+    assert (found["broken_at"]["message"], found["common_prefix_tokens"]) == (0, 0)
+    assert (found["reusable_tokens"], found["recomputed_tokens"], found["status"]) == (None, None, "unknown")
     assert any("Pictures" in note for note in found["notes"])
+
+
+def test_with_the_same_picture_the_text_goes_on_and_the_number_is_not_known() -> None:
+    first, second = PICTURES
+    same = with_messages(second, [*first.conversation.messages, *second.conversation.messages[1:]])
+    found = compare(first, same)
+    assert (found["outcome"], found["broken_by"], found["reusable_tokens"]) == ("appended", None, None)
+
+
+def test_one_bos_more() -> None:
+    body = (
+        "{% if messages | length > 1 %}S{% endif %}S{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}"
+    )
+    found = compare(say(("user", "Hi")), say(("user", "Hi"), *NEXT), template(body))
+    assert (found["broken_by"], found["common_prefix_tokens"]) == ("bos", 1)
 
 
 def test_a_prompt_that_does_not_fit_is_not_said_to_be_reused() -> None:
@@ -279,6 +293,12 @@ def test_the_next_minute_changes_the_first_byte() -> None:
     later = compare(say(("system", "9:59 " + rest)), say(("system", "8:00 " + rest)), plain)
     assert (later["common_prefix_tokens"], later["reusable_tokens"], later["broken_by"]) == (0, 0, "clock")
     assert later["broken_at"] == {"part": "system", "message": 0, "tool": None, "character": 0, "token": 0}
+
+
+def test_every_cause_has_a_test() -> None:
+    named = {case.slug for case in CASES} | {slug for slug, _, _ in TEMPLATE_CAUSES}
+    alone = {"image-changed", "bos", "token-boundary", "template-clock", "context-full", "generation-prompt"}
+    assert named | alone == set(ADVICE)
 
 
 def test_every_cause_is_documented() -> None:

@@ -17,7 +17,7 @@ from kvscope.prompt.conversation import Image
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.prompt_text import PromptIds
 from kvscope.prompt.reuse_advice import ADVICE
-from kvscope.prompt.reuse_breaks import Break, find_breaks
+from kvscope.prompt.reuse_breaks import Break, find_breaks, picture_break
 from kvscope.prompt.reuse_changes import THOUGHT_ENDS
 from kvscope.prompt.reuse_engines.llama_cpp_turns import places_of, user_marker_ids
 from kvscope.prompt.reuse_places import Places
@@ -157,8 +157,11 @@ class Comparison:
         renderer = Renderer(self.template, self.tokenizer, (self.now, later))
         pair = renderer.pair(first, second, answer)
         held, prompt, asked = renderer.held_ids(pair), renderer.ids(pair.text), renderer.ids(pair.prompt)
-        common = common_length(held.ids, prompt.ids)
         breaks = list(find_breaks(renderer, pair, answer, self._places))
+        pictures = picture_break(renderer, pair, self._places)
+        if pictures is not None:
+            breaks.insert(0, pictures)
+        common = breaks[0].token if breaks else common_length(held.ids, prompt.ids)
         unbroken = "repeated" if common == len(prompt.ids) else "appended"
         outcome = "broken" if breaks else unbroken
         return Reuse(
@@ -170,7 +173,7 @@ class Comparison:
             held_tokens=len(held.ids),
             prompt_tokens=len(prompt.ids),
             common_prefix_tokens=common,
-            reusable=self._reusable(asked, common, len(held.ids), len(prompt.ids)),
+            reusable=self._reusable(pair, asked, common, len(held.ids), len(prompt.ids)),
             outcome=outcome,
             answer="unknown" if pair.answer is None else "history" if answer is None else "stated",
             fits=self._fits(len(prompt.ids)),
@@ -189,10 +192,13 @@ class Comparison:
     def _fits(self, prompt_tokens: int) -> bool | None:
         return None if self.context_limit_tokens is None else prompt_tokens <= self.context_limit_tokens
 
-    def _reusable(self, asked: PromptIds, common: int, held: int, prompt: int) -> Reusable:
+    def _reusable(self, pair: Pair, asked: PromptIds, common: int, held: int, prompt: int) -> Reusable:
         if self._fits(prompt) is False:
             because = f"The prompt of {prompt} tokens does not fit into the context of {self.context_limit_tokens}."
             return Reusable(tokens=None, status="unknown", because=because, source="the engine's settings")
+        if _has_pictures(pair):
+            because = "pictures take tokens that are not counted here, so what the engine sees is not known"
+            return Reusable(tokens=None, status="unknown", because=because, source="the requests")
         return reusable_tokens(
             common,
             held_tokens=held,
@@ -217,8 +223,7 @@ class Comparison:
         return user_marker_ids(self.template, self.tokenizer)
 
     def _notes(self, pair: Pair, unit: str | None, answer: str | None, *, appended: bool) -> Iterator[str]:
-        messages = (*pair.first.conversation.messages, *pair.second.conversation.messages)
-        if any(isinstance(block, Image) for message in messages for block in message.blocks):
+        if _has_pictures(pair):
             yield "Pictures take tokens that are not counted here; behind the first of them, numbers are too small."
         if unit in ("hour", "day"):
             yield f"The template writes the time: when the {unit} changes, all behind it is computed anew."
@@ -233,3 +238,8 @@ class Comparison:
                     "give its whole answer (--answer)."
                 )
         yield from dict.fromkeys((*pair.first.warnings, *pair.second.warnings))
+
+
+def _has_pictures(pair: Pair) -> bool:
+    messages = (*pair.first.conversation.messages, *pair.second.conversation.messages)
+    return any(isinstance(block, Image) for message in messages for block in message.blocks)

@@ -1,16 +1,17 @@
 """Finds what broke a common beginning: each difference between two requests is taken back, and the two are rendered
 again. The one that makes the beginning longer is the cause; with it mended, the next one is looked for."""
 
+import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kvscope.errors import ChatTemplateError
 from kvscope.prompt.conversation import RETRIEVED
-from kvscope.prompt.part_spans import HISTORY, TEMPLATE, TOOLS
+from kvscope.prompt.part_spans import HISTORY, TEMPLATE, TOOLS, part_of_message
 from kvscope.prompt.prompt_text import PromptIds
 from kvscope.prompt.reuse_advice import ADVICE
-from kvscope.prompt.reuse_changes import Change, changes_between
+from kvscope.prompt.reuse_changes import PICTURES_CHANGED, Change, changes_between
 from kvscope.prompt.reuse_places import Place, Places
 from kvscope.prompt.reuse_render import Pair, Renderer, answer_index
 from kvscope.prompt.reuse_template import template_change, unthinking_change
@@ -72,14 +73,15 @@ def find_breaks(renderer: Renderer, pair: Pair, answer: str | None, places: Plac
         mended: tuple[_Mended, Pair] | None = None
         if at < min(len(pair.held), len(pair.text)):
             mended = _first_that_helps(renderer, pair, answer, one_clock=one_clock)
-            change = mended[0].change if mended else template_change(pair, answer_is_stated=answer is not None)
+            change = mended[0].change if mended else _bos_change(pair, held, prompt)
+            change = change or template_change(pair, answer_is_stated=answer is not None)
             if change is None:
                 return
             if mended is None and answer is not None and at >= len(pair.prompt):
                 mended = _with_answer_of_history(renderer, pair, change, one_clock=one_clock)
         else:
             at = min(at, _start_of(prompt, common))
-            change = _token_change(pair, held, prompt)
+            change = _bos_change(pair, held, prompt) or _boundary_change(pair)
         yield _break(renderer, pair, change, at, common, places)
         if mended is None or mended[1].common_characters <= at:
             return
@@ -137,14 +139,34 @@ def _with_answer_of_history(
     return None if isinstance(made, ChatTemplateError) else (_Mended(change=change, answer=None), made)
 
 
-def _token_change(pair: Pair, held: PromptIds, prompt: PromptIds) -> Change:
+def picture_break(renderer: Renderer, pair: Pair, places: Places) -> Break | None:
+    """The first message whose pictures are others than before: no text shows it, and the engine sees it."""
+    change = next((each for each in changes_between(pair.first, pair.second) if each.slug == PICTURES_CHANGED), None)
+    if change is None:
+        return None
+    pieces = places.pieces(pair.second, renderer.clocks[1])
+    # Where the message cannot be found, nothing is promised to stand before it.
+    at = min((piece.start for piece in pieces if piece.message == change.message), default=0)
+    if at > pair.common_characters:
+        return None  # the text differs before it
+    token = bisect.bisect_left(renderer.ids(pair.text).starts, at)
+    found = _break(renderer, pair, change, at, token, places)
+    index = change.message or 0
+    part = part_of_message(pair.second.conversation.messages, index)
+    return replace(found, place=Place(part=part, message=index, tool=None, character=0))
+
+
+def _boundary_change(pair: Pair) -> Change:
     """The texts agree as far as the shorter one goes, and the ids do not."""
-    if _without_first(held, prompt):
-        slug, what = "bos", "One prompt has one BOS token more than the other."
-    else:
-        slug = "token-boundary"
-        what = "The text is the same, but where it goes on it is cut into tokens otherwise."
-    return Change(slug=slug, what=what, mended_first=pair.first, mended_second=pair.second)
+    what = "The text is the same, but where it goes on it is cut into tokens otherwise."
+    return Change(slug="token-boundary", what=what, mended_first=pair.first, mended_second=pair.second)
+
+
+def _bos_change(pair: Pair, held: PromptIds, prompt: PromptIds) -> Change | None:
+    if not _without_first(held, prompt):
+        return None
+    what = "One prompt has one BOS token more than the other."
+    return Change(slug="bos", what=what, mended_first=pair.first, mended_second=pair.second)
 
 
 def _without_first(held: PromptIds, prompt: PromptIds) -> bool:

@@ -16,6 +16,7 @@ from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.text_changes import TextChange, change_between
 
 THOUGHT_ENDS = "</think>"
+PICTURES_CHANGED = "image-changed"
 _SYSTEM_ROLES = ("system", "developer")
 _WHERE = {"system": "the system prompt", "retrieved": "retrieved text", "tool": "a tool's result"}
 # Words near which text was looked up, where the request itself does not say so.
@@ -214,7 +215,7 @@ def _field_changes(
         yield _content_change(ours, theirs, index)
     if _pictures(mine) != _pictures(new):
         what = f"The pictures of message {index} changed."
-        yield "image-changed", what, (_pictures(mine), _pictures(new)), replace(new, blocks=mine.blocks)
+        yield PICTURES_CHANGED, what, (_pictures(mine), _pictures(new)), replace(new, blocks=mine.blocks)
     if _written(mine.tool_calls) != _written(new.tool_calls):
         yield _call_change(mine, new)
     if mine.tool_call_id != new.tool_call_id:
