@@ -150,7 +150,10 @@ def test_a_log(model: str, tmp_path: Path) -> None:
     one = answer("--conversation", path, "--model", model, "--request", "2")
     assert [request["source"] for request in one["requests"]] == [f"{path}:2"]
     text = printed("--conversation", path, "--model", model)
-    assert "5 requests" in text
+    assert "5 requests: 5 unknown whether they fit" in text
+    # A short one has 9 + 7 bytes and 18 tokens around them; a long one has more than 40.
+    told = printed("--conversation", path, "--model", model, "--context", "40", "--reserve-output", "1")
+    assert "5 requests: 3 fit, 2 do NOT fit" in told
     assert "Not counted (2)" in text
     assert "the conversation is empty (at line 6" in text
 

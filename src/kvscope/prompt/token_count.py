@@ -1,7 +1,9 @@
 """count_tokens(): the answer of ``kvscope count``: texts and conversations by part, whether they fit, their price."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +26,7 @@ from kvscope.prompt.tokenizers.base import Tokenizer
 from kvscope.prompt.tokenizers.load import load_tokenizer
 
 SCHEMA = "kvscope.count/1"
+_MOST_AT_ONCE = 8  # requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,20 +277,43 @@ def _count_each(
         {"path": error.path, "reason": error.message.removeprefix(f"{error.path}: ")} for error in question.log.problems
     ]
     first: KvscopeError | None = None
-    for index, request in enumerate(question.log.requests, start=1):
-        reserved = (request.max_output_tokens or 0) if question.reserve_output is None else question.reserve_output
-        try:
-            requests.append(CountedRequest(counted=count(request), reserved_output_tokens=reserved))
-        except ChatTemplateError as error:
-            if error.kind == "stopped":
-                raise  # no template that is to be used again, whatever the next request is
-            first = first or error
-            skipped.append({"path": request.source, "reason": error.message})
+    loaded = question.log.requests
+    for index, (request, answer) in enumerate(zip(loaded, _answers(loaded, count), strict=True), start=1):
+        if isinstance(answer, ChatTemplateError):
+            if answer.kind == "stopped":
+                raise answer  # no template that is to be used again, whatever the next request is
+            first = first or answer
+            skipped.append({"path": request.source, "reason": answer.message})
+        else:
+            reserved = (request.max_output_tokens or 0) if question.reserve_output is None else question.reserve_output
+            # A log may be large, and the texts of its prompts are not needed any more.
+            requests.append(CountedRequest(counted=replace(answer, text=""), reserved_output_tokens=reserved))
         if question.on_request is not None:
-            question.on_request(index, len(question.log.requests))
+            question.on_request(index, len(loaded))
     if first is not None and not requests:
         raise first
     return requests, skipped
+
+
+def _answers(
+    loaded: Sequence[LoadedRequest], count: Callable[[LoadedRequest], RequestTokens]
+) -> Iterator[RequestTokens | ChatTemplateError]:
+    """The count of each, or the template's refusal, in order. Most of the time goes into the processes that templates
+    are rendered in, so several requests are counted at once."""
+
+    def answer(request: LoadedRequest) -> RequestTokens | ChatTemplateError:
+        try:
+            return count(request)
+        except ChatTemplateError as error:
+            return error
+
+    # Alone, for what tokenizers make when they are first used.
+    yield from map(answer, loaded[:1])
+    pool = ThreadPoolExecutor(max_workers=min(_MOST_AT_ONCE, os.cpu_count() or 1))
+    try:
+        yield from pool.map(answer, loaded[1:])
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _added_by_template(tokenizer: Tokenizer, template: ChatTemplate | None, clock: Clock) -> int | None:

@@ -156,7 +156,10 @@ def _request_list(requests: Sequence[Mapping[str, Any]]) -> list[str]:
             ]
         )
     rest = len(requests) - _MOST_REQUESTS
-    lines = [f"{format_count(len(requests))} requests (--request N shows one in full)", *_aligned(rows)]
+    answers = [request["fits"] for request in requests]
+    fits = [(True, "fit"), (False, "do NOT fit"), (None, "unknown whether they fit")]
+    told = ", ".join(f"{format_count(answers.count(fit))} {word}" for fit, word in fits if fit in answers)
+    lines = [f"{format_count(len(requests))} requests: {told} (--request N shows one in full)", *_aligned(rows)]
     return [*lines, f"  ... and {format_count(rest)} more"] if rest > 0 else lines
 
 
