@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from kvscope.cli import reuse
+from kvscope.experiment.reuse_check import ConfirmedReuse
+
 CONFIG = Path(__file__).parent.parent / "golden" / "models" / "llama-3.1-8b" / "config.json"
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'nobody' %}{{ raise_exception('no such role') }}{% endif %}"
@@ -120,3 +123,35 @@ def test_what_cannot_be_asked(folder: Path, words: list[str], code: int, says: s
     assert done.returncode == code, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("cached", "code", "says"), [(16, 0, "Confirmed"), (12, 1, "NOT as predicted"), (None, 0, "did not")]
+)
+def test_a_difference_from_the_engine_is_an_exit_code(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cached: int | None,
+    code: int,
+    says: str,
+) -> None:
+    def row(source: str, predicted: int, measured: int | None) -> ConfirmedReuse:
+        return ConfirmedReuse(
+            source=source,
+            prompt_tokens_ours=60,
+            prompt_tokens_server=60,
+            predicted_tokens=predicted,
+            cached_tokens=measured,
+            status="exact",
+            because="",
+            ttft_s=0.1,
+        )
+
+    # The engine itself is held by the tests of experiment/reuse_check.py.
+    monkeypatch.setattr(reuse, "_confirm", lambda *_: [row("one", 0, 0), row("two", 16, cached)])
+    monkeypatch.chdir(folder)
+    words = ["one.json", "two.json", "--confirm", "--model", str(CONFIG), "--template", "plain.jinja"]
+    found = reuse.reuse.main([*words, "--tokenizer", "bytes:"], prog_name="kvscope", standalone_mode=False)
+    assert found == code
+    assert says in capsys.readouterr().out
