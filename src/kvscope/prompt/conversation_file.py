@@ -12,7 +12,7 @@ from typing import Any
 
 from kvscope.errors import MalformedFile, ModelNotFound, UsageError
 from kvscope.prompt.conversation import Conversation
-from kvscope.prompt.json_text import NotJson, Place, decoded, lines_of, parsed
+from kvscope.prompt.json_text import Place, decoded, lines_of, parsed
 from kvscope.prompt.message_fields import Notes, read_message, read_tools
 
 _MOST_BYTES = 1024**3
@@ -102,7 +102,7 @@ def _from_lines(lines: list[tuple[int, str]], name: str) -> RequestLog:
         place = Place(file=name, line=number)
         try:
             values.append((place, parsed(line, place)))
-        except NotJson as error:
+        except MalformedFile as error:
             problems[number] = error
     if values and _is_message(values[0][1]):
         if problems:

@@ -33,10 +33,6 @@ class Place:
         return MalformedFile(self.file, str(self), problem, hint=hint or "Correct that value.")
 
 
-class NotJson(MalformedFile):
-    """The text is no JSON, or no JSON that every program reads alike."""
-
-
 def decoded(content: bytes, name: str) -> str:
     """The text of a file in UTF-8, or in UTF-16 that says so. Raises MalformedFile for anything else."""
     hint = "Save it as UTF-8."
@@ -62,20 +58,22 @@ def lines_of(text: str) -> list[tuple[int, str]]:
 
 
 def parsed(text: str, place: Place) -> Any:
-    """The JSON value ``text``. Raises NotJson, also for keys that are there twice, for NaN and Infinity (no JSON), and
-    for what is nested too deep."""
+    """The JSON value ``text``. Raises MalformedFile, also for a key that is there twice, for NaN and Infinity (they are
+    no JSON), and for what is nested too deep."""
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         line = error.lineno if place.line is None else place.line
         where = f"line {line}, column {error.colno}"
-        raise NotJson(place.file, where, f"this is not JSON: {error.msg}", hint="Is it whole?") from None
+        raise MalformedFile(place.file, where, f"this is not JSON: {error.msg}", hint="Is it whole?") from None
     except (ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
         problem = "it is nested too deep" if deep else str(error)
-        raise NotJson(place.file, str(place), f"this JSON cannot be read: {problem}", hint="Correct it.") from None
+        raise MalformedFile(
+            place.file, str(place), f"this JSON cannot be read: {problem}", hint="Correct it."
+        ) from None
     if _depth_over(value, _DEEPEST):
-        raise NotJson(place.file, str(place), f"it is nested deeper than {_DEEPEST} levels", hint="Correct it.")
+        raise MalformedFile(place.file, str(place), f"it is nested deeper than {_DEEPEST} levels", hint="Correct it.")
     return value
 
 
