@@ -63,7 +63,7 @@ Kill it at any moment and run the same command again: finished trials are kept.
 @click.option("--max-minutes", type=float, callback=check_minutes, help="Start no further trial after this time.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failed trial.")
 @click.option("--retry-failed", is_flag=True, help="Run failed trials anew, as another attempt.")
-@click.option("--try-anyway", is_flag=True, help="Run even what is predicted not to fit.")
+@click.option("--try-anyway", is_flag=True, help="Run what is predicted not to fit, and send what does not.")
 @click.option("--dry-run", is_flag=True, help="Show what would run, and stop.")
 @json_option
 def measure(
