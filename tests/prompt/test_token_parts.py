@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -409,3 +410,18 @@ def test_parts_always_sum_to_the_whole(
     assert sum(counted.part(name).tokens for name in PARTS) == counted.total_tokens
     assert {row.part for row in counted.rows} <= set(PARTS)
     assert all(row.amount.tokens >= 0 and row.dropped_characters >= 0 for row in counted.rows)
+
+
+def test_english_is_about_a_quarter_of_its_characters_and_korean_with_the_same_tokenizer_is_not() -> None:
+    """hexive/prompt-cli#1: 8,000 characters taken for 32,000 tokens (four times, in place of a quarter: about 2,000).
+    No constant would do either: the bytes are the only bound that always holds."""
+    texts = files("kvscope.prompt") / "texts"
+    english, korean = ((texts / name).read_text(encoding="utf-8")[:8000] for name in ("en.txt", "ko.txt"))
+    of = tokenizer(SMOLLM2)
+    counts = {}
+    for name, text in (("english", english), ("korean", korean)):
+        counted = count_request(request(said("user", text)), template=template_of(SMOLLM2), tokenizer=of)
+        counts[name] = counted.part("user").tokens
+        assert counts[name] <= counted.part("user").bytes
+    assert 1600 <= counts["english"] <= 2400
+    assert counts["korean"] > 8000
