@@ -61,7 +61,7 @@ def trained(split: str, *, whole_pieces: bool, composed: bool) -> bytes:
     runs = [sign * length for sign in " \n.-a0=!" for length in (2, 3, 5, 8, 16, 40) for _ in range(40)]
     code = Path(__file__).read_text(encoding="utf-8")
     built.train_from_iterator([bundled("en"), bundled("ko"), code, *runs], trainer)
-    built.add_tokens([AddedToken("ab c", normalized=False), AddedToken("\n##", normalized=False)])
+    built.add_tokens([AddedToken(name, normalized=False) for name in ("ab c", "\n##", "qjxwqjxwqj")])
     built.add_special_tokens(["<|im_start|>"])
     return built.to_str().encode()
 
@@ -215,6 +215,7 @@ def adversarial(seed: int) -> dict[str, str]:
         "one letter": "a" * LENGTH,
         "dots and dashes": "." * 2500 + "-" * 2500,
         "signs": mixed(random_, "!?.,'/()[]{}<>\"#=_"),
+        "a slash where another kind begins": "한국어로 쓴 문장이다.\n/x = f(1);\n" * 200,
         "quotes and contractions": "it's 'twas \"x\" 'll 're\n'\n's\n\n" * 150,
         "slashes": "./\n//\n/x\n\n/ab c\n##" * 250,
         "capitals within": mixed(random_, "aAbBéÉ가c"),
@@ -264,6 +265,13 @@ def test_wrong_guesses_of_a_cut_are_found_out(monkeypatch: pytest.MonkeyPatch, s
     for name in (SMOLLM2, GEMMA3):
         for text in (*WITHOUT_SPACES.values(), "😀" * 1000, "a" * LENGTH, "ab" * LENGTH, " " * LENGTH):
             assert_is_the_count_of_the_whole(text, tokenizer_of(name))
+
+
+def test_a_name_inside_of_a_run_is_not_cut(monkeypatch: pytest.MonkeyPatch, small_parts: None, tmp_path: Path) -> None:
+    monkeypatch.setattr("kvscope.prompt.cut_rules._likely", lambda _, text, high: list(range(high, 1, -1)))
+    FOLDER[:] = [tmp_path]
+    text = mixed(random.Random(3), ["qjxwqjxwqj", "qjxwqjxwqj", "those"], 900)
+    assert_is_the_count_of_the_whole(text, tokenizer_of("llama3"))
 
 
 def test_side_by_side(tmp_path: Path) -> None:
