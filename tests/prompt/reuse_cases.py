@@ -146,6 +146,7 @@ CASES = (
     system_case("whitespace", "Be kind. ", "Be kind.", "Be kind.", name="trailing"),
     system_case("system-edited", "Be kind. Be short.", "Be kind.", "Be kind."),
     system_case("system-edited", "Be kind.", "Be quick. Be kind.", "Be ", name="put before"),
+    system_case("system-edited", "Id ab12cd34ef", "Id ab12cd34ef14:05", "Id ab12cd34ef", name="behind an identifier"),
     system_case(
         "retrieved-first",
         "Context: the river runs. Be kind.",
@@ -175,6 +176,15 @@ CASES = (
         part="history",
         message=1,
         character=0,
+    ),
+    Case(
+        slug="messages-taken-back",
+        first=say(*LONG),
+        second=say(*LONG[:3]),
+        common="[system]Be kind.;[user]One;[assistant]1;[",
+        part="template",
+        message=None,
+        character=1,
     ),
     Case(
         slug="message-inserted",

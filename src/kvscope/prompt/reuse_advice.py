@@ -20,6 +20,7 @@ ADVICE: Mapping[str, str] = {
     "tool-arguments-rewritten": "Send a tool call back as the text that came, not parsed and written again.",
     "history-cut": "Cut rarely and much, not a little each turn: each cut costs everything behind it.",
     "history-summarised": "Summarise rarely: each summary costs everything behind it once.",
+    "messages-taken-back": "Nothing, if it was meant: what stands before it is reused.",
     "message-inserted": "Put new messages behind what was there.",
     "retrieved-first": "Put instructions and history first, and retrieved text behind them, before the question.",
     "retrieved-changed": "What is looked up anew is computed anew; put it behind all that stays the same.",

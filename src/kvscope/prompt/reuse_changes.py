@@ -13,7 +13,7 @@ from typing import Any
 from kvscope.prompt import text_changes
 from kvscope.prompt.conversation import RETRIEVED, Image, Message
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.text_changes import TextChange, change_between
+from kvscope.prompt.text_changes import TextChange, change_between, edit_between
 
 THOUGHT_ENDS = "</think>"
 PICTURES_CHANGED = "image-changed"
@@ -143,6 +143,11 @@ def _alignments(
     ours: Sequence[Message], theirs: Sequence[Message], begin: int
 ) -> Iterator[tuple[str, str, list[Message]]]:
     """(slug, sentence, messages of the second request without it)."""
+    if begin == len(theirs) < len(ours):
+        gone = len(ours) - begin
+        what = f"The last {gone} messages are no longer there." if gone > 1 else "The last message is no longer there."
+        yield "messages-taken-back", what, list(ours)
+        return
     for left_out in range(1, len(ours) - begin):
         rest = ours[begin + left_out :]
         which = f"{left_out} earlier message{'s are' if left_out > 1 else ' is'}"
@@ -212,7 +217,11 @@ def _field_changes(
         slug = "reasoning-dropped" if lost else "answer-changed"
         yield slug, what, (mine.reasoning or "", new.reasoning or ""), replace(new, reasoning=mine.reasoning)
     if mine.content != new.content:
-        yield _content_change(ours, theirs, index)
+        change = change_between(mine.content, new.content)
+        assert change is not None
+        yield _content_change(ours, theirs, index, change)
+        if change.mended != mine.content:  # where what looked like a clock was more
+            yield _content_change(ours, theirs, index, edit_between(mine.content, new.content))
     if _pictures(mine) != _pictures(new):
         what = f"The pictures of message {index} changed."
         yield PICTURES_CHANGED, what, (_pictures(mine), _pictures(new)), replace(new, blocks=mine.blocks)
@@ -229,11 +238,9 @@ def _pictures(message: Message) -> str:
 
 
 def _content_change(
-    ours: Sequence[Message], theirs: Sequence[Message], index: int
+    ours: Sequence[Message], theirs: Sequence[Message], index: int, change: TextChange
 ) -> tuple[str, str, tuple[str, str], Message]:
     mine, new = ours[index], theirs[index]
-    change = change_between(mine.content, new.content)
-    assert change is not None
     slug = change.kind
     if slug == text_changes.EDITED:
         follows = any(map(same_message, ours[index + 1 :], theirs[index + 1 :]))

@@ -6,7 +6,7 @@ Nothing of the kind is looked for before the first difference, since all that co
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 CLOCK, DATE, RANDOM_ID, COUNTER = "clock", "date", "random-id", "counter"
@@ -90,9 +90,15 @@ def change_between(first: str, second: str) -> TextChange | None:
         volatile = _volatile_change(first, second, begin)
         if volatile is not None:
             return volatile
+    return replace(edit_between(first, second), kind=kind or EDITED)
+
+
+def edit_between(first: str, second: str) -> TextChange:
+    """All that differs between two texts, as one edit."""
+    begin = common_length(first, second)
     same = common_length(first[begin:][::-1], second[begin:][::-1])
     ours, theirs = first[begin : len(first) - same], second[begin : len(second) - same]
-    return TextChange(kind=kind or EDITED, begin=begin, first=ours, second=theirs, mended=first)
+    return TextChange(kind=EDITED, begin=begin, first=ours, second=theirs, mended=first)
 
 
 def _only_in_form(first: str, second: str) -> str | None:
