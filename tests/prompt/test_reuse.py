@@ -228,6 +228,14 @@ def test_with_the_same_picture_the_text_goes_on_and_the_number_is_not_known() ->
     assert (found["outcome"], found["broken_by"], found["reusable_tokens"]) == ("appended", None, None)
 
 
+def test_the_template_is_not_blamed_for_what_the_app_changed_too() -> None:
+    body = "{{ messages | length }}:{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}"
+    alone = compare(say(("user", "Hi")), say(("user", "Hi"), *NEXT), template(body))
+    assert (alone["broken_by"], alone["common_prefix_tokens"]) == ("template-rewrites-history", 0)
+    both = compare(say(("user", "Hi")), say(("user", "Ho"), *NEXT), template(body))
+    assert (both["broken_by"], both["common_prefix_tokens"]) == ("several-changes", 0)
+
+
 def test_one_bos_more() -> None:
     body = (
         "{% if messages | length > 1 %}S{% endif %}S{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}"
@@ -297,7 +305,7 @@ def test_the_next_minute_changes_the_first_byte() -> None:
 
 def test_every_cause_has_a_test() -> None:
     named = {case.slug for case in CASES} | {slug for slug, _, _ in TEMPLATE_CAUSES}
-    alone = {"image-changed", "bos", "token-boundary", "template-clock", "context-full", "generation-prompt"}
+    alone = {"image-changed", "bos", "token-boundary", "template-clock", "context-full", "several-changes"}
     assert named | alone == set(ADVICE)
 
 

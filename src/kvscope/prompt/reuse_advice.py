@@ -35,6 +35,7 @@ ADVICE: Mapping[str, str] = {
     "name-changed": "Keep the name of a message's author, or leave it out.",
     "image-changed": "Send the same picture in the same size.",
     "template-variable-changed": "Give the template the same variables in every request of a conversation.",
+    "several-changes": "Look at the two excerpts; change one thing at a time.",
     "template-clock": "Use a template that does not write the time, or give it a fixed one.",
     "template-rewrites-history": "It is the model's own template. One that writes a message always alike reuses more.",
     "template-rewrites-answer": "It is the model's own template. One that writes answers as they came reuses more.",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from kvscope.prompt import text_changes
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.reuse_changes import THOUGHT_ENDS, Change, with_messages
+from kvscope.prompt.reuse_changes import THOUGHT_ENDS, Change, same_message, with_messages
 from kvscope.prompt.reuse_render import Pair, answer_index
 from kvscope.prompt.text_changes import change_between
 
@@ -58,6 +58,10 @@ def template_change(pair: Pair, *, answer_is_stated: bool) -> Change | None:
     index = answer_index(pair.first, pair.second)
     if at >= len(pair.prompt):
         return _answer_change(pair, index, answer_is_stated=answer_is_stated)
+    if at < pair.body_length and not _goes_on(pair):
+        return _change(
+            "several-changes", "More than one thing was sent otherwise, and they cannot be told apart.", pair
+        )
     if at < pair.body_length:
         what = "The template writes earlier messages otherwise once others follow them."
         return _change("template-rewrites-history", what, pair)
@@ -66,6 +70,13 @@ def template_change(pair: Pair, *, answer_is_stated: bool) -> Change | None:
         return _change("answer-left-out", what, pair)
     what = "The template asks for an answer with text that it does not write before earlier answers."
     return _change("generation-prompt", what, pair)
+
+
+def _goes_on(pair: Pair) -> bool:
+    """The second request has all that the first has, unchanged."""
+    ours, theirs = pair.first.conversation, pair.second.conversation
+    same = len(theirs.messages) >= len(ours.messages) and all(map(same_message, ours.messages, theirs.messages))
+    return same and ours.tools == theirs.tools and pair.first.extra == pair.second.extra
 
 
 def _answer_change(pair: Pair, index: int | None, *, answer_is_stated: bool) -> Change:
