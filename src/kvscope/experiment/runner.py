@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from kvscope import __version__
 from kvscope.engine.base import Engine
@@ -276,10 +277,9 @@ class _Loop:
 
     def _expected(self, prediction: Prediction | None) -> Expected:
         """What is known of a trial before it runs."""
-        effective = {} if prediction is None else prediction.to_dict()["effective"]
         return Expected(
             counter=self.counter,
-            limit_tokens=effective.get("context_per_sequence_tokens"),
+            limit_tokens=None if prediction is None else prediction.limit_tokens,
             try_anyway=self.options.try_anyway,
         )
 
@@ -362,19 +362,27 @@ def predict_condition(model: ModelSpec, choice: EngineChoice, condition: Conditi
     )
 
 
+def _more_context(predicted: Mapping[str, Any], tokens: int) -> str:
+    """What to do where a sequence of ``tokens`` is longer than the context limit. llama.cpp caps a slot at what the
+    model was trained for, whatever its n_ctx."""
+    trained = predicted["model"]["trained_context_tokens"]
+    if trained is not None and tokens > trained:
+        return f"Ask for less: the model was trained for {trained} tokens"
+    return f"Raise it (--set n_ctx={tokens * predicted['effective'].get('streams', 1)})"
+
+
 def refusal(condition: Condition, prediction: Prediction) -> Reason | None:
     """Why a trial under this condition is predicted not to fit and so is not run; None when it fits as far as is
     known."""
     predicted = prediction.to_dict()
     prompt, output = condition.prompt_tokens, condition.output_tokens
-    limit = predicted["effective"].get("context_per_sequence_tokens")
+    limit = prediction.limit_tokens
     if limit is not None and prompt + output > limit:
-        enough = (prompt + output) * predicted["effective"]["streams"]
         return (
             "refused",
             "context-overflow",
             f"{prompt} prompt and {output} output tokens are {prompt + output}; the context limit is {limit}. Not run.",
-            f"Raise it (--set n_ctx={enough}), or add --try-anyway to see what the engine does.",
+            f"{_more_context(predicted, prompt + output)}, or add --try-anyway to see what the engine does.",
         )
     total = predicted["totals"]["total_bytes"]
     available = available_bytes()
