@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
+from loaded import loaded_tokenizer
 
 from kvscope.prompt.content_kind import BASE64, CODE, DIGITS, ENGLISH, JSON, KOREAN, OTHER, KindSplitter, kind_of
-from kvscope.prompt.tokenizers.load import load_tokenizer
 
 ROOT = Path(__file__).parent.parent.parent
 RANDOM = random.Random(4)
@@ -72,6 +72,23 @@ def test_each_kind_alone(kind: str, text: str) -> None:
     assert kind_of(text) == kind
 
 
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        # Two signs in 100 characters are needed; half of the lines must look like code.
+        (CODE, ["let total = 1", "some more words of prose here"]),
+        (ENGLISH, ["let total = 1", "some more words of it here", "and words of the kind"]),
+        # "row = 100;" looks like code at its beginning and at its end: it counts twice. The others count once.
+        (CODE, ["row = 100;", "some more words of it", "and words of that kind too", "the last of these words"]),
+        (ENGLISH, ["some words of it end so;", "and more words of it", "and these are the others too"]),
+        (ENGLISH, ["def words();", "some more words of it here", "and words of that kind too"]),
+    ],
+)
+def test_half_of_the_lines_look_like_code(kind: str, lines: list[str], ending: str) -> None:
+    assert kind_of(ending.join(lines) + ending) == kind
+
+
 def test_base64_inside_of_json_and_json_between_prose() -> None:
     line = f'{{"name": "x.png", "data": "{BASE64_TEXT}", "size": 600}}'
     text = f"{PROSE}\n{line}\n{PROSE}\n"
@@ -125,7 +142,7 @@ def test_what_each_kind_costs_a_byte_rises_as_reported(source: str) -> None:
     """Reported of one model on vLLM: Korean prose 0.261 tokens a byte, JSON logs 0.431, base64 0.73, hex 0.88
     (openmake_llm, issue 686). The order of JSON, base64 and hex holds here too. Korean is below all of them only where
     the vocabulary knows Korean, which SmolLM2's does not."""
-    tokenizer = load_tokenizer(source)
+    tokenizer = loaded_tokenizer(source)
     random_ = random.Random(1)
     samples = {
         KOREAN: (ROOT / "src" / "kvscope" / "prompt" / "texts" / "ko.txt").read_text(encoding="utf-8")[:6000],

@@ -35,6 +35,9 @@ _DIGIT = b"0123456789"
 _HEX_LETTERS = b"abcdefABCDEF"
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _CODE_SIGNS = b"{}()[];=<>_&\\$@"
+# Each byte as one of its class, so that a class is counted at once.
+_CLASSES = {b" ": _SPACES, b"0": _DIGIT, b"{": _CODE_SIGNS}
+_CLASS_OF = bytes(next((name[0] for name, of in _CLASSES.items() if byte in of), 0x2E) for byte in range(256))
 _HANGUL_LEADS = bytes(range(0xEA, 0xEE))  # the first bytes of U+A000 to U+DFFF, of which Hangul is nearly all
 # The first bytes of all other letters outside of ASCII; C2 and E2 are mostly punctuation and signs.
 _OTHER_LEADS = bytes([*range(0xC3, 0xE2), *range(0xE3, 0xEA), 0xEE, 0xEF, *range(0xF0, 0xF8)])
@@ -44,6 +47,8 @@ _BLANK = re.compile(r"\n[ \t\r]*\n")
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{32,}={0,2}")
 _HEX_RUN = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 _RUN_LEAST, _BASE64_LEAST = 32, 64
+_IN_RUN = bytes(0x78 if byte in _LETTERS + _DIGIT + b"+/_-" else 0x20 for byte in range(256))
+_LEAST_RUN = b"x" * _RUN_LEAST
 _JSON_BEGIN, _JSON_END = '{["}]', '}],"'
 _OTHER_LINE = re.compile(r"\n[ \t]*(?![ \t\r\n{}\[\]\"\d-]|true|false|null)")
 _IMPORT = re.compile(r"(?:import|from|using|package|#include) ")
@@ -52,12 +57,13 @@ _KEYWORDS = (
     "def|class|import|from|return|if|elif|else|for|while|try|func|fn|let|const|var|public|private|static|struct|enum"
     "|package|use|export|async|await"
 )
-_CODE_LINE = re.compile(
-    r"^[ \t]*(?:(?:import|from) [\w.]+(?: import [\w.,* ]+)?(?: as \w+)?\r?$"
+_CODE_BEGINNING = (
+    r"[ \t]*(?:(?:import|from) [\w.]+(?: import [\w.,* ]+)?(?: as \w+)?\r?$"
     rf"|(?:{_KEYWORDS})\b.*[:;{{()=.*]|[#@]\w+[( ]|//|/\*|\*/|[}}\])]|<[/!a-zA-Z]"
-    r"|[\w.\[\]*&]+ *(?:[-+*/|]?=|:=) ?\S)|[;{}]\r?$",
-    re.MULTILINE,
+    r"|[\w.\[\]*&]++ *+(?:[-+*/|]?=|:=) ?\S)"
 )
+_CODE_LINE = re.compile(rf"^{_CODE_BEGINNING}|[;{{}}]\r?$", re.MULTILINE)
+_CODE_BEGINS = re.compile(rf"\n{_CODE_BEGINNING}", re.MULTILINE)  # a line break is found faster than "^"
 
 
 class KindSplitter:
@@ -87,51 +93,60 @@ class KindSplitter:
 
     def _split(self, held: str, end: int) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
-        done, kind_before = 0, ""
+        begins, done, current = 0, 0, ""
         for kind, stop in self._stretches(held[:end]):
-            if kind == kind_before:
-                found[-1] = (kind, found[-1][1] + held[done:stop])
-            else:
-                found.append((kind, held[done:stop]))
-            done, kind_before = stop, kind
-        self._last_kind = kind_before or self._last_kind
+            if kind != current:
+                if current:
+                    found.append((current, held[begins:done]))
+                begins, current = done, kind
+            done = stop
+        if current:
+            found.append((current, held[begins:done]))
+            self._last_kind = current
         self._held = held[done:]
         return found
 
-    def _stretches(self, text: str) -> Iterator[tuple[str, int]]:
+    def _stretches(self, text: str) -> list[tuple[str, int]]:
         """(kind, where its last character that is no space ends)."""
-        if "```" not in text and "~~~" not in text:
-            yield from self._blocks(text, 0, len(text))
-            return
+        found: list[tuple[str, int]] = []
         start = 0
-        for fence in _FENCE.finditer(text):
-            yield from self._blocks(text, start, fence.start())
-            self._in_fence = not self._in_fence
-            yield CODE, fence.end()
-            start = fence.end()
-        yield from self._blocks(text, start, len(text))
+        if "```" in text or "~~~" in text:
+            for fence in _FENCE.finditer(text):
+                self._add_blocks(text, start, fence.start(), found)
+                self._in_fence = not self._in_fence
+                start = fence.end()
+                found.append((CODE, start))
+        self._add_blocks(text, start, len(text), found)
+        return found
 
-    def _blocks(self, text: str, start: int, end: int) -> Iterator[tuple[str, int]]:
+    def _add_blocks(self, text: str, start: int, end: int, found: list[tuple[str, int]]) -> None:
+        before = len(found)
         for blank in _BLANK.finditer(text, start, end):
-            yield from self._paragraph(text, start, blank.start())
+            _add_paragraph(text, start, blank.start(), found)
             start = blank.end()
-        yield from self._paragraph(text, start, end)
+        _add_paragraph(text, start, end, found)
+        if self._in_fence:
+            prose = (KOREAN, ENGLISH, OTHER)
+            found[before:] = [(CODE if kind in prose else kind, stop) for kind, stop in found[before:]]
 
-    def _paragraph(self, text: str, start: int, end: int) -> Iterator[tuple[str, int]]:
-        while start < end:
-            stop = end
-            if end - start > _GROUP:
-                stop = text.rfind("\n", start + 1, start + _GROUP) + 1 or text.find("\n", start + 1, end) + 1 or end
-            block = text[start:stop]
-            stripped = block.strip()
-            if stripped:
-                offset = start + block.index(stripped[0])
-                for kind, length in _kinds(stripped):
-                    yield self._fenced(kind), offset + length
-            start = stop
 
-    def _fenced(self, kind: str) -> str:
-        return CODE if self._in_fence and kind in (KOREAN, ENGLISH, OTHER) else kind
+# The functions below are called for every block or line of a text; lists and plain calls are faster than generators.
+def _add_paragraph(text: str, start: int, end: int, found: list[tuple[str, int]]) -> None:
+    while start < end:
+        stop = end
+        if end - start > _GROUP:
+            stop = text.rfind("\n", start + 1, start + _GROUP) + 1 or text.find("\n", start + 1, end) + 1 or end
+        block = text[start:stop]
+        stripped = block.strip()
+        if stripped:
+            offset = start + block.index(stripped[0])
+            if len(stripped) >= _RUN_LEAST and _LEAST_RUN in stripped.encode().translate(_IN_RUN):
+                found += [(kind, offset + length) for kind, length in _around_runs(stripped)]
+            elif '"' in stripped:
+                found += [(kind, offset + length) for kind, length in _around_names(stripped)]
+            else:
+                found.append((_plain_kind(stripped), offset + len(stripped)))
+        start = stop
 
 
 def kind_of(text: str) -> str:
@@ -143,14 +158,10 @@ def kind_of(text: str) -> str:
     return max(KINDS, key=lambda kind: sums[kind])
 
 
-def _kinds(block: str) -> Iterator[tuple[str, int]]:
+def _around_runs(block: str) -> Iterator[tuple[str, int]]:
     """(kind, end) of the stretches of a block that has no spaces at its ends."""
-    runs = _runs(block)
-    if not runs:
-        yield from _around_names(block)
-        return
     done = 0
-    for kind, start, end in [*runs, ("", len(block), len(block))]:
+    for kind, start, end in [*_runs(block), ("", len(block), len(block))]:
         other = block[done:start]
         begins = done + len(other) - len(other.lstrip())
         for own, stop in _around_names(other.strip()):
@@ -160,35 +171,29 @@ def _kinds(block: str) -> Iterator[tuple[str, int]]:
         done = end
 
 
-def _around_names(block: str) -> Iterator[tuple[str, int]]:
+def _around_names(block: str) -> list[tuple[str, int]]:
     """By lines where some may be JSON and others not."""
     if '"' not in block:
-        if block:
-            yield _plain_kind(block), len(block)
-    elif _is_json(block):
-        yield JSON, len(block)
-    elif '":' not in block and '" :' not in block:
-        yield _plain_kind(block), len(block)
-    else:
-        start = 0
-        for line in block.splitlines(keepends=True):
-            stripped = line.strip()
-            if stripped:
-                kind = (
-                    JSON if _is_json(stripped) or _json_share(stripped) * 2 >= len(stripped) else _plain_kind(stripped)
-                )
-                yield kind, start + len(line.rstrip())
-            start += len(line)
+        return [(_plain_kind(block), len(block))] if block else []
+    if _is_json(block):
+        return [(JSON, len(block))]
+    if '":' not in block and '" :' not in block:
+        return [(_plain_kind(block), len(block))]
+    found = []
+    start = 0
+    for line in block.splitlines(keepends=True):
+        stripped = line.strip()
+        if stripped:
+            found.append((JSON if _is_json_line(stripped) else _plain_kind(stripped), start + len(line.rstrip())))
+        start += len(line)
+    return found
 
 
 def _runs(block: str) -> list[tuple[str, int, int]]:
     """(kind, start, end) of the runs of base64 and of hexadecimal."""
     found: list[tuple[str, int, int]] = []
-    words = block.split()
-    if max(map(len, words)) < _RUN_LEAST:
-        return found
     at = 0
-    for word in words:
+    for word in block.split():
         if len(word) >= _RUN_LEAST:
             at = block.index(word, at)
             for match in _RUN.finditer(word):
@@ -215,44 +220,58 @@ def _is_json(block: str) -> bool:
 
 def _plain_kind(block: str) -> str:
     """The kind of a block as a whole, not looking for JSON."""
-    content = block.encode().translate(None, _SPACES)
-    size = len(content)
-    without_digits = content.translate(None, _DIGIT)
-    digits = size - len(without_digits)
+    content = block.encode()
+    classes = content.translate(_CLASS_OF, _LETTERS)
+    size = len(content) - classes.count(b" ")
+    digits = classes.count(b"0")
     if digits * 2 >= size:
         return DIGITS
-    words = without_digits.translate(None, _LETTERS)
-    letters = len(without_digits) - len(words)
+    letters = len(content) - len(classes)
     if digits * 6 >= size:
-        hex_letters = len(without_digits) - len(without_digits.translate(None, _HEX_LETTERS))
+        hex_letters = len(content) - len(content.translate(None, _HEX_LETTERS))
         if (letters - hex_letters) * 20 <= size:
             return DIGITS
-    signs = len(words) - len(words.translate(None, _CODE_SIGNS))
+    signs = classes.count(b"{")
     if (signs * 50 >= size or _IMPORT.match(block)) and _is_code(block, signs, size):
         return CODE
-    return _prose(block, words, letters, size)
+    return _prose(block, content, letters, size)
 
 
-def _json_share(line: str) -> int:
-    """Characters between the first brace before a name and the last brace: a log line that ends in JSON."""
+def _is_json_line(line: str) -> bool:
+    """Also of a log line that ends in JSON: half of it is between the first brace before a name and the last brace."""
+    if line[0] in _JSON_BEGIN and _is_json(line):
+        return True
     start = line.find('{"')
-    return line.rfind("}") + 1 - start if start >= 0 else 0
+    return start >= 0 and (line.rfind("}") + 1 - start) * 2 >= len(line)
 
 
 def _is_code(block: str, signs: int, size: int) -> bool:
     if signs * 8 >= size:
         return True
-    return len(_CODE_LINE.findall(block)) * 2 >= block.count("\n") + 1
+    text = f"\n{block}\n"
+    lines = text.count("\n") - 1
+    begins = len(_CODE_BEGINS.findall(text))
+    if begins * 2 >= lines:
+        return True
+    ends = text.count(";\n") + text.count("{\n") + text.count("}\n")
+    if "\r" in text:
+        ends += text.count(";\r\n") + text.count("{\r\n") + text.count("}\r\n")
+    if ends * 2 >= lines:
+        return True
+    # A line that begins and ends like code counts twice, unless its end is within what was seen of its beginning.
+    return (begins + ends) * 2 >= lines and len(_CODE_LINE.findall(block)) * 2 >= lines
 
 
-def _prose(block: str, words: bytes, letters: int, size: int) -> str:
-    if not words or words.isascii():
+def _prose(block: str, content: bytes, letters: int, size: int) -> str:
+    if block.isascii():
         hangul = others = 0
     else:
-        hangul = len(words) - len(words.translate(None, _HANGUL_LEADS))
-        others = len(words) - len(words.translate(None, _OTHER_LEADS))
+        hangul = len(content) - len(content.translate(None, _HANGUL_LEADS))
+        others = len(content) - len(content.translate(None, _OTHER_LEADS))
     if hangul * 4 >= letters and hangul > others:
         return KOREAN if hangul else OTHER
     if letters * 10 < size * 6 or others * 20 > letters:
         return OTHER
-    return ENGLISH if block.count(" ") < 7 or _ENGLISH.search(block) else OTHER
+    # Most English is known by its most frequent words, much faster than by the expression.
+    frequent = " the " in block or " is " in block or " of " in block or " to " in block
+    return ENGLISH if frequent or block.count(" ") < 7 or _ENGLISH.search(block) else OTHER

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int | None, int], None]
 _BATCH = 1 << 20  # characters that are encoded together
+_FIRST_BATCH = 1 << 16  # the first one's: until it is read, nothing is encoded; each later one may have twice as many
 
 
 def count_texts(
@@ -103,6 +104,7 @@ class _Count:
         self._encoding: list[Future[None]] = []
         self._waiting: list[_File] = []  # read, their last parts not yet encoded
         self._characters = self._read = 0
+        self._batch = min(_FIRST_BATCH, _BATCH)
 
     def add(self, path: str, pieces: Iterator[tuple[str, int]]) -> None:
         """Reads one text to its end."""
@@ -134,8 +136,9 @@ class _Count:
             self._characters += len(text)
             for counter in self._counters:
                 counter.add(kind, text)
-        if self._characters >= _BATCH:
+        if self._characters >= self._batch:
             self._encode()
+            self._batch = min(self._batch * 2, _BATCH)
 
     def _encode(self) -> None:
         """Sends off what there is, when what was sent before is done."""

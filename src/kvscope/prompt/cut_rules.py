@@ -351,10 +351,12 @@ class _WholeCuts:
         return beside[0] not in self._before_space and beside[0] != _SPACE
 
     def between(self, left: str, right: str) -> Cut | None:
-        beside = left[-8:] + right[:8]
-        at = len(beside) - len(right[:8])
-        found = next(self.certain(beside, at, at), None)
-        return found and Cut(0, dropped=found.dropped)
+        if not (self._known and left and right):
+            return None
+        beside = left[-1] + right[:2]
+        if self._pattern.match(beside, 1) and self._is_certain(beside):
+            return Cut(0, dropped=int(self._puts_space))
+        return None
 
     def inside(self, text: str, high: int) -> Iterator[Cut]:
         if self._puts_space or not self._known:

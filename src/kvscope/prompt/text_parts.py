@@ -105,7 +105,8 @@ class PartCounter:
             return text
         cut = self._cuts.between(self._text, text)
         if cut is not None:
-            self._append(self._runs[-1][0], text[: cut.position])
+            if cut.position:
+                self._append(self._runs[-1][0], text[: cut.position])
             self._emit(len(self._text))
             return text[cut.position + cut.dropped :]
         low = max(1, len(self._text) - _NEAR)
@@ -147,7 +148,10 @@ class PartCounter:
 
     def _emit(self, end: int, cut: Cut | None = None) -> None:
         if end:
-            runs, self._runs = _split_runs(self._runs, end)
+            if end == len(self._text):
+                runs, self._runs = self._runs, []
+            else:
+                runs, self._runs = _split_runs(self._runs, end)
             is_linked = cut is not None and not cut.is_certain
             self._parts.append(_Part(self._tokens, self._text[:end], runs, is_linked))
             self._text = self._text[end:]
