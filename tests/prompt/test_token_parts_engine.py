@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loaded import loaded_tokenizer
 from test_chat_template_engine import MODELS, post
 
 from kvscope.engine.llama_http import LlamaHttp
@@ -18,6 +19,7 @@ from kvscope.prompt.conversation_file import parse_log
 from kvscope.prompt.prompt_text import prompt_ids
 from kvscope.prompt.token_parts import count_request
 from kvscope.prompt.tokenizers.load import load_tokenizer
+from kvscope.scenario import SettingValue
 
 pytestmark = [
     pytest.mark.engine,
@@ -40,7 +42,9 @@ def served(request: pytest.FixtureRequest) -> Iterator[tuple[LlamaHttp, str]]:
         model = load_model(request.param)
     except ModelNotFound as error:
         pytest.skip(str(error))
-    engine = create_engine("llama.cpp", model=model, settings={"n_ctx": 1024, "cache_ram_mib": 0})
+    # More threads only wait for each other on a busy machine.
+    settings: dict[str, SettingValue] = {"n_ctx": 1024, "cache_ram_mib": 0, "n_threads": 1, "n_threads_batch": 1}
+    engine = create_engine("llama.cpp", model=model, settings=settings)
     assert isinstance(engine, LlamaHttp), "its address is asked directly below"
     try:
         engine.launch()
@@ -52,7 +56,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[tuple[LlamaHttp, str]]:
 
 def test_parts_sum_to_what_the_server_counts(served: tuple[LlamaHttp, str]) -> None:
     engine, source = served
-    template, tokenizer = load_template(source, or_chatml=True), load_tokenizer(source)
+    template, tokenizer = load_template(source, or_chatml=True), loaded_tokenizer(source)
     for name, body in REQUESTS.items():
         (request,) = parse_log(json.dumps(body).encode(), name=name).requests
         counted = count_request(request, template=template, tokenizer=tokenizer)

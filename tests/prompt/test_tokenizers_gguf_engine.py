@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 from bytepair_model import WHOLE_WORDS, write_byte_pair_model
+from loaded import loaded_tokenizer
 
 from kvscope.engine.llama_cpp import LlamaCppEngine
 from kvscope.model.load import load_model
 from kvscope.model.package import find_packaged_model
 from kvscope.prompt.tokenizers.gguf import CONTROL, USER_DEFINED, GgufTokenizer, load_gguf_tokenizer
 from kvscope.prompt.tokenizers.gguf_pre import PROVEN_PRE_TOKENIZERS
-from kvscope.prompt.tokenizers.load import load_tokenizer
 from kvscope.prompt.tokenizers.server import ServerTokenizer
+from kvscope.scenario import SettingValue
 
 pytestmark = pytest.mark.engine
 
@@ -35,7 +36,8 @@ NEWER_LETTERS = [f"aa{chr(code)}bb 11{chr(code)}22 {chr(code)}" for code in (0x1
 
 @contextmanager
 def serving(reference: str) -> Iterator[ServerTokenizer]:
-    engine = LlamaCppEngine(model=load_model(reference), settings={"n_ctx": 128, "cache_ram_mib": 0})
+    settings: dict[str, SettingValue] = {"n_ctx": 128, "cache_ram_mib": 0, "n_threads": 1, "n_threads_batch": 1}
+    engine = LlamaCppEngine(model=load_model(reference), settings=settings)
     try:
         engine.launch()
         engine.load()
@@ -46,7 +48,7 @@ def serving(reference: str) -> Iterator[ServerTokenizer]:
 
 @cache
 def ours(reference: str) -> GgufTokenizer:
-    tokenizer = load_tokenizer(reference)
+    tokenizer = loaded_tokenizer(reference)
     assert isinstance(tokenizer, GgufTokenizer)
     return tokenizer
 
