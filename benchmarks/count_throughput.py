@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kvscope.prompt.count_texts import count_texts
+from kvscope.prompt.counting.texts import count_texts
 from kvscope.prompt.tokenizers.load import load_tokenizer
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +31,7 @@ FILE_CHARACTERS = 10_000
 PEAK = """
 import re, sys
 from pathlib import Path
-from kvscope.prompt.count_texts import count_texts
+from kvscope.prompt.counting.texts import count_texts
 from kvscope.prompt.tokenizers.load import load_tokenizer
 def peak():
     return re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]

@@ -299,6 +299,6 @@ def test_every_field_and_option_is_documented(model: str, tmp_path: Path) -> Non
 
 
 def test_every_kind_of_content_has_a_name() -> None:
-    from kvscope.prompt.content_kind import KINDS
+    from kvscope.prompt.counting.content_kind import KINDS
 
     assert set(KIND_NAMES) == set(KINDS)

@@ -18,7 +18,7 @@ from kvscope.errors import (
     RecordUnwritable,
     UsageError,
 )
-from kvscope.prompt.source_text import KEY_SENTENCES
+from kvscope.prompt.exact_length.source_text import KEY_SENTENCES
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}>"
 AROUND = len("<user></>>")

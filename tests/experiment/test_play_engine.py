@@ -12,14 +12,14 @@ from kvscope.engine.registry import create_engine
 from kvscope.errors import ModelNotFound
 from kvscope.experiment.play import PlayOptions, TurnRow, play
 from kvscope.model.load import load_model
-from kvscope.prompt.chat_template import load_template
+from kvscope.prompt.chat_template.template import load_template
 from kvscope.prompt.conversation import Conversation, Message
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.exact_length import build_prompt
+from kvscope.prompt.exact_length.build import build_prompt
 from kvscope.prompt.growing import parts_counter
+from kvscope.prompt.growing_script import bundled_script
 from kvscope.prompt.prompt_text import prompt_ids
-from kvscope.prompt.reuse_rules import reusable_tokens
-from kvscope.prompt.script import bundled_script
+from kvscope.prompt.reuse.rules import reusable_tokens
 from kvscope.prompt.tokenizers.load import load_tokenizer
 
 pytestmark = [

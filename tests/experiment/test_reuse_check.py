@@ -14,10 +14,10 @@ from kvscope.errors import ModelNotFound, UsageError
 from kvscope.experiment.reuse_check import ConfirmedReuse, confirm, confirm_requests
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
-from kvscope.prompt.chat_template import ChatTemplate, load_template
+from kvscope.prompt.chat_template.template import ChatTemplate, load_template
 from kvscope.prompt.conversation import Conversation, Message
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.reuse_rules import Reusable, SentPrompt
+from kvscope.prompt.reuse.rules import Reusable, SentPrompt
 from kvscope.prompt.tokenizers.base import Tokenizer
 from kvscope.prompt.tokenizers.load import load_tokenizer
 from kvscope.scenario import SettingValue

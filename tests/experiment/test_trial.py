@@ -16,7 +16,7 @@ from kvscope.experiment.request_counts import Expected
 from kvscope.experiment.trial import run_trial
 from kvscope.probe.sampler import Sampler
 from kvscope.prompt.conversation import Message
-from kvscope.prompt.source_text import SourceText
+from kvscope.prompt.exact_length.source_text import SourceText
 from kvscope.record.metrics import metrics_of
 from kvscope.record.rows import TrialResult, TrialRow
 

@@ -8,7 +8,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvscope.prompt.chat_template import ChatTemplate
+from kvscope.prompt.chat_template.template import ChatTemplate
 from kvscope.prompt.conversation import RETRIEVED, Conversation, Image, Message
 from kvscope.prompt.conversation_file import LoadedRequest
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvscope.errors import ChatTemplateError, MalformedFile, MissingField, ModelNotFound, UnknownName, UsageError
-from kvscope.prompt.chat_template import ChatTemplate, Rendering, load_template
+from kvscope.prompt.chat_template.template import ChatTemplate, Rendering, load_template
 from kvscope.prompt.conversation import Conversation, Message
 
 DATA = Path(__file__).parent / "data" / "chat_templates"

@@ -20,11 +20,11 @@ from kvscope.errors import (
     ServerError,
     UnknownName,
 )
-from kvscope.prompt.chat_template import ChatTemplate, Rendering, load_template
-from kvscope.prompt.chat_template_cost import TemplateCost, template_cost
+from kvscope.prompt.chat_template.cost import TemplateCost, template_cost
+from kvscope.prompt.chat_template.template import ChatTemplate, Rendering, load_template
 from kvscope.prompt.conversation import Conversation, Image, Message
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.token_parts import count_request
+from kvscope.prompt.counting.request import count_request
 from kvscope.prompt.tokenizers.bytes import BytesTokenizer
 
 DATA = Path(__file__).parent / "data"

@@ -8,8 +8,8 @@ import pytest
 from test_chat_template import CASES, EXPECTED, NAMES, conversation_of, standing_clock, template_named
 
 from kvscope.errors import ChatTemplateError
-from kvscope.prompt.chat_template import ChatTemplate
-from kvscope.prompt.chat_template_cost import TemplateCost, template_cost
+from kvscope.prompt.chat_template.cost import TemplateCost, template_cost
+from kvscope.prompt.chat_template.template import ChatTemplate
 from kvscope.prompt.conversation import Conversation, Message
 
 BY_NAME = {case["name"]: case for case in CASES}

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kvscope.errors import ChatTemplateError
-from kvscope.prompt.chat_template import ChatTemplate
-from kvscope.prompt.chat_template_render import RenderLimits
+from kvscope.prompt.chat_template.render import RenderLimits
+from kvscope.prompt.chat_template.template import ChatTemplate
 from kvscope.prompt.conversation import Conversation, Message
 
 ONE = Conversation(messages=(Message(role="user", content="x"),))
@@ -137,7 +137,7 @@ def test_the_templates_process_sees_no_environment(monkeypatch: pytest.MonkeyPat
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_killed_kvscope_leaves_no_renderer_behind() -> None:
     code = (
-        "from kvscope.prompt.chat_template import *\nfrom kvscope.prompt.conversation import *\n"
+        "from kvscope.prompt.chat_template.template import *\nfrom kvscope.prompt.conversation import *\n"
         f"t = ChatTemplate(text={ENDLESS['loops']!r}, source='t')\nprint('begins', flush=True)\n"
         "t.render(Conversation(messages=(Message(role='user', content='x'),)))\n"
     )

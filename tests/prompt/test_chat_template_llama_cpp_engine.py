@@ -15,8 +15,8 @@ from kvscope.engine.llama_http import LlamaHttp
 from kvscope.engine.registry import create_engine
 from kvscope.errors import ChatTemplateError, ModelNotFound
 from kvscope.model.load import load_model
-from kvscope.prompt.chat_template import ChatTemplate, Rendering, load_template
-from kvscope.prompt.chat_template_cost import template_cost
+from kvscope.prompt.chat_template.cost import template_cost
+from kvscope.prompt.chat_template.template import ChatTemplate, Rendering, load_template
 from kvscope.prompt.conversation import Conversation, Message
 from kvscope.scenario import SettingValue
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from kvscope.errors import BadDesign, PromptLengthUnreachable, UnknownName, UsageError
 from kvscope.prompt.conversation import Message
-from kvscope.prompt.exact_length import build_prompt
-from kvscope.prompt.length_search import MAX_COUNT_CALLS
-from kvscope.prompt.source_text import LANGUAGES, SourceText, load_source_text
+from kvscope.prompt.exact_length.build import build_prompt
+from kvscope.prompt.exact_length.search import MAX_COUNT_CALLS
+from kvscope.prompt.exact_length.source_text import LANGUAGES, SourceText, load_source_text
 
 TEMPLATE_TOKENS = 24
 # Many lengths take a dozen; a key sentence that has to be moved takes a few more each time.
@@ -127,7 +127,7 @@ def test_another_seed_salt_or_length_gives_another_first_word_and_another_order(
 
 def test_the_same_question_gives_the_same_text_in_another_process() -> None:
     program = (
-        "from kvscope.prompt.exact_length import build_prompt\n"
+        "from kvscope.prompt.exact_length.build import build_prompt\n"
         "count = lambda messages: len(messages[0].content.encode())\n"
         "print(ascii(build_prompt(prompt_tokens=3000, count=count, language='ko', seed=9, salt='s').messages))\n"
     )

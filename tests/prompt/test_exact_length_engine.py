@@ -17,10 +17,10 @@ from kvscope.errors import ModelNotFound, PromptLengthUnreachable
 from kvscope.model.load import load_model
 from kvscope.prompt.conversation import Conversation
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.exact_length import ExactPrompt, build_prompt
+from kvscope.prompt.exact_length.build import ExactPrompt, build_prompt
+from kvscope.prompt.exact_length.one_text import TextCount, load_text_count
+from kvscope.prompt.exact_length.source_text import LANGUAGES, load_source_text
 from kvscope.prompt.prompt_text import ids_of_text, prompt_ids
-from kvscope.prompt.source_text import LANGUAGES, load_source_text
-from kvscope.prompt.text_count import TextCount, load_text_count
 
 pytestmark = [
     pytest.mark.engine,

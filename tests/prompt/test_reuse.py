@@ -7,12 +7,12 @@ import pytest
 from reuse_cases import CASES, KIND, NEXT, PICTURES, PLAIN, Case, call, request, say, turn
 
 from kvscope.errors import ChatTemplateError, UnknownName, UsageError
-from kvscope.prompt.chat_template import ChatTemplate
+from kvscope.prompt.chat_template.template import ChatTemplate
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.reuse import compare_requests
-from kvscope.prompt.reuse_advice import ADVICE
-from kvscope.prompt.reuse_changes import with_messages
+from kvscope.prompt.reuse.advice import ADVICE
+from kvscope.prompt.reuse.changes import with_messages
+from kvscope.prompt.reuse.compare import compare_requests
 from kvscope.prompt.tokenizers.bytes import BytesTokenizer
 
 BYTES = BytesTokenizer()

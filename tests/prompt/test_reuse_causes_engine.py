@@ -14,13 +14,13 @@ from kvscope.engine.registry import create_engine
 from kvscope.errors import ModelNotFound
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec, SlidingWindow
-from kvscope.prompt.chat_template import ChatTemplate, load_template
+from kvscope.prompt.chat_template.template import ChatTemplate, load_template
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.prompt_text import prompt_ids
-from kvscope.prompt.reuse import compare_requests
-from kvscope.prompt.reuse_changes import with_messages
-from kvscope.prompt.reuse_render import answer_index
-from kvscope.prompt.reuse_rules import SentPrompt, reused_in_order
+from kvscope.prompt.reuse.changes import with_messages
+from kvscope.prompt.reuse.compare import compare_requests
+from kvscope.prompt.reuse.render import answer_index
+from kvscope.prompt.reuse.rules import SentPrompt, reused_in_order
 from kvscope.prompt.tokenizers.base import Tokenizer
 from kvscope.prompt.tokenizers.load import load_tokenizer
 from kvscope.scenario import SettingValue

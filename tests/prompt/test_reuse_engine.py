@@ -21,7 +21,7 @@ from kvscope.engine.llama_http import LlamaHttp
 from kvscope.engine.registry import create_engine
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
-from kvscope.prompt.chat_template import ChatTemplate
+from kvscope.prompt.chat_template.template import ChatTemplate
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.reuse_engines.llama_cpp_settings import slot_settings
 from kvscope.prompt.reuse_engines.llama_cpp_slots import LlamaCppSlots

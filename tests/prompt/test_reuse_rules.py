@@ -12,7 +12,7 @@ import pytest
 from kvscope.errors import UnknownName, UsageError
 from kvscope.model.load import load_model
 from kvscope.model.spec import FullAttention, LayerSpec, ModelSpec, RecurrentState
-from kvscope.prompt.reuse_rules import ENGINES, Reusable, SentPrompt, reusable_tokens, reused_in_order
+from kvscope.prompt.reuse.rules import ENGINES, Reusable, SentPrompt, reusable_tokens, reused_in_order
 from kvscope.scenario import SettingValue
 
 TINY_GEMMA3 = Path(__file__).parent.parent / "golden" / "gguf" / "tiny-gemma3.gguf"

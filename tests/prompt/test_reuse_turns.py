@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.prompt.chat_template import ChatTemplate
+from kvscope.prompt.chat_template.template import ChatTemplate
 from kvscope.prompt.reuse_engines.llama_cpp_turns import places_of, user_marker
 
 TEMPLATES = Path(__file__).parent / "data" / "chat_templates"

@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from kvscope.errors import UnknownName
-from kvscope.prompt.source_text import CODE, LANGUAGES, load_source_text
+from kvscope.prompt.exact_length.source_text import CODE, LANGUAGES, load_source_text
 
 PROSE = [language for language in LANGUAGES if language != CODE]
 HANGUL = re.compile(r"[가-힣]")

@@ -8,9 +8,9 @@ import click
 
 from kvscope.cli.output import say, say_json
 from kvscope.errors import UsageError
-from kvscope.prompt.context_fit import Price, parse_price
 from kvscope.prompt.conversation_file import RequestLog, parse_log, read_log
-from kvscope.prompt.token_count import CountQuestion, count_tokens
+from kvscope.prompt.counting.context_fit import Price, parse_price
+from kvscope.prompt.counting.count import CountQuestion, count_tokens
 from kvscope.report.count_text import render_count
 from kvscope.units import format_bytes, format_count, parse_tokens
 

@@ -24,7 +24,7 @@ from kvscope.experiment.design import Design, Language, Level
 from kvscope.experiment.measure import DEFAULT_MODEL, DEFAULT_RECORDS, Held, plan_design
 from kvscope.experiment.runner import DesignSummary, RunOptions, check_design, run_design, start_run
 from kvscope.model.load import load_model
-from kvscope.prompt.source_text import LANGUAGES
+from kvscope.prompt.exact_length.source_text import LANGUAGES
 from kvscope.record.store import create_records, open_records
 
 EXAMPLE = """\

@@ -11,11 +11,11 @@ import click
 from kvscope.cli.options import parse_depth, parse_token_list
 from kvscope.cli.output import say, say_json
 from kvscope.errors import OutputExists, RecordUnwritable, UsageError
-from kvscope.prompt.distinct_prompts import build_prompts
-from kvscope.prompt.exact_length import ExactPrompt
-from kvscope.prompt.own_text import read_own_text
-from kvscope.prompt.source_text import LANGUAGES, load_source_text
-from kvscope.prompt.text_count import load_text_count
+from kvscope.prompt.exact_length.build import ExactPrompt
+from kvscope.prompt.exact_length.distinct import build_prompts
+from kvscope.prompt.exact_length.one_text import load_text_count
+from kvscope.prompt.exact_length.own_text import read_own_text
+from kvscope.prompt.exact_length.source_text import LANGUAGES, load_source_text
 from kvscope.report.exact_prompt_text import render_prompt_line
 from kvscope.report.files import write_file
 

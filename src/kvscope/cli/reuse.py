@@ -11,11 +11,11 @@ from kvscope.cli.output import say, say_json
 from kvscope.errors import KvscopeError, ModelError, UsageError
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
-from kvscope.prompt.chat_template import load_template, local_time
-from kvscope.prompt.chat_template_files import LLAMA_CPP, TRANSFORMERS
+from kvscope.prompt.chat_template.files import LLAMA_CPP, TRANSFORMERS
+from kvscope.prompt.chat_template.template import load_template, local_time
 from kvscope.prompt.conversation_file import LoadedRequest, RequestLog, parse_log, read_log
-from kvscope.prompt.request_log import compare_log
-from kvscope.prompt.reuse import Comparison
+from kvscope.prompt.reuse.compare import Comparison
+from kvscope.prompt.reuse.log import compare_log
 from kvscope.prompt.tokenizers.load import load_tokenizer
 from kvscope.report.reuse_text import render_reuse, render_reuse_log
 from kvscope.scenario import SettingValue

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from kvscope.engine.base import Generation, ReportedBuffer
 from kvscope.experiment.ending import Ending
-from kvscope.prompt.count_check import ABSENT, DOUBLED_BOS, EQUAL, CountSample, compare_counts
+from kvscope.prompt.counting.server_count import ABSENT, DOUBLED_BOS, EQUAL, CountSample, compare_counts
 from kvscope.record.rows import (
     TRUNCATED_SLUG,
     MapRow,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kvscope.errors import BadDesign
-from kvscope.prompt.source_text import SourceText
+from kvscope.prompt.exact_length.source_text import SourceText
 from kvscope.scenario import SettingValue
 
 Language = Literal["en", "ko", "code"]

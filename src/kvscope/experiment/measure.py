@@ -14,7 +14,7 @@ from kvscope.model.load import load_model
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
 from kvscope.predict.growth import round_up
-from kvscope.prompt.own_text import read_own_text
+from kvscope.prompt.exact_length.own_text import read_own_text
 from kvscope.record.store import create_records
 from kvscope.scenario import SettingValue
 

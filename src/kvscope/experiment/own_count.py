@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from kvscope.engine.base import ChatRequest
 from kvscope.errors import KvscopeError
 from kvscope.model.spec import ModelSpec
-from kvscope.prompt.chat_template import ChatTemplate, Rendering, load_template
+from kvscope.prompt.chat_template.template import ChatTemplate, Rendering, load_template
 from kvscope.prompt.conversation import Conversation, Image
-from kvscope.prompt.count_check import leading_bos
+from kvscope.prompt.counting.server_count import leading_bos
 from kvscope.prompt.prompt_text import ids_of_text
 from kvscope.prompt.tokenizers.base import Tokenizer
 from kvscope.prompt.tokenizers.load import load_tokenizer

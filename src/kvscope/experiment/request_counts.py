@@ -7,9 +7,9 @@ from kvscope.engine.base import ChatRequest, ContextLimit, Engine
 from kvscope.errors import PromptDoesNotFit
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.own_count import FROM_ENGINE, OwnCount, OwnCounter
-from kvscope.prompt.context_fit import ContextFit
-from kvscope.prompt.context_fit import ContextLimit as FitLimit
 from kvscope.prompt.conversation import Message
+from kvscope.prompt.counting.context_fit import ContextFit
+from kvscope.prompt.counting.context_fit import ContextLimit as FitLimit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

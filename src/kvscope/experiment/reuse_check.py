@@ -8,11 +8,11 @@ from typing import Any
 from kvscope.engine.base import ChatRequest, Engine
 from kvscope.errors import ChatTemplateError, UsageError
 from kvscope.model.spec import ModelSpec
-from kvscope.prompt.chat_template import ChatTemplate, Rendering
+from kvscope.prompt.chat_template.template import ChatTemplate, Rendering
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.prompt_text import continuation, ids_of_text
+from kvscope.prompt.reuse.rules import Reusable, SentPrompt, reused_in_order
 from kvscope.prompt.reuse_engines.llama_cpp_turns import places_of, user_marker_ids
-from kvscope.prompt.reuse_rules import Reusable, SentPrompt, reused_in_order
 from kvscope.prompt.tokenizers.base import Tokenizer
 from kvscope.scenario import SettingValue
 

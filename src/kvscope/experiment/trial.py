@@ -20,7 +20,7 @@ from kvscope.probe.machine_memory import machine_memory, other_occupants
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
 from kvscope.probe.sampler import Sampler
 from kvscope.prompt.conversation import Message
-from kvscope.prompt.exact_length import ExactPrompt, build_prompt
+from kvscope.prompt.exact_length.build import ExactPrompt, build_prompt
 from kvscope.record.rows import (
     MapRow,
     MarkRow,

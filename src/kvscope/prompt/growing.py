@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kvscope.errors import BadDesign
-from kvscope.prompt.chat_template import ChatTemplate
+from kvscope.prompt.chat_template.template import ChatTemplate
 from kvscope.prompt.conversation import RETRIEVED, Conversation, Message
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.part_spans import PARTS
-from kvscope.prompt.token_parts import count_request
+from kvscope.prompt.counting.request import count_request
+from kvscope.prompt.counting.request_spans import PARTS
 from kvscope.prompt.tokenizers.base import Tokenizer
 
 # A model that answers every tool's result with another call would never end a turn.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvscope.prompt.conversation import RETRIEVED, Image, Message
-from kvscope.prompt.image_size import size_of_address
+from kvscope.prompt.counting.image_size import size_of_address
 from kvscope.prompt.json_text import Place
 
 KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool", "function", "model", "ipython")

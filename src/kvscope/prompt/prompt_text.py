@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kvscope.prompt.chat_template import ChatTemplate, Clock, local_time
+from kvscope.prompt.chat_template.template import ChatTemplate, Clock, local_time
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.tokenizers.base import Tokenizer
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kvscope.errors import ChatTemplateError
-from kvscope.prompt.chat_template import ChatTemplate, local_time
-from kvscope.prompt.chat_template_render import DEFAULT_LIMITS, render_in_child
+from kvscope.prompt.chat_template.render import DEFAULT_LIMITS, render_in_child
+from kvscope.prompt.chat_template.template import ChatTemplate, local_time
 from kvscope.prompt.conversation import Conversation, Message
 from kvscope.prompt.tokenizers.base import Tokenizer
 

@@ -1,0 +1,172 @@
+"""A log of requests: which earlier request each one goes on from, and what it reuses of it."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvscope.errors import ChatTemplateError
+from kvscope.prompt.conversation_file import LoadedRequest
+from kvscope.prompt.prompt_text import prompt_ids
+from kvscope.prompt.reuse.compare import Comparison, Reuse
+from kvscope.prompt.reuse.rules import SentPrompt, reused_in_order
+from kvscope.prompt.reuse.text_changes import common_length
+
+SCHEMA = "kvscope.reuse-log/1"
+_END = -1  # an id that no prompt has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One request of a log. ``previous``: the number (from 1) of the request it is compared with, None for one that
+    comes first. ``reuse`` None: it comes first, or there is a ``problem``."""
+
+    number: int
+    source: str
+    previous: int | None
+    prompt_tokens: int | None
+    reuse: Reuse | None = None
+    problem: str | None = None
+
+    @property
+    def reusable_tokens(self) -> int | None:
+        """None where it is not known."""
+        if self.reuse is not None:
+            return self.reuse.reusable.tokens
+        return 0 if self.previous is None and self.problem is None else None
+
+    @property
+    def recomputed_tokens(self) -> int | None:
+        """None where it is not known."""
+        known = self.prompt_tokens is not None and self.reusable_tokens is not None
+        return self.prompt_tokens - self.reusable_tokens if known else None  # type: ignore[operator]
+
+    def to_dict(self) -> dict[str, Any]:
+        """One row of the JSON."""
+        found = self.reuse.to_dict() if self.reuse is not None else {}
+        kept = ("common_prefix_tokens", "outcome", "status", "because", "broken_by", "broken_at", "what", "advice")
+        return {
+            "turn": self.number,
+            "source": self.source,
+            "previous": self.previous,
+            "prompt_tokens": self.prompt_tokens,
+            "reusable_tokens": self.reusable_tokens,
+            "recomputed_tokens": self.recomputed_tokens,
+            **{name: found.get(name) for name in kept},
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReuse:
+    """``problems``: lines of the file that are no request."""
+
+    engine: str
+    engine_version: str | None
+    turns: tuple[Turn, ...]
+    problems: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``kvscope reuse`` for one file. A total is null where one of its turns is not known."""
+        names = ("prompt_tokens", "reusable_tokens", "recomputed_tokens")
+        rows = [turn.to_dict() for turn in self.turns]
+        return {
+            "schema": SCHEMA,
+            "engine": self.engine,
+            "engine_version": self.engine_version,
+            "turns": rows,
+            "totals": {name: _total([row[name] for row in rows]) for name in names},
+            "broken_by": _counts(rows),
+            "problems": list(self.problems),
+        }
+
+
+def _total(numbers: Sequence[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
+def _counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How often each cause broke a beginning, the most frequent first."""
+    causes = [row["broken_by"] for row in rows if row["broken_by"] is not None]
+    return dict(sorted(((slug, causes.count(slug)) for slug in set(causes)), key=lambda pair: (-pair[1], pair[0])))
+
+
+def compare_log(
+    requests: Sequence[LoadedRequest],
+    comparison: Comparison,
+    *,
+    by_conversation: bool = False,
+    problems: Sequence[str] = (),
+) -> LogReuse:
+    """Each request against the one before it; or ``by_conversation`` against the earlier one with which it has the
+    longest beginning in common, and with all of them sent in order to an engine that was just started.
+
+    A request that cannot be rendered is a turn with a problem; the others go on. Raises as ``Comparison.of``."""
+    turns: list[Turn] = []
+    seen: list[tuple[int, array[int]]] = []
+    prompts: dict[int, array[int]] = {}
+    for number, request in enumerate(requests, 1):
+        try:
+            ids = array("i", _ids(request, comparison))
+            previous = _previous(ids, seen, by_conversation=by_conversation)
+            found = None if previous is None else comparison.of(requests[previous - 1], request)
+        except ChatTemplateError as error:
+            turns.append(
+                Turn(number=number, source=request.source, previous=None, prompt_tokens=None, problem=error.message)
+            )
+            continue
+        turns.append(Turn(number=number, source=request.source, previous=previous, prompt_tokens=len(ids), reuse=found))
+        prompts[number] = ids
+        seen = [*seen, (number, ids)] if by_conversation else [(number, ids)]
+    if by_conversation:
+        turns = _played(turns, prompts, comparison)
+    return LogReuse(
+        engine=comparison.engine,
+        engine_version=comparison.engine_version,
+        turns=tuple(turns),
+        problems=tuple(problems),
+    )
+
+
+def _played(turns: Sequence[Turn], prompts: Mapping[int, "array[int]"], comparison: Comparison) -> list[Turn]:
+    """``turns`` with what the engine reuses where all were sent to it in order; one that does not fit is not sent."""
+    sent = [turn for turn in turns if turn.number in prompts and (turn.reuse is None or turn.reuse.fits is not False)]
+    answers = {turn.previous: turn.reuse.answer_ids for turn in turns if turn.reuse is not None}
+    in_order = reused_in_order(
+        [
+            SentPrompt(
+                ids=tuple(prompts[turn.number]),
+                # The token that ends an answer is made, and never read.
+                answer_ids=(*answers.get(turn.number, ()), _END),
+                user_starts=comparison.user_starts(prompts[turn.number]),
+            )
+            for turn in sent
+        ],
+        engine=comparison.engine,
+        engine_version=comparison.engine_version,
+        model=comparison.model,
+        settings=comparison.settings,
+    )
+    found = {turn.number: reusable for turn, reusable in zip(sent, in_order, strict=True)}
+    return [
+        replace(turn, reuse=replace(turn.reuse, reusable=found[turn.number]))
+        if turn.reuse is not None and turn.number in found
+        else turn
+        for turn in turns
+    ]
+
+
+def _ids(request: LoadedRequest, comparison: Comparison) -> tuple[int, ...]:
+    now = comparison.now
+    return prompt_ids(request, template=comparison.template, tokenizer=comparison.tokenizer, clock=lambda: now).ids
+
+
+def _previous(ids: "array[int]", seen: Sequence[tuple[int, "array[int]"]], *, by_conversation: bool) -> int | None:
+    if not seen:
+        return None
+    if not by_conversation:
+        return seen[-1][0]
+    lengths = [(common_length(ids, other), number) for number, other in seen]
+    longest, number = max(lengths)  # of equal ones the latest: it is the one that is still held
+    return number if longest else None
