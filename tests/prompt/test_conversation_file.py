@@ -55,6 +55,21 @@ def test_a_body_with_everything(tmp_path: Path) -> None:
     assert request.warnings == ()
 
 
+def test_other_keys_are_kept_as_they_stand(tmp_path: Path) -> None:
+    other = {
+        "model": "m",
+        "stream": True,
+        "cache_prompt": False,
+        "id_slot": 1,
+        "n_predict": 5,
+        "response_format": {"a": 1},
+    }
+    request = one({"messages": [HELLO], "tools": [TOOL], "add_generation_prompt": True, **other}, tmp_path)
+    assert request.body == other
+    assert request.not_followed == ("response_format",)
+    assert one([HELLO], tmp_path).body == {}
+
+
 LINES = [{"messages": [HELLO]}, {"messages": [HELLO, HELLO]}]
 
 

@@ -22,6 +22,10 @@ _FORMS = (
     'Write a request as {"messages": [{"role": "user", "content": "..."}]}, a list of such messages, or one request '
     "per line."
 )
+_READ_KEYS = (
+    "messages", "tools", "functions", "chat_template_kwargs", "documents", "add_generation_prompt",
+    "continue_final_message",
+)  # fmt: skip
 # Keys of a request that change what the model sees in a way that is not followed here.
 _NOT_FOLLOWED = ("system", "chat_template", "prompt", "input", "response_format")
 
@@ -35,6 +39,9 @@ class LoadedRequest:
     nothing. ``continue_final_message``: whether the last message is left open for the model to go on with it; None: as
     the engine does. ``warnings``: what was read otherwise than somebody may expect. ``uncounted``: what a content holds
     that is no text and no image (audio, files), as "messages[1].content[0]: input_audio", and other text of a request.
+    ``not_followed``: keys of the request that change what the model sees in a way that is not known here, so that no
+    count of it is to be trusted. ``body``: the request's other keys as they stand there, which are not read here (model, stream, cache_prompt,
+    id_slot, n_predict ...).
     """
 
     conversation: Conversation
@@ -45,6 +52,8 @@ class LoadedRequest:
     continue_final_message: bool | None = None
     warnings: tuple[str, ...] = ()
     uncounted: tuple[str, ...] = ()
+    not_followed: tuple[str, ...] = ()
+    body: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +206,8 @@ def _settings(body: Mapping[str, Any], place: Place) -> dict[str, Any]:
         "add_generation_prompt": generation,
         "continue_final_message": continued,
         "max_output_tokens": _max_output_tokens(body, place),
+        "not_followed": tuple(key for key in _NOT_FOLLOWED if body.get(key)),
+        "body": {key: value for key, value in body.items() if key not in _READ_KEYS},
     }
 
 
