@@ -97,12 +97,51 @@ def test_prices_are_exact() -> None:
     assert plain(big) == f"{digits[:-15]}.{digits[-15:]}"
 
 
-@pytest.mark.parametrize("text", ["", "much", "-1", "nan", "inf", "1e99", "9" * 40])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".",
+        "much",
+        "-1",
+        "-0",
+        "nan",
+        "inf",
+        "1e99",
+        "9" * 40,
+        "0,15",
+        "1,5",
+        "1_0",
+        "1,0000",
+        "0,150",
+        "1,000,5",
+        "۱",
+    ],
+)
 def test_what_is_no_price(text: str) -> None:
     with pytest.raises(UsageError, match="not a price"):
         parse_price(text)
 
 
-@pytest.mark.parametrize(("text", "written"), [("0", "0"), ("15", "15"), ("1,200.50", "1200.5"), ("1e2", "100")])
+@pytest.mark.parametrize(("text", "meant"), [("0,15", "0.15"), ("1,5", "1.5"), ("cheap", "0.15")])
+def test_a_decimal_comma_is_no_group_of_thousands(text: str, meant: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_price(text)
+    assert f"like {meant}." in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("0", "0"),
+        ("15", "15"),
+        ("1,200.50", "1200.5"),
+        ("1e2", "100"),
+        (".5", "0.5"),
+        ("5.", "5"),
+        ("1,000.5", "1000.5"),
+        ("12,345,678", "12345678"),
+    ],
+)
 def test_prices_as_people_write_them(text: str, written: str) -> None:
     assert plain(parse_price(text)) == written

@@ -5,13 +5,17 @@ Prompt and output share one window: what the next prompt may have is what the la
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation, localcontext
+from decimal import Decimal, localcontext
 from typing import Any
 
 from kvscope.errors import ContextOverflow, KvscopeError, UsageError
 
 _DIGITS = 60  # more than any count of tokens times any price has, so that nothing is rounded
 _LONGEST_PRICE = 30
+# 0,150 and 0,15 are decimals in half of the world, so no group of thousands begins with 0.
+_PRICE = re.compile(
+    r"(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)?(?:\.[0-9]+)?(?<=[0-9])\.?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII
+)
 _TOKENS_PRICED = 6  # prices are per 10⁶ tokens
 
 
@@ -119,14 +123,21 @@ def _stated_by_server(url: str) -> int | None:
 
 
 def parse_price(text: str) -> Decimal:
-    """A price of a million tokens, exactly as it is written. Raises UsageError for what is no number from 0 on."""
-    try:
-        price = Decimal(text.strip().replace(",", "")) if len(text) <= _LONGEST_PRICE else None
-    except InvalidOperation:
-        price = None
-    if price is None or not price.is_finite() or price < 0 or abs(price.adjusted()) > _LONGEST_PRICE:
-        raise UsageError(f"{text!r} is not a price.", hint="Write it per million tokens, like 0.15.")
+    """A price of a million tokens, exactly as it is written: digits with a decimal point, commas only between groups of
+    three digits (1,000.5). Raises UsageError for all else: what is a comma here is a decimal point elsewhere."""
+    written = text.strip()
+    if len(written) > _LONGEST_PRICE or not _PRICE.fullmatch(written):
+        raise UsageError(f"{text!r} is not a price.", hint=_price_hint(written))
+    price = Decimal(written.replace(",", ""))
+    if abs(price.adjusted()) > _LONGEST_PRICE:
+        raise UsageError(f"{text!r} is not a price.", hint=_price_hint(written))
     return price
+
+
+def _price_hint(written: str) -> str:
+    is_decimal_comma = re.fullmatch(r"[0-9]+,[0-9]+", written) and len(written) <= _LONGEST_PRICE
+    example = written.replace(",", ".") if is_decimal_comma else "0.15"
+    return f"Write it per million tokens with a decimal point, like {example}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
