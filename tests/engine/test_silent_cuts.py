@@ -6,9 +6,11 @@ The stand-in counts words, and three tokens of a template: the BOS, and one at e
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rows_for_tests import design_row, run_row
 from scripted_server import END, HEAD, answering, chunk, finish, plain, token
 
 from kvscope.engine.base import Capabilities, ChatRequest, ContextLimit, EngineReport
@@ -18,7 +20,9 @@ from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.own_count import OwnCount, OwnCounter
 from kvscope.experiment.request_counts import Expected
 from kvscope.experiment.trial import run_trial
+from kvscope.record.metrics import metrics_of
 from kvscope.record.rows import TrialResult, TrialRow
+from kvscope.record.store import create_records
 
 WINDOW = 512
 BOS = 1
@@ -127,7 +131,7 @@ def measured(
 
 
 def doubts(result: TrialResult) -> list[str]:
-    return [warning.slug for warning in result.warnings if warning.slug != "probe-unavailable"]
+    return [warning.slug for warning in result.warnings if warning.slug not in ("probe-unavailable", "late-samples")]
 
 
 @pytest.mark.parametrize("counter", [True, False], ids=["ours from files", "asked before"])
@@ -230,3 +234,46 @@ def test_a_cut_on_the_way_to_a_failure_is_kept(monkeypatch: pytest.MonkeyPatch) 
     result = measured(Server(reads=reads), requests=3)
     assert result.trial.outcome == "connection_lost"
     assert [request.error_slug for request in result.requests] == [None, "truncated-input", "connection-lost"]
+
+
+@pytest.mark.parametrize(
+    ("usage", "number"),
+    [
+        ({"prompt_tokens": 2**63}, 2**63),
+        ({"prompt_tokens": 400, "completion_tokens": 2**80}, 2**80),
+        ({"prompt_tokens": 400, "prompt_tokens_details": {"cached_tokens": 2**64}}, 2**64),
+    ],
+    ids=["prompt", "output", "cached"],
+)
+def test_counts_of_more_than_63_bits_are_a_bad_reply_that_a_record_can_hold(
+    tmp_path: Path, usage: dict[str, Any], number: int
+) -> None:
+    result = measured(Server(usage=lambda read: usage))
+    assert result.trial.outcome == "bad_reply"
+    assert str(number) in str(result.trial.error_message)
+    with create_records(tmp_path / "r.db") as recorder:
+        recorder.add_run(run_row(run_id=ROW.run_id))
+        recorder.add_design(design_row(design_id=ROW.design_id))
+        recorder.start_trial(ROW, None)
+        recorder.finish_trial(result)
+        assert recorder.result(ROW.trial_id, 1).requests == result.requests
+
+
+@pytest.mark.parametrize("read_anew", [None, 100], ids=["all of the prompt", "cached left out"])
+def test_one_that_states_more_cached_than_there_was(read_anew: int | None) -> None:
+    def usage(read: int) -> dict[str, Any]:
+        return {
+            "prompt_tokens": read if read_anew is None else min(read, read_anew),
+            "completion_tokens": 4,
+            "prompt_tokens_details": {"cached_tokens": 450 if read > 100 else 0},
+        }
+
+    result = measured(Server(usage=usage), prompt=400)
+    assert result.trial.outcome == ("ok" if read_anew is None else "truncated_input")
+    assert "cached-over-prompt" in doubts(result)
+    message = next(warning.message for warning in result.warnings if warning.slug == "cached-over-prompt")
+    assert "450" in message
+    assert str(read_anew or 400) in message
+    metrics = metrics_of(result)
+    assert metrics.ttft_s is not None
+    assert metrics.prefill_tokens_per_s is None

@@ -126,7 +126,7 @@ def test_which_number_it_is_is_said() -> None:
     assert read_usage({"prompt_eval_count": 1}).stated_by == "prompt_eval_count"
 
 
-@pytest.mark.parametrize("value", [-1, 1.5, "12", True, [1], {}])
+@pytest.mark.parametrize("value", [-1, 1.5, "12", True, [1], {}, 2**63])
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens", "prompt_cache_hit_tokens"])
 def test_what_is_no_count_is_no_count(name: str, value: object) -> None:
     with pytest.raises(EngineReplyError, match=name):
@@ -138,3 +138,36 @@ def test_a_usage_that_is_no_object() -> None:
         read_usage({"usage": 12})
     with pytest.raises(EngineReplyError, match="prompt_tokens_details"):
         read_usage({"usage": {"prompt_tokens": 1, "prompt_tokens_details": 3}})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"usage": {"prompt_tokens": 400, "prompt_tokens_details": {"cached_tokens": 450}}},
+        {"usage": {"input_tokens": 400, "input_tokens_details": {"cached_tokens": 450}}},
+        {"usage": {"prompt_tokens": 400, "prompt_cache_hit_tokens": 450}},
+        # One number of the usage, the other of the timings.
+        {"usage": {"prompt_tokens": 400}, "timings": {"prompt_n": 10, "cache_n": 450}},
+    ],
+)
+def test_of_more_reused_than_there_was_it_is_not_known_what_was_computed(answer: dict[str, object]) -> None:
+    usage = read_usage(answer)
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.processed_tokens) == (400, 450, None)
+
+
+def test_all_of_a_prompt_may_be_reused() -> None:
+    answer = {"usage": {"prompt_tokens": 400, "prompt_tokens_details": {"cached_tokens": 400}}}
+    assert read_usage(answer).processed_tokens == 0
+
+
+def test_a_count_that_no_record_can_hold_is_kept_as_text() -> None:
+    most = 2**63 - 1
+    assert read_usage({"usage": {"prompt_tokens": most}}).prompt_tokens == most
+    with pytest.raises(EngineReplyError, match="9223372036854775808"):
+        read_usage({"usage": {"prompt_tokens": most + 1}})
+    for sums in (
+        {"usage": {"prompt_cache_hit_tokens": most, "prompt_cache_miss_tokens": 1}},
+        {"timings": {"prompt_n": most, "cache_n": 1}},
+    ):
+        with pytest.raises(EngineReplyError, match="9223372036854775808"):
+            read_usage(sums)

@@ -41,6 +41,11 @@ def test_cached_tokens_were_not_computed() -> None:
     assert metrics.prefill_tokens_per_s == pytest.approx(200)
 
 
+def test_more_cached_than_there_was_gives_no_rate() -> None:
+    assert request_metrics(request_row(cached_tokens=128), tokens(0.5, 0.6)).prefill_tokens_per_s is None
+    assert request_metrics(request_row(cached_tokens=150), tokens(0.5, 0.6)).prefill_tokens_per_s is None
+
+
 def test_unknown_is_none_never_zero() -> None:
     nothing = request_metrics(request_row(output_tokens=None, cached_tokens=None), [])
     assert (nothing.ttft_s, nothing.tpot_s, nothing.prefill_tokens_per_s, nothing.coalesced_fraction) == (None,) * 4

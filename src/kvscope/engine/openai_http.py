@@ -4,6 +4,7 @@ What a server states is taken as it is; what it does not state is None. Failures
 """
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -173,7 +174,8 @@ class _Answer:
             engine_timings={
                 name: float(value)
                 for name, value in self.timings.items()
-                if isinstance(value, int | float) and not isinstance(value, bool)
+                # Neither infinite nor too large for a float, which no time is.
+                if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
             },
             prompt_tokens_from=usage.stated_by,
             tool_calls=tuple(self.calls[index] for index in sorted(self.calls)),

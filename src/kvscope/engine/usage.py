@@ -14,7 +14,9 @@ Read from the projects' own documents and sources as of 2025 and 2026. What diff
 SGLang state cached tokens only where that was turned on. Ollama leaves ``prompt_eval_count`` out where all of the
 prompt was cached, and before it added the cached tokens stated the new ones alone; its answer does not say which.
 
-A count that is absent or null is None, never 0.
+A count that is absent or null is None, never 0. One of more than 63 bits is an error that keeps it in its message, and no
+measurement. Some servers state fewer prompt tokens than cached ones (they leave the cached out): both are kept as stated,
+and how many were computed is then not known.
 """
 
 from collections.abc import Mapping
@@ -45,15 +47,17 @@ class Usage:
 
     @property
     def processed_tokens(self) -> int | None:
-        """Tokens of the prompt that were computed anew; None where that is not known."""
-        if self.prompt_tokens is None or self.cached_tokens is None:
+        """Tokens of the prompt that were computed anew; None where that is not known, as where more is said to be
+        cached than the prompt has."""
+        if self.prompt_tokens is None or self.cached_tokens is None or self.cached_tokens > self.prompt_tokens:
             return None
         return self.prompt_tokens - self.cached_tokens
 
 
 def read_usage(answer: Mapping[str, Any]) -> Usage:
     """The counts in an answer, or in the last event of a streamed one. What the ``usage`` leaves out is taken from
-    llama.cpp's ``timings`` beside it. Raises EngineReplyError for a count that is no whole number of 0 or more."""
+    llama.cpp's ``timings`` beside it. Raises EngineReplyError for a count that is no whole number of 0 or more or has
+    more than 63 bits."""
     usage, timings = _mapping(answer, "usage"), _mapping(answer, "timings")
     found = read_anthropic_usage(usage) if _says_anthropic(usage) else read_openai_usage(usage)
     timed = read_llama_timings(timings)
@@ -61,13 +65,15 @@ def read_usage(answer: Mapping[str, Any]) -> Usage:
         ollama = read_ollama_counts(answer)
         timed = timed if ollama == Usage() else ollama
     whole = timed if found.prompt_tokens is None else found
-    return Usage(
+    together = Usage(
         prompt_tokens=whole.prompt_tokens,
         cached_tokens=timed.cached_tokens if found.cached_tokens is None else found.cached_tokens,
         output_tokens=timed.output_tokens if found.output_tokens is None else found.output_tokens,
         stated_by=whole.stated_by,
         may_leave_out_cached=whole.may_leave_out_cached,
     )
+    _check(together)
+    return together
 
 
 def read_openai_usage(usage: Mapping[str, Any]) -> Usage:
@@ -139,13 +145,22 @@ def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found
 
 
+def _check(usage: Usage) -> None:
+    if usage.prompt_tokens is not None and usage.prompt_tokens > _MOST_TOKENS:  # it may be a sum
+        raise EngineReplyError(
+            f"The server states a prompt of {usage.prompt_tokens} tokens ({usage.stated_by}).", hint=_HINT
+        )
+
+
 def _count(counts: Mapping[str, Any], name: str) -> int | None:
     found = counts.get(name)
     if found is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _MOST_TOKENS:
         raise EngineReplyError(f"The server states {name} as {found!r}, which is no number of tokens.", hint=_HINT)
     return found
 
 
+# What a record can hold, and far beyond any prompt.
+_MOST_TOKENS = 2**63 - 1
 _HINT = "Is it a server with an OpenAI-style chat interface? What it sent is kept with the trial."

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from kvscope.engine.base import Generation, ReportedBuffer
 from kvscope.experiment.ending import Ending
-from kvscope.prompt.counting.server_count import ABSENT, DOUBLED_BOS, EQUAL, CountSample, compare_counts
+from kvscope.prompt.counting.server_count import (
+    ABSENT,
+    CACHED_LEFT_OUT,
+    DOUBLED_BOS,
+    EQUAL,
+    CountSample,
+    compare_counts,
+)
 from kvscope.record.rows import (
     TRUNCATED_SLUG,
     MapRow,
@@ -79,13 +86,27 @@ class AttemptRows:
         """Hold our counts against the server's, over all answered requests of the attempt: a prompt that was cut is
         marked as such in its row, any other difference is a doubt. To be called once, when no more will come."""
         answered = [row for row in self.requests if row.error_slug is None]
-        for finding in compare_counts([self._sample(row) for row in answered]):
+        findings = compare_counts([self._sample(row) for row in answered])
+        for finding in findings:
             if finding.is_cut:
                 self._note_cut([answered[place].index for place in finding.requests], finding.claim, finding.advice)
             elif finding.slug == DOUBLED_BOS:
                 self.warn("doubled-bos", finding.claim, finding.advice)
             elif finding.slug not in (EQUAL, ABSENT):
                 self.warn("token-count-mismatch", finding.claim, finding.advice)
+        if all(finding.slug != CACHED_LEFT_OUT for finding in findings):
+            self._note_impossible_reuse(answered)
+
+    def _note_impossible_reuse(self, answered: list[RequestRow]) -> None:
+        for row in answered:
+            if (row.cached_tokens or 0) > (row.prompt_tokens_server or 0) and row.prompt_tokens_server is not None:
+                self.warn(
+                    "cached-over-prompt",
+                    f"The server states {row.cached_tokens:,} reused tokens of a prompt of "
+                    f"{row.prompt_tokens_server:,}, more than it has.",
+                    "How many were computed is not known: neither number can be used. Look at the server, or at what "
+                    "stands between it and you.",
+                )
 
     def _sample(self, row: RequestRow) -> CountSample:
         return CountSample(

@@ -99,6 +99,13 @@ def answer_message(answer: Generation) -> Message:
     )
 
 
+def _computed_tokens(answer: Generation) -> int | None:
+    """None where one of the counts is not known, or they contradict each other."""
+    if answer.prompt_tokens is None or answer.cached_tokens is None or answer.cached_tokens > answer.prompt_tokens:
+        return None
+    return answer.prompt_tokens - answer.cached_tokens
+
+
 class _Player:
     """Asks the engine, and remembers what a row needs of the last request."""
 
@@ -142,7 +149,6 @@ class _Player:
         answer = self._answer
         assert answer is not None, "a turn that was asked has an answer"
         self._before = asked
-        known = answer.prompt_tokens is not None and answer.cached_tokens is not None
         return TurnRow(
             turn=asked.turn,
             request=asked.request,
@@ -150,7 +156,7 @@ class _Player:
             prompt_tokens_ours=asked.prompt_tokens,
             prompt_tokens_server=answer.prompt_tokens,
             cached_tokens=answer.cached_tokens,
-            computed_tokens=(answer.prompt_tokens or 0) - (answer.cached_tokens or 0) if known else None,
+            computed_tokens=_computed_tokens(answer),
             added_tokens=asked.added_tokens,
             parts=asked.parts,
             ttft_s=next((event.at_s for event in answer.events if event.text), None),

@@ -80,7 +80,7 @@ def request_metrics(request: RequestRow, tokens: Sequence[TokenRow]) -> RequestM
     # A byte-level tokenizer may need several tokens for one visible character, so pieces can be fewer than tokens.
     steps = (request.output_tokens if request.output_tokens is not None else len(times)) - 1
     tpot = (times[-1] - times[0]) / steps if len(times) > 1 and steps > 0 else None
-    computed = _computed_prompt_tokens(request)
+    computed = computed_prompt_tokens(request)
     return RequestMetrics(
         ttft_s=ttft,
         itl_s=gaps,
@@ -92,10 +92,12 @@ def request_metrics(request: RequestRow, tokens: Sequence[TokenRow]) -> RequestM
     )
 
 
-def _computed_prompt_tokens(request: RequestRow) -> int | None:
+def computed_prompt_tokens(request: RequestRow) -> int | None:
+    """Prompt tokens that were not reused. None where one of the counts is not known, or they contradict each other."""
     if request.prompt_tokens_server is None or request.cached_tokens is None:
         return None
-    return request.prompt_tokens_server - request.cached_tokens
+    computed = request.prompt_tokens_server - request.cached_tokens
+    return computed if computed >= 0 else None
 
 
 def metrics_of(result: TrialResult) -> TrialMetrics:
