@@ -180,6 +180,36 @@ def test_a_file_that_changes_while_it_is_read(change: bytes, tmp_path: Path) -> 
         list(pieces)
 
 
+def test_a_file_that_grows_while_it_is_read_is_not_followed(tmp_path: Path) -> None:
+    """As much is written as was read, each time: reading to the end would not end."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x" * 600_000)
+    ((source,), _) = text_sources.find_sources([path])
+    read = [0]
+
+    def read_and_write() -> None:
+        with path.open("ab") as file:
+            for _, num_bytes in text_sources.read_source(source):
+                read.append(read[-1] + num_bytes)
+                if read[-1] > 2_000_000:
+                    return
+                file.write(b"x" * num_bytes)
+                file.flush()
+
+    with pytest.raises(text_sources.Unreadable, match="changed while"):
+        read_and_write()
+    assert 0 < read[-1] <= 600_001
+
+
+def test_a_file_that_says_it_is_empty_and_is_not() -> None:
+    """What the system writes when it is read has no size: it is not counted as nothing."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("there is no /proc here")
+    ((source,), _) = text_sources.find_sources([Path("/proc/self/status")])
+    with pytest.raises(text_sources.Unreadable, match="changed while"):
+        list(text_sources.read_source(source))
+
+
 def test_what_vanishes_between_being_found_and_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "b.txt").write_text("b")
@@ -194,7 +224,7 @@ def test_what_vanishes_between_being_found_and_read(monkeypatch: pytest.MonkeyPa
         list(text_sources.read_source(found["a.txt"]))
     with pytest.raises(text_sources.Unreadable, match="another kind of file"):
         list(text_sources.read_source(found["b.txt"]))
-    assert [text for text, _ in text_sources.read_source(found["c.txt"])] == ["c", ""]
+    assert "".join(text for text, _ in text_sources.read_source(found["c.txt"])) == "c"
 
     real = os.listdir
 

@@ -10,7 +10,7 @@ import codecs
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -56,28 +56,29 @@ def find_sources(paths: Sequence[Path]) -> tuple[list[Source], list[Skipped]]:
     skipped: list[Skipped] = []
     seen: set[tuple[int, int, str]] = set()
     for path in paths:
-        for entry, problem in _walk(path):
-            if problem is not None:
-                skipped.append(Skipped(path=str(entry), reason=problem))
-            else:
-                _take(entry, found, skipped, seen)
+        for entry, status in _walk(path):
+            reason = status if isinstance(status, str) else _take(entry, status, found, seen)
+            if reason is not None:
+                skipped.append(Skipped(path=str(entry), reason=reason))
     return found, skipped
 
 
-def _walk(path: Path) -> Iterator[tuple[Path, str | None]]:
-    """Files under ``path``, itself if it is one; with a reason, what is left out. Without recursion: folders may be
-    nested deeper than Python calls."""
+def _walk(path: Path) -> Iterator[tuple[Path, os.stat_result | str]]:
+    """What is under ``path`` and no folder, itself if it is none, with its status; or, of what is left out, why.
+    Without recursion: folders may be nested deeper than Python calls."""
     waiting = [(path, True)]
     while waiting:
         here, is_named = waiting.pop()
         try:
-            is_folder = here.is_dir() if is_named else here.is_dir() and not here.is_symlink()
-            if not is_folder:
-                is_link = not is_named and here.is_dir()
-                yield here, "a link to a folder is not followed: name the folder itself" if is_link else None
+            status = os.stat(here)  # noqa: PTH116  faster, for many files
+            if not stat.S_ISDIR(status.st_mode):
+                yield here, status
+                continue
+            if not is_named and here.is_symlink():
+                yield here, "a link to a folder is not followed: name the folder itself"
                 continue
             names = sorted(os.listdir(here))  # noqa: PTH208  the names alone, without an object for each
-        except OSError as error:
+        except (OSError, ValueError) as error:  # also a loop of links, a name with a NUL
             yield here, unreadable(error)
             continue
         for name in names:
@@ -86,21 +87,20 @@ def _walk(path: Path) -> Iterator[tuple[Path, str | None]]:
         waiting += [(here / name, False) for name in reversed(names) if not name.startswith(".")]
 
 
-def _take(path: Path, found: list[Source], skipped: list[Skipped], seen: set[tuple[int, int, str]]) -> None:
-    try:
-        status = path.stat()
-        reason = _not_text(path, status.st_mode)
-        identity = (status.st_dev, status.st_ino, str(path.resolve()) if status.st_nlink > 1 else "")
-        if reason is None and identity in seen:
-            reason = "this file was named before, and is counted once"
-    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name with a NUL
-        skipped.append(Skipped(path=str(path), reason=unreadable(error)))
-        return
+def _take(path: Path, status: os.stat_result, found: list[Source], seen: set[tuple[int, int, str]]) -> str | None:
+    """Why it is not taken, if it is not."""
+    reason = _not_text(path, status.st_mode)
     if reason is not None:
-        skipped.append(Skipped(path=str(path), reason=reason))
-        return
+        return reason
+    try:
+        identity = (status.st_dev, status.st_ino, str(path.resolve()) if status.st_nlink > 1 else "")
+    except (OSError, RuntimeError) as error:  # it became a loop of links
+        return unreadable(error)
+    if identity in seen:
+        return "this file was named before, and is counted once"
     seen.add(identity)
     found.append(Source(path=path, num_bytes=status.st_size))
+    return None
 
 
 def _not_text(path: Path, mode: int) -> str | None:
@@ -118,58 +118,84 @@ def unreadable(error: Exception) -> str:
 
 def read_source(source: Source) -> Iterator[tuple[str, int]]:
     """The text of a file in pieces, each with the bytes read for it. Raises Unreadable, perhaps after some pieces:
-    then none of them count."""
+    then none of them count. Of a file that grows no more is read than there was when it was opened."""
     try:
-        with _opened(source.path) as file:
-            before = os.fstat(file.fileno())
+        # Should the file have become a pipe since it was found, without O_NONBLOCK this would wait for its writer.
+        file = os.open(source.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            before = os.fstat(file)
             if not stat.S_ISREG(before.st_mode):
                 raise Unreadable("it became another kind of file since it was found")
             read = 0
-            for text, num_bytes in read_stream(file):
+            for text, num_bytes in _pieces(_up_to(file, before.st_size + 1), before.st_size):  # one more: it grew
                 read += num_bytes
                 yield text, num_bytes
-            after = os.fstat(file.fileno())
+            after = os.fstat(file)
+        finally:
+            os.close(file)
     except OSError as error:
         raise Unreadable(unreadable(error)) from None
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or read != after.st_size:
         raise Unreadable("it changed while it was read: count it again when nothing writes to it")
 
 
-def _opened(path: Path) -> BinaryIO:
-    # Should the file have become a pipe since it was found, a plain open would wait for its writer.
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+def _up_to(file: int, left: int) -> Callable[[int], bytes]:
+    def read(size: int) -> bytes:
+        nonlocal left
+        block = os.read(file, min(size, left))
+        left -= len(block)
+        return block
+
+    return read
 
 
 def read_stream(file: BinaryIO) -> Iterator[tuple[str, int]]:
     """As ``read_source``, of an open binary file."""
-    block = _full_block(file)
-    encoding, mark = next(((name, mark) for mark, name in _MARKS if block.startswith(mark)), ("utf-8", b""))
-    if encoding == "utf-8" and b"\0" in block[:_LOOKED_AT]:
+    return _pieces(file.read)
+
+
+def _pieces(read: Callable[[int], bytes], whole: int | None = None) -> Iterator[tuple[str, int]]:
+    """What ``read`` gives, decoded. ``whole``: the bytes there should be; fewer in a block are not asked for twice."""
+    block = _full_block(read, whole)
+    encoding, mark = _encoding(block)
+    head = block[:_LOOKED_AT]
+    if encoding == "utf-8" and b"\0" in head:
         raise Unreadable("a binary file (a NUL byte at its beginning), not text")
     decoder = codecs.getincrementaldecoder(encoding)()
-    consumed, size = 0, len(block)
-    head, block = block[:_LOOKED_AT], block[len(mark) :]
-    consumed += len(mark)
+    consumed, size = len(mark), len(block)
+    block = block[len(mark) :]
     while True:
         pending = decoder.getstate()[0]
+        is_last = size < _BLOCK
         try:
-            text = decoder.decode(block, final=not block)
+            text = decoder.decode(block, final=is_last)
         except UnicodeDecodeError as error:
             at = consumed - len(pending) + error.start
             raise Unreadable(_undecodable(encoding, mark, at, pending + block, head)) from None
         consumed += len(block)
         yield text, size
-        if not block:
+        if is_last:
             return
-        block = _full_block(file)
+        block = _full_block(read)
         size = len(block)
 
 
-def _full_block(file: BinaryIO) -> bytes:
+def _encoding(block: bytes) -> tuple[str, bytes]:
+    """The encoding of a text that begins so, and its byte-order mark."""
+    if block[:1] in b"\xff\xfe\xef\0":
+        for mark, name in _MARKS:
+            if block.startswith(mark):
+                return name, mark
+    return "utf-8", b""
+
+
+def _full_block(read: Callable[[int], bytes], whole: int | None = None) -> bytes:
     """The next bytes, fewer than a block only at the end: a pipe gives some at a time, and the kinds of content must
     not depend on how many."""
-    block = b""
-    while len(block) < _BLOCK and (more := file.read(_BLOCK - len(block))):
+    block = read(_BLOCK)
+    if len(block) == whole:
+        return block
+    while len(block) < _BLOCK and (more := read(_BLOCK - len(block))):
         block += more
     return block
 
