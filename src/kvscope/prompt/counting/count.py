@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from kvscope.errors import ChatTemplateError, KvscopeError, MissingField, ModelNotFound, UsageError
 from kvscope.prompt.chat_template.template import CHATML, ChatTemplate, Clock, load_template, local_time
-from kvscope.prompt.conversation import RETRIEVED, Conversation, Message
+from kvscope.prompt.conversation import RETRIEVED
 from kvscope.prompt.conversation_file import LoadedRequest, RequestLog
+from kvscope.prompt.counting.as_message import AsMessage, KeptStream, count_as_message
 from kvscope.prompt.counting.context_fit import ContextFit, ContextLimit, Price, limit_of
 from kvscope.prompt.counting.image_tokens import image_cost
 from kvscope.prompt.counting.request import RequestTokens, count_request
@@ -59,8 +60,8 @@ class CountedRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCount:
     """Everything that was counted. ``requests`` are the conversations, ``texts`` the files beside them (None where
-    there are none). ``as_message_adds_tokens``: what chat template and BOS add to one text that is sent as a message of
-    the user; None where it is not known or there are conversations. ``reserved_output_tokens``: for texts alone."""
+    there are none). ``as_message``: the texts sent as one message of the user; None where that is not known or there
+    are conversations. ``reserved_output_tokens``: for texts alone."""
 
     tokenizer: Tokenizer
     template: ChatTemplate | None
@@ -68,7 +69,7 @@ class TokenCount:
     texts: TextCounts | None
     limit: ContextLimit
     reserved_output_tokens: int = 0
-    as_message_adds_tokens: int | None = None
+    as_message: AsMessage | None = None
     compared: tuple[Compared, ...] = ()
     price: Price | None = None
     warnings: tuple[str, ...] = ()
@@ -95,19 +96,34 @@ class TokenCount:
         """One for each request with all texts beside it; without requests, one for all texts as one message."""
         beside = self._text_amount().tokens
         if not self.requests:
-            prompt = beside + (self.as_message_adds_tokens or 0)
+            sent = self.as_message
             return (
-                ContextFit(limit=self.limit, prompt_tokens=prompt, reserved_output_tokens=self.reserved_output_tokens),
+                ContextFit(
+                    limit=self.limit,
+                    prompt_tokens=beside if sent is None else sent.tokens,
+                    reserved_output_tokens=self.reserved_output_tokens,
+                    is_whole=not self._skipped_texts and (sent is not None or self.template is None),
+                    unsure_tokens=0 if sent is None else sent.unsure_tokens,
+                ),
             )
         return tuple(
             ContextFit(
                 limit=self.limit,
                 prompt_tokens=each.counted.total_tokens + beside,
                 reserved_output_tokens=each.reserved_output_tokens,
-                is_whole=each.counted.is_whole,
+                is_whole=each.counted.is_whole and not self._skipped_texts,
             )
             for each in self.requests
         )
+
+    @property
+    def _skipped_texts(self) -> bool:
+        return self.texts is not None and bool(self.texts.skipped)
+
+    @property
+    def as_message_adds_tokens(self) -> int | None:
+        """What chat template and BOS add to the texts, less what they trim and read as control tokens."""
+        return None if self.as_message is None else self.as_message.tokens - self._text_amount().tokens
 
     def to_dict(self) -> dict[str, Any]:
         """What ``kvscope count --json`` prints."""
@@ -131,6 +147,7 @@ class TokenCount:
             ],
             "texts": None if self.texts is None else self.texts.to_dict(),
             "as_message_adds_tokens": self.as_message_adds_tokens,
+            "as_message_unsure_tokens": None if self.as_message is None else self.as_message.unsure_tokens,
             "compared": [each.to_dict() for each in self.compared],
             "price": self._price(fits),
             "warnings": list(self.warnings),
@@ -181,10 +198,15 @@ def count_tokens(question: CountQuestion) -> TokenCount:
     tokenizer = load_tokenizer(question.model)
     others = [load_tokenizer(source) for source in question.tokenizers]
     template = _template(question.model, tokenizer) if question.use_template else None
-    texts = None
+    texts = sent = None
     if question.paths:
-        texts = count_texts(question.paths, [tokenizer, *others], progress=question.progress, stdin=question.stdin)
+        stdin = None if question.stdin is None else KeptStream(question.stdin)
+        texts = count_texts(
+            question.paths, [tokenizer, *others], progress=question.progress, stdin=cast("BinaryIO | None", stdin)
+        )
         _check_some_text(question, texts)
+        if template is not None and question.log is None:
+            sent = count_as_message(texts, template, tokenizer, question.clock, None if stdin is None else stdin.kept)
     count = _counter(question.model, tokenizer, template, named, question.clock)
     requests, problems = _count_each(question, count)
     loaded = question.log.requests if question.log is not None else ()
@@ -195,10 +217,10 @@ def count_tokens(question: CountQuestion) -> TokenCount:
         texts=texts,
         limit=limit,
         reserved_output_tokens=question.reserve_output or 0,
-        as_message_adds_tokens=None if loaded else _added_by_template(tokenizer, template, question.clock),
+        as_message=sent,
         compared=_compare(question, loaded, texts, [tokenizer, *others]) if others else (),
         price=question.price,
-        warnings=tuple(_warnings(question, texts, template)),
+        warnings=(*_warnings(question, texts, template), *_text_warnings(texts, template, sent, question)),
         skipped=(*_skipped_texts(texts), *problems),
     )
 
@@ -316,22 +338,6 @@ def _answers(
         pool.shutdown(cancel_futures=True)
 
 
-def _added_by_template(tokenizer: Tokenizer, template: ChatTemplate | None, clock: Clock) -> int | None:
-    if template is None:
-        return None
-    text = "a"
-    request = LoadedRequest(conversation=Conversation(messages=(Message(role="user", content=text),)), source="")
-    try:
-        whole = prompt_ids(request, template=template, tokenizer=tokenizer, clock=clock)
-    except ChatTemplateError as error:
-        if error.kind == "stopped":
-            raise
-        return None
-    except UsageError:
-        return None  # a vocabulary that does not say how names of control tokens are read
-    return len(whole.ids) - tokenizer.count(text)
-
-
 def _compare(
     question: CountQuestion, loaded: Sequence[LoadedRequest], texts: TextCounts | None, tokenizers: Sequence[Tokenizer]
 ) -> tuple[Compared, ...]:
@@ -375,4 +381,25 @@ def _warnings(question: CountQuestion, texts: TextCounts | None, template: ChatT
         )
     if question.retrieved and template is None:
         warnings.append("--retrieved looks into a prompt with its chat template; without one it finds nothing.")
+    return warnings
+
+
+def _text_warnings(
+    texts: TextCounts | None, template: ChatTemplate | None, sent: AsMessage | None, question: CountQuestion
+) -> list[str]:
+    """Why it is not known, or not exactly, whether the texts fit."""
+    if texts is None:
+        return []
+    warnings = []
+    if texts.skipped:
+        warnings.append("Not all that was named is counted (see below), so whether all of it fits is not known.")
+    if template is None or question.log is not None:
+        return warnings
+    if sent is None:
+        warnings.append("The chat template does not take these texts as a message, so that prompt is not counted.")
+    elif sent.unsure_tokens:
+        warnings.append(
+            f"As one message, this is about {sent.tokens:,} tokens: texts this long are not put into the template. "
+            f"Whether they fit is said where {sent.unsure_tokens:,} tokens more or less do not decide it."
+        )
     return warnings

@@ -65,7 +65,7 @@ class RequestTokens:
 
     ``text`` is the prompt. ``bos``: "added" by the engine, "written" by the template, or None where there is none.
     ``uncounted_images``: pictures whose tokens are not known and in no row. ``uncounted``: other contents that are in
-    no row (audio, files).
+    no row (audio, files). ``not_followed``: keys of the request that change the prompt in a way not known here.
     """
 
     source: str
@@ -78,11 +78,12 @@ class RequestTokens:
     uncounted_images: int
     uncounted: tuple[str, ...]
     warnings: tuple[str, ...]
+    not_followed: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
         """Whether everything that was sent is counted."""
-        return not self.uncounted_images and not self.uncounted
+        return not self.uncounted_images and not self.uncounted and not self.not_followed
 
     def part(self, name: str) -> Amount:
         """The sum of the rows of one part."""
@@ -111,6 +112,7 @@ class RequestTokens:
             "bos": self.bos,
             "uncounted_images": self.uncounted_images,
             "uncounted": list(self.uncounted),
+            "not_followed": list(self.not_followed),
             "warnings": list(self.warnings),
         }
 
@@ -176,6 +178,7 @@ def count_request(
         bos=bos,
         uncounted_images=unknown,
         uncounted=request.uncounted,
+        not_followed=request.not_followed,
         warnings=tuple(dict.fromkeys(warnings)),
     )
 

@@ -76,6 +76,7 @@ def count_contents(request: LoadedRequest, *, tokenizer: Tokenizer) -> RequestTo
         bos=None,
         uncounted_images=sum(isinstance(block, Image) for message in messages for block in message.blocks),
         uncounted=request.uncounted,
+        not_followed=request.not_followed,
         warnings=(*request.warnings, ALONE),
     )
 
