@@ -218,6 +218,37 @@ def test_a_request_that_the_template_refuses_is_skipped_and_named(model: str, tm
     assert "no foo" in alone.exception.message
 
 
+def test_a_line_that_cannot_be_counted_is_named_and_the_others_are_counted(model: str, tmp_path: Path) -> None:
+    bad = {**REQUEST, "chat_template_kwargs": {"tools": []}}
+    path = written(tmp_path, "\n".join(map(json.dumps, [bad, REQUEST, REQUEST])), "log.jsonl")
+    found = answer("--conversation", path, "--model", model)
+    assert [request["source"] for request in found["requests"]] == [f"{path}:2", f"{path}:3"]
+    assert [each["path"] for each in found["skipped"]] == [f"{path}:1"]
+    assert "'tools' cannot be given" in found["skipped"][0]["reason"]
+    assert isinstance(called("--conversation", written(tmp_path, bad), "--model", model).exception, UsageError)
+
+
+def test_a_template_that_writes_nothing(model: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((Path(model) / "tokenizer.json").read_bytes())
+    (tmp_path / "chat_template.jinja").write_text("{% if false %}x{% endif %}")
+    assert answer("--conversation", written(tmp_path, REQUEST), "--model", tmp_path)["total_tokens"] == 0
+
+
+@pytest.mark.parametrize("word", ["-", "--conversation=-"])
+def test_a_closed_stdin_is_said(word: str) -> None:
+    command = f"{sys.executable} -m kvscope count {word} --model bytes: <&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "stdin is closed" in done.stderr
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://x:99999", "https://[::1"])
+def test_what_is_no_address_is_said(url: str, tmp_path: Path) -> None:
+    raised = called(written(tmp_path, "x", "a.txt"), "--model", url).exception
+    assert isinstance(raised, KvscopeError)
+    assert "not an address" in raised.message
+
+
 @pytest.mark.parametrize("kind", ["text", "conversation"])
 def test_a_hostile_template_ends_the_count(kind: str, model: str, tmp_path: Path) -> None:
     folder = tmp_path / "hostile"
@@ -268,6 +299,9 @@ def test_prices_are_exact(model: str, tmp_path: Path) -> None:
         (["--conversation", "nowhere.json"], ModelNotFound, "nowhere.json"),
         (["-", "--conversation", "-"], UsageError, "stdin"),
         (["README.md", "--request", "1"], UsageError, "--request"),
+        ([""], UsageError, "empty name"),
+        (["README.md", "--retrieved", ""], UsageError, "empty name"),
+        (["--conversation", ""], UsageError, "empty name"),
         (["README.md", "--context", "many"], UsageError, "8192"),
         (["README.md", "--context", "0"], UsageError, "holds nothing"),
         (["README.md", "--reserve-output", "-5"], UsageError, "number of tokens"),

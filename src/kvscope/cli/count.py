@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -58,6 +59,8 @@ def count(
     PATH is a file, a folder, or - for stdin, counted as text. MODEL is a .gguf file, pkg:NAME, a model folder, a
     tokenizer.json, tiktoken:NAME, or the http:// address of a running llama.cpp server.
     """
+    if "" in (*paths, *retrieved, conversation):
+        raise UsageError("An empty name names no file.", hint="Is a variable empty? For this folder, write a dot.")
     if STDIN in paths and conversation == STDIN:
         raise UsageError("Both the text and the conversation are to come from stdin.", hint="Give one as a file.")
     found = count_tokens(
@@ -71,7 +74,7 @@ def count(
             reserve_output=None if reserve_output is None else parse_tokens(reserve_output),
             context=None if context is None else parse_tokens(context),
             price=_price(price_input, price_output, currency),
-            stdin=sys.stdin.buffer if STDIN in paths else None,
+            stdin=_stdin() if STDIN in paths else None,
             progress=_Progress().bytes_read if sys.stderr.isatty() else None,
             on_request=_Progress().requests if sys.stderr.isatty() else None,
         )
@@ -82,12 +85,18 @@ def count(
         say(render_count(found), nl=False)
 
 
+def _stdin() -> BinaryIO:
+    if sys.stdin is None:  # closed by whoever started this
+        raise UsageError("stdin is closed, so there is nothing to read.", hint="Send it a text, or name a file.")
+    return sys.stdin.buffer
+
+
 def _log(conversation: str | None, request: int | None) -> RequestLog | None:
     if conversation is None:
         if request is not None:
             raise UsageError("--request picks one of a log's requests.", hint="Give the log: --conversation FILE.")
         return None
-    log = parse_log(sys.stdin.buffer.read(), name=STDIN) if conversation == STDIN else read_log(Path(conversation))
+    log = parse_log(_stdin().read(), name=STDIN) if conversation == STDIN else read_log(Path(conversation))
     if request is None:
         return log
     if request > len(log.requests):

@@ -17,9 +17,9 @@ _HINT = "Only llama.cpp's server tells its template. Is it one, and is its model
 def read_props(url: str) -> dict[str, Any]:
     """What the server at ``url`` says of itself. Raises ConnectionRefused, ConnectionLost, ServerError,
     EngineReplyError where there is no chat template in it."""
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme.lower() == "https" else http.client.HTTPConnection
     try:
+        parts = urlsplit(url)
+        kind = http.client.HTTPSConnection if parts.scheme.lower() == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
     except (ValueError, http.client.InvalidURL) as error:
         raise ConnectionRefused(f"{url} is not an address: {error}.", hint="Check it.") from None

@@ -301,8 +301,8 @@ def _count_each(
     first: KvscopeError | None = None
     loaded = question.log.requests
     for index, (request, answer) in enumerate(zip(loaded, _answers(loaded, count), strict=True), start=1):
-        if isinstance(answer, ChatTemplateError):
-            if answer.kind == "stopped":
+        if isinstance(answer, ChatTemplateError | UsageError):
+            if isinstance(answer, ChatTemplateError) and answer.kind == "stopped":
                 raise answer  # no template that is to be used again, whatever the next request is
             first = first or answer
             skipped.append({"path": request.source, "reason": answer.message})
@@ -319,14 +319,14 @@ def _count_each(
 
 def _answers(
     loaded: Sequence[LoadedRequest], count: Callable[[LoadedRequest], RequestTokens]
-) -> Iterator[RequestTokens | ChatTemplateError]:
-    """The count of each, or the template's refusal, in order. Most of the time goes into the processes that templates
+) -> Iterator[RequestTokens | ChatTemplateError | UsageError]:
+    """The count of each, or why it has none, in order. Most of the time goes into the processes that templates
     are rendered in, so several requests are counted at once."""
 
-    def answer(request: LoadedRequest) -> RequestTokens | ChatTemplateError:
+    def answer(request: LoadedRequest) -> RequestTokens | ChatTemplateError | UsageError:
         try:
             return count(request)
-        except ChatTemplateError as error:
+        except (ChatTemplateError, UsageError) as error:
             return error
 
     # Alone, for what tokenizers make when they are first used.

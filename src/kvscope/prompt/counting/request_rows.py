@@ -134,7 +134,7 @@ def amounts_of(spans: Sequence[Span], text: str, starts: Sequence[int]) -> list[
 
 def with_bos(spans: Sequence[Span], end: int) -> list[Span]:
     """``spans`` with the first ``end`` characters, the BOS that the template wrote, as a span of their own."""
-    first = spans[0]
+    first = spans[0]  # where BOS is written, there is text
     if not (first.part == TEMPLATE and 0 < end <= first.end):
         return list(spans)
     rest = [Span(start=end, end=first.end, part=TEMPLATE, kind=first.kind, message=first.message)]
@@ -145,7 +145,7 @@ def with_bos(spans: Sequence[Span], end: int) -> list[Span]:
 def with_head_in_message(spans: Sequence[Span], length: int) -> list[Span]:
     """``spans`` for a prompt that begins with the name of BOS, of ``length`` characters, and means no BOS by it: that
     is how its first message begins."""
-    head, *rest = spans
+    head, *rest = spans or [Span(start=0, end=0, part=TEMPLATE, kind="template")]  # a template may write nothing
     is_cut = rest and rest[0].kind == "template" and rest[0].message == 0
     if is_cut and head.kind == "template" and head.message is None and head.end == length:
         return [replace(head, message=0), *rest]

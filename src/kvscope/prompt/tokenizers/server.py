@@ -39,10 +39,10 @@ class ServerTokenizer:
 
     def __init__(self, url: str) -> None:
         self.source = url
-        parts = urlsplit(url)
-        self._kind = http.client.HTTPSConnection if parts.scheme.lower() == "https" else http.client.HTTPConnection
-        self._path = parts.path.rstrip("/") + "/tokenize"
         try:
+            parts = urlsplit(url)
+            self._kind = http.client.HTTPSConnection if parts.scheme.lower() == "https" else http.client.HTTPConnection
+            self._path = parts.path.rstrip("/") + "/tokenize"
             self._host, self._port = parts.hostname or "", parts.port
         except ValueError as error:
             raise ConnectionRefused(f"{url} is not an address: {error}.", hint="Check it.") from None
