@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from click.testing import CliRunner, Result
 
 from kvscope.cli.main import cli
 from kvscope.errors import ChatTemplateError, KvscopeError, MalformedFile, ModelNotFound, UsageError
+from kvscope.prompt.conversation_file import RequestLog, read_log
+from kvscope.prompt.counting.count import CountQuestion, count_tokens
 from kvscope.report.count_text import KIND_NAMES, WIDTH, display_width
 
 ROOT = Path(__file__).parent.parent.parent
@@ -219,13 +222,15 @@ def test_a_request_that_the_template_refuses_is_skipped_and_named(model: str, tm
 
 
 def test_a_line_that_cannot_be_counted_is_named_and_the_others_are_counted(model: str, tmp_path: Path) -> None:
-    bad = {**REQUEST, "chat_template_kwargs": {"tools": []}}
-    path = written(tmp_path, "\n".join(map(json.dumps, [bad, REQUEST, REQUEST])), "log.jsonl")
-    found = answer("--conversation", path, "--model", model)
+    path = written(tmp_path, "\n".join([json.dumps(REQUEST)] * 3), "log.jsonl")
+    first, *others = read_log(path).requests
+    bad = replace(first, extra={"number": float("nan")})  # no plain data
+    found = count_tokens(CountQuestion(model=model, log=RequestLog(requests=(bad, *others), problems=()))).to_dict()
     assert [request["source"] for request in found["requests"]] == [f"{path}:2", f"{path}:3"]
     assert [each["path"] for each in found["skipped"]] == [f"{path}:1"]
-    assert "'tools' cannot be given" in found["skipped"][0]["reason"]
-    assert isinstance(called("--conversation", written(tmp_path, bad), "--model", model).exception, UsageError)
+    assert "plain data" in found["skipped"][0]["reason"]
+    with pytest.raises(UsageError, match="plain data"):
+        count_tokens(CountQuestion(model=model, log=RequestLog(requests=(bad,), problems=())))
 
 
 def test_a_template_that_writes_nothing(model: str, tmp_path: Path) -> None:

@@ -185,6 +185,30 @@ def test_retrieved_texts_are_found_word_for_word() -> None:
     assert sum(row.amount.tokens for row in counted.rows) == counted.total_tokens
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2, 0)])
+def test_passages_that_overlap_count_once_whatever_their_order(order: tuple[int, ...]) -> None:
+    """By hand: a.txt has all of its 22 bytes, c.txt the 8 that it does not share (" epsilon"), inside.txt none."""
+    named = [
+        NamedText(name="inside.txt", text="gamma"),
+        NamedText(name="a.txt", text="alpha beta gamma delta\n"),
+        NamedText(name="c.txt", text="delta epsilon"),
+    ]
+    asked = request(said("user", "Read: alpha beta gamma delta epsilon. Why?"))
+    counted = count(asked, retrieved=[named[index] for index in order])
+    rows = {row.label: row.amount.tokens for row in counted.rows if row.part == "retrieved"}
+    assert rows == {"a.txt": 22, "c.txt": 8}
+    assert not any("no message" in warning for warning in counted.warnings)
+    assert "All of inside.txt stands where a.txt does too, and is counted there." in counted.warnings
+    assert "Part of c.txt stands where a.txt does too, and is counted there." in counted.warnings
+
+
+def test_a_text_named_twice_is_one() -> None:
+    named = NamedText(name="a.txt", text="alpha")
+    counted = count(request(said("user", "alpha?")), retrieved=[named, named])
+    assert [(row.label, row.amount.tokens) for row in counted.rows if row.part == "retrieved"] == [("a.txt", 5)]
+    assert counted.warnings == ()
+
+
 def test_a_text_with_other_line_ends_is_found_too() -> None:
     named = NamedText(name="a.txt", text="one\r\ntwo\r\n")
     counted = count(request(said("user", "Read: one\ntwo. Why?")), retrieved=[named])

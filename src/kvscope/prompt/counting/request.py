@@ -27,6 +27,7 @@ from kvscope.prompt.counting.request_rows import (
 from kvscope.prompt.counting.request_spans import (
     PARTS,
     TEMPLATE,
+    NamedFound,
     NamedText,
     added_region,
     part_of_message,
@@ -136,7 +137,8 @@ def count_request(
     request, cost, notes = _taken_apart(request, template, lambda: now)
     variants = _Variants(request=request, template=template, tokenizer=tokenizer, clock=lambda: now)
     prompt = ids_of_text(cost.text, tokenizer=tokenizer)
-    spans, missing = with_named_texts(spans_of(cost.pieces, conversation), cost.text, retrieved)
+    looked_up = with_named_texts(spans_of(cost.pieces, conversation), cost.text, retrieved)
+    spans = looked_up.spans
     documents = request.extra.get("documents") or ()
     if documents:
         extra = {name: value for name, value in request.extra.items() if name != "documents"}
@@ -163,7 +165,7 @@ def count_request(
     images, unknown = _image_rows(conversation, cost_of_image, cost.text, variants)
     warnings = [
         *request.warnings,
-        *(f"{name} stands in no message word for word, so none of it is counted as retrieved." for name in missing),
+        *_retrieved_warnings(looked_up),
         *_shape_warnings(maker),
         *notes,
         *variants.warnings_about_the_end(len(prompt.ids)),
@@ -359,6 +361,16 @@ def _images(conversation: Conversation) -> list[tuple[int, Image]]:
         for index, message in enumerate(conversation.messages)
         for block in message.blocks
         if isinstance(block, Image)
+    ]
+
+
+def _retrieved_warnings(found: NamedFound) -> list[str]:
+    missing = [
+        f"{name} stands in no message word for word, so none of it is counted as retrieved." for name in found.missing
+    ]
+    return missing + [
+        f"{'All' if is_all else 'Part'} of {name} stands where {others} does too, and is counted there."
+        for name, others, is_all in found.covered
     ]
 
 

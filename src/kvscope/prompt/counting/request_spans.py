@@ -6,6 +6,8 @@ what was looked up (answers of tools, messages that say so, documents of the tem
 """
 
 import json
+import sys
+from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -98,19 +100,63 @@ def spans_of(pieces: Sequence[TemplatePiece], conversation: Conversation) -> lis
     return spans
 
 
-def with_named_texts(spans: Sequence[Span], text: str, named: Sequence[NamedText]) -> tuple[list[Span], list[str]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFound:
+    """Where texts were found. ``missing``: the names of those that are in no message. ``covered``: of those with
+    characters that other texts hold too, the name, theirs, and whether that is all of it."""
+
+    spans: list[Span]
+    missing: list[str]
+    covered: list[tuple[str, str, bool]]
+
+
+def with_named_texts(spans: Sequence[Span], text: str, named: Sequence[NamedText]) -> NamedFound:
     """``spans`` with every place of a message's content that is one of the ``named`` texts, word for word, made
-    retrieved; and the names of those that are nowhere."""
+    retrieved. Where several hold the same characters, they count for the longest text, whatever the order."""
     found = list(spans)
-    missing = []
-    for each in named:
-        places = [place for form in forms_of(each.text) for place in _places(text, form)]
-        before = found
-        for start, end in places:
-            found = _overlaid(found, start, end, kinds=("content",), kind="named", origin=each.name)
-        if found == before:
+    contents = [(span.start, span.end) for span in spans if span.kind == "content"]
+    taken: list[tuple[int, int, str]] = []  # in order
+    missing, covered = [], []
+    texts = dict.fromkeys(sorted(named, key=lambda each: (-len(each.text.strip()), each.name)))
+    for each in texts:
+        places = [place for form in forms_of(each.text) for place in _places(text, form) if _is_inside(place, contents)]
+        own = 0
+        others: dict[str, None] = {}
+        for place in places:
+            free, holders = _free_parts(place, taken)
+            others.update(dict.fromkeys(name for name in holders if name != each.name))
+            for start, end in free:
+                found = _overlaid(found, start, end, kinds=("content",), kind="named", origin=each.name)
+                insort(taken, (start, end, each.name))
+                own += end - start
+        if not places:
             missing.append(each.name)
-    return found, missing
+        elif others:
+            covered.append((each.name, ", ".join(others), not own))
+    return NamedFound(spans=found, missing=missing, covered=covered)
+
+
+def _is_inside(place: tuple[int, int], contents: Sequence[tuple[int, int]]) -> bool:
+    index = bisect_right(contents, (place[0], sys.maxsize)) - 1
+    return index >= 0 and place[1] <= contents[index][1]
+
+
+def _free_parts(
+    place: tuple[int, int], taken: Sequence[tuple[int, int, str]]
+) -> tuple[list[tuple[int, int]], list[str]]:
+    """What of ``place`` is not ``taken``, and who has the rest."""
+    at, end = place
+    free, holders = [], []
+    for index in range(max(bisect_right(taken, (at,)) - 1, 0), len(taken)):
+        start, stop, name = taken[index]
+        if start >= end:
+            break
+        if stop > at:
+            holders.append(name)
+            if start > at:
+                free.append((at, start))
+            at = max(at, stop)
+    return ([*free, (at, end)] if at < end else free), holders
 
 
 def with_documents(
