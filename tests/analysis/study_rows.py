@@ -102,6 +102,7 @@ def design_row(name: str = "context_limit", **changes: Any) -> DesignRow:
         "input_length": ("prompt_tokens", (128, 512)),
         "output_length": ("output_tokens", (16, 64)),
         "release": ("cache_ram_mib", (8192, 0)),
+        "turns": ("turns", (1, 2)),
     }
     factor, levels = factors[name]
     values: dict[str, Any] = {

@@ -6,11 +6,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from rows_for_tests import design_row, full_result, run_row, trial_row
+from click.testing import CliRunner
+from rows_for_tests import design_row, full_result, request_row, run_row, trial_row
 
-from kvscope.analysis.table import table_rows
+from kvscope.analysis.table import request_rows, table_rows
+from kvscope.cli.main import cli
 from kvscope.record.export import write_csv, write_jsonl
-from kvscope.record.rows import PredictionRow, TrialResult
+from kvscope.record.rows import PredictionRow, TokenRow, TrialResult, TrialRow
 from kvscope.record.store import create_records, open_records
 
 # The contract, transcribed.
@@ -76,3 +78,82 @@ def test_both_formats_hold_the_same(tmp_path: Path) -> None:
     assert read[1]["error_message"] == rows[1]["error_message"]
     assert read[1]["ttft_s"] == ""
     assert json.loads(read[0]["settings"]) == {"n_ctx": 512}
+
+
+# Measured with llama.cpp b11549, SmolLM2: turns of 120 and 60 tokens in a slot of 256. The second turn has 281 tokens,
+# and was not sent.
+TURNS = (
+    request_row(index=0, role="warmup", prompt_tokens_ours=32, prompt_tokens_server=32),
+    request_row(
+        index=1,
+        role="earlier_turn",
+        prompt_tokens_asked=None,
+        prompt_tokens_ours=120,
+        prompt_tokens_server=120,
+        cached_tokens=24,
+        output_tokens_limit=60,
+        output_tokens=60,
+    ),
+    request_row(
+        index=2,
+        role="earlier_turn",
+        completed_s=None,
+        prompt_tokens_asked=None,
+        prompt_tokens_ours=281,
+        prompt_tokens_ours_from="files",
+        prompt_tokens_server=None,
+        cached_tokens=None,
+        output_tokens_limit=60,
+        output_tokens=None,
+        finish_reason=None,
+        error_slug="prompt-does-not-fit",
+    ),
+)
+
+
+def overflowed(path: Path) -> Path:
+    trial: TrialRow = trial_row(level=3, levels={"turns": 3}, prompt_tokens_asked=None)
+    with create_records(path) as recorder:
+        recorder.add_run(run_row())
+        recorder.add_design(design_row(name="turns", factor="turns", levels=(1, 3), baseline_level=1))
+        recorder.start_trial(trial, None)
+        ended = replace(trial, outcome="context_overflow", error_slug="prompt-does-not-fit")
+        tokens = tuple(TokenRow(request_index=1, index=n, at_s=0.5 + n * 0.1, text="word") for n in range(60))
+        recorder.finish_trial(TrialResult(trial=ended, requests=TURNS, tokens=tokens))
+    return path
+
+
+def test_a_row_that_never_came_to_its_measured_request_has_the_numbers_of_the_one_that_ended_it(tmp_path: Path) -> None:
+    with open_records(overflowed(tmp_path / "r.db")) as records:
+        (row,) = table_rows(records)
+    assert (row["prompt_tokens_ours"], row["prompt_tokens_ours_from"], row["output_tokens_limit"]) == (281, "files", 60)
+    assert row["requests"] == 0
+    assert row["prompt_tokens_server"] is row["output_tokens"] is row["ttft_s"] is None
+
+
+def test_each_request_is_a_row(tmp_path: Path) -> None:
+    with open_records(overflowed(tmp_path / "r.db")) as records:
+        rows = request_rows(records)
+    assert [row["index"] for row in rows] == [0, 1, 2]
+    assert [row["role"] for row in rows] == ["warmup", "earlier_turn", "earlier_turn"]
+    assert [row["turn"] for row in rows] == [None, 1, 2]
+    assert [row["outcome"] for row in rows] == ["ok", "ok", "context_overflow"]
+    assert [row["prompt_tokens_ours"] for row in rows] == [32, 120, 281]
+    assert [row["computed_tokens"] for row in rows] == [32 - 0, 120 - 24, None]
+    assert [row["ttft_s"] for row in rows] == [None, 0.5, None]
+    assert {row["trial_id"] for row in rows} == {"t1"}
+
+
+def test_requests_of_one_length_are_no_turns(tmp_path: Path) -> None:
+    exported(tmp_path / "r.db")
+    with open_records(tmp_path / "r.db") as records:
+        (row,) = request_rows(records)  # the failed attempt came to none
+    assert (row["turn"], row["outcome"], row["ttft_s"], row["completion_s"]) == (None, "ok", 0.5, 0.8)
+
+
+def test_the_command_gives_either(tmp_path: Path) -> None:
+    path = str(overflowed(tmp_path / "r.db"))
+    by_request = CliRunner().invoke(cli, ["export", "--records", path, "--rows", "requests", "--format", "csv"])
+    assert [row["turn"] for row in csv.DictReader(io.StringIO(by_request.stdout))] == ["", "1", "2"]
+    by_trial = CliRunner().invoke(cli, ["export", "--records", path])
+    assert len(by_trial.stdout.splitlines()) == 1

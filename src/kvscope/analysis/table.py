@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from kvscope.analysis.attribute import unexplained_bytes
-from kvscope.record.export import export_row
+from kvscope.record.export import export_requests, export_row
 from kvscope.record.rows import DesignRow, Json, RunRow, TrialResult
 from kvscope.record.store import Records
 
@@ -21,6 +21,16 @@ def table_rows(records: Records) -> list[dict[str, Json]]:
             records.prediction(trial.trial_id, trial.attempt),
         )
         for trial in records.trials()
+    ]
+
+
+def request_rows(records: Records) -> list[dict[str, Json]]:
+    """One dict per request of every attempt, warm-ups and failures included."""
+    designs = {design.design_id: design for design in records.designs()}
+    return [
+        row
+        for trial in records.trials()
+        for row in export_requests(records.result(trial.trial_id, trial.attempt), designs[trial.design_id])
     ]
 
 

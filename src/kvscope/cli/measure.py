@@ -7,7 +7,9 @@ from typing import cast
 
 import click
 
+from kvscope.analysis.attempts import load_attempts
 from kvscope.analysis.table import table_rows
+from kvscope.analysis.turns import turn_tables
 from kvscope.cli.options import (
     check_minutes,
     command_line,
@@ -26,6 +28,7 @@ from kvscope.experiment.runner import DesignSummary, RunOptions, check_design, r
 from kvscope.model.load import load_model
 from kvscope.prompt.exact_length.source_text import LANGUAGES
 from kvscope.record.store import create_records, open_records
+from kvscope.report.turns import turn_lines
 
 EXAMPLE = """\
 \b
@@ -169,4 +172,13 @@ def _tell(summary: DesignSummary, records: str, as_json: bool) -> None:
     say(f"{text}. Recorded in {records}.", err=True)
     if summary.kept_failed:
         say(f"{summary.kept_failed} of those kept had failed; to try them again add --retry-failed.", err=True)
+    _tell_turns(summary, records)
     say(f"See it: kvscope report --records {shlex.quote(records)} --out report.html", err=True)
+
+
+def _tell_turns(summary: DesignSummary, records: str) -> None:
+    with open_records(records) as found:
+        design = next(row for row in found.designs() if row.design_id == summary.design_id)
+        tables = turn_tables(load_attempts(found, design, {run.run_id: run for run in found.runs()}))
+    for line in turn_lines(tables):
+        say(line)

@@ -14,9 +14,9 @@ Read from the projects' own documents and sources as of 2025 and 2026. What diff
 SGLang state cached tokens only where that was turned on. Ollama leaves ``prompt_eval_count`` out where all of the
 prompt was cached, and before it added the cached tokens stated the new ones alone; its answer does not say which.
 
-A count that is absent or null is None, never 0. One of more than 63 bits is an error that keeps it in its message, and no
-measurement. Some servers state fewer prompt tokens than cached ones (they leave the cached out): both are kept as stated,
-and how many were computed is then not known.
+A count that is absent or null is None, never 0. One of more than 63 bits is an error that keeps it in its message, and
+no measurement. Some servers state fewer prompt tokens than cached ones (they leave the cached out): both are kept as
+stated, and how many were computed is then not known.
 """
 
 from collections.abc import Mapping

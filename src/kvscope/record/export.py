@@ -1,4 +1,5 @@
-"""The record as one table: one row per attempt of a trial, failures like any other; written as JSON Lines or CSV."""
+"""The record as a table: one row per attempt of a trial, or per request, failures like any other; written as JSON
+Lines or CSV."""
 
 import csv
 import json
@@ -6,11 +7,22 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TextIO
 
-from kvscope.record.metrics import metrics_of
+from kvscope.record.metrics import computed_prompt_tokens, metrics_of, request_metrics
 from kvscope.record.rows import DesignRow, Json, RequestRow, RunRow, TrialResult
+from kvscope.record.turns import request_outcome, turns_of
 from kvscope.units import MIB
 
 FORMATS = ("jsonl", "csv")
+_COUNTS = (
+    "prompt_tokens_ours",
+    "prompt_tokens_server",
+    "prompt_tokens_ours_from",
+    "prompt_tokens_server_from",
+    "cached_tokens",
+    "output_tokens_limit",
+    "output_tokens",
+    "finish_reason",
+)
 
 
 def export_row(
@@ -50,7 +62,7 @@ def export_row(
         "settings": dict(trial.settings),
         "machine_id": design.machine_id,
         "requests": len(measured),
-        **_request_columns(measured, trial.prompt_tokens_asked),
+        **_request_columns(result),
         "context_limit_tokens": result.effective.get("context_limit_tokens"),
         "context_limit_from": result.effective.get("context_limit_from"),
         "concurrency": trial.client.get("concurrency"),
@@ -82,26 +94,62 @@ def export_row(
     }
 
 
-def _request_columns(measured: list[RequestRow], asked: int | None) -> dict[str, Json]:
-    """Columns of the trial's measured request; where it has several, those of the last one that was answered."""
-    answered = [request for request in measured if request.is_answered] or measured
-    last = answered[-1] if answered else None
-    return {
-        "prompt_tokens_asked": asked,
-        "prompt_tokens_ours": last.prompt_tokens_ours if last else None,
-        "prompt_tokens_server": last.prompt_tokens_server if last else None,
-        "prompt_tokens_ours_from": last.prompt_tokens_ours_from if last else None,
-        "prompt_tokens_server_from": last.prompt_tokens_server_from if last else None,
-        "cached_tokens": last.cached_tokens if last else None,
-        "output_tokens_limit": last.output_tokens_limit if last else None,
-        "output_tokens": last.output_tokens if last else None,
-        "finish_reason": last.finish_reason if last else None,
-    }
+def _request_columns(result: TrialResult) -> dict[str, Json]:
+    """Columns of the trial's measured request; where it has several, those of the last one that was answered; where it
+    never came to one, those of the request that ended the attempt."""
+    measured = [request for request in result.requests if request.role == "measured"]
+    failed = [request for request in result.requests if request.error_slug is not None]
+    found = [request for request in measured if request.is_answered] or measured or failed
+    last = found[-1] if found else None
+    return {"prompt_tokens_asked": result.trial.prompt_tokens_asked, **_request_counts(last)}
+
+
+def _request_counts(request: RequestRow | None) -> dict[str, Json]:
+    return {name: None if request is None else getattr(request, name) for name in _COUNTS}
 
 
 def _reported_bytes(result: TrialResult, component: str) -> int | None:
     printed = [row.printed_mib for row in result.reported if row.component == component and row.phase == "loaded"]
     return round(sum(Decimal(text) for text in printed) * MIB) if printed else None
+
+
+def export_requests(result: TrialResult, design: DesignRow) -> list[dict[str, Json]]:
+    """The columns of each request of an attempt, warm-ups included, in a fixed order. Unknown values are None.
+
+    ``turn`` numbers the turns of a conversation from 1. ``outcome`` of the request that ended a failed attempt is the
+    attempt's; those before it were ``ok``, or ``stopped_early``.
+    """
+    trial = result.trial
+    turns = turns_of(result)
+    rows = []
+    for request in result.requests:
+        metrics = request_metrics(request, [t for t in result.tokens if t.request_index == request.index])
+        rows.append(
+            {
+                "run_id": trial.run_id,
+                "trial_id": trial.trial_id,
+                "attempt": trial.attempt,
+                "design": design.name,
+                "factor": design.factor,
+                "level": trial.level,
+                "repeat": trial.repeat,
+                "index": request.index,
+                "role": request.role,
+                "turn": turns.get(request.index),
+                "sent_at_s": request.sent_at_s,
+                "outcome": request_outcome(request, trial.outcome),
+                "error_slug": request.error_slug,
+                "prompt_tokens_asked": request.prompt_tokens_asked,
+                **_request_counts(request),
+                "computed_tokens": computed_prompt_tokens(request),
+                "ttft_s": metrics.ttft_s,
+                "tpot_s": metrics.tpot_s,
+                "completion_s": metrics.completion_s,
+                "prefill_tokens_per_s": metrics.prefill_tokens_per_s,
+                "decode_tokens_per_s": metrics.decode_tokens_per_s,
+            }
+        )
+    return rows
 
 
 def write_jsonl(rows: Iterable[Mapping[str, Json]], out: TextIO) -> None:

@@ -6,6 +6,7 @@ from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.price import token_price
 from kvscope.analysis.study import MemoryView, Study
+from kvscope.analysis.turns import turn_tables
 from kvscope.report.blocks import Answer, Badge, Chart, Claim, Link, Row, Table, columns, row
 from kvscope.report.charts_memory import PART_TERMS, by_context_chart, context_chart
 from kvscope.report.charts_time import ttft_chart
@@ -90,9 +91,29 @@ def headline(study: Study) -> str:
         group = study.failures[0]
         cause = name_of("outcome", group.outcome)
         return say("headline.failed", failed=study.num_failed, total=len(study.trials), cause=cause)
+    turns = _last_turns(study)
+    if turns is not None:
+        return turns
     if price is not None:
         return say("headline.measured_other" if study.is_measured else "headline.predicted", price=price_text(study))
     return say("headline.nothing")
+
+
+def _last_turns(study: Study) -> str | None:
+    """How the last turn of a conversation differs from the first; None where none was played far enough to tell."""
+    tables = [table for design in study.designs for table in turn_tables(design.attempts)]
+    answered = [turn for turn in tables[-1].turns if turn.conversations] if tables else []
+    if len(answered) < 2:
+        return None
+    first, last = answered[0], answered[-1]
+    return say(
+        "headline.turns",
+        turn=last.turn,
+        time_s=last.ttft_s,
+        computed=last.computed_tokens,
+        tokens=last.prompt_tokens,
+        first_s=first.ttft_s,
+    )
 
 
 def price_text(study: Study) -> str | None:

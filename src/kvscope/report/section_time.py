@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.levels import LevelRow
 from kvscope.analysis.study import DesignStudy, Study
+from kvscope.analysis.turns import turn_tables
 from kvscope.record.rows import Json
 from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, columns, row
 from kvscope.report.charts_time import completion_chart, tpot_chart, ttft_chart
 from kvscope.report.claims import claims
 from kvscope.report.numbers import difference_cell, estimate_cell, mib_cell, number_cell, seconds_cell
 from kvscope.report.section_growth import failed_levels
+from kvscope.report.turns import turn_block
 from kvscope.report.words import name_of, say
 
 # Metrics of the table of changes, with how a value is written.
@@ -32,7 +34,9 @@ def time_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     if study.completion is not None:
         blocks.append(completion_chart(study.completion, failed_levels(study, "output_tokens")))
         blocks.append(_limits(study))
-    if study.ttft is None and study.completion is None:
+    turns = [turn_block(table) for design in study.designs for table in turn_tables(design.attempts)]
+    blocks += turns
+    if study.ttft is None and study.completion is None and not turns:
         blocks.append(Paragraph(text=say("time.not_measured")))
     return Section(slug="time", title=say("title.time"), blocks=tuple(blocks))
 

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 from kvscope.analysis.findings import Finding
 from kvscope.analysis.study import Analysis, Study
+from kvscope.analysis.turns import turn_tables
 from kvscope.report.blocks import Block, Bullets, Chart, Claim, Download, Fold, Paragraph, StudyPage, Table
 from kvscope.report.claims import claim_text, spoken
 from kvscope.report.section_answer import headline, interval_line, strip
 from kvscope.report.section_growth import formula_line
 from kvscope.report.sections import several_studies, study_pages
+from kvscope.report.turns import turn_lines
 from kvscope.report.words import NO_BREAK, has_words, name_of, say
 
 WIDTH = 100
@@ -45,6 +47,8 @@ def study_lines(study: Study) -> list[str]:
         if finding not in per_token and finding.slug not in _SAID:
             lines += _finding_lines(finding)
     lines += _doubts(study)
+    for design in study.designs:
+        lines += turn_lines(turn_tables(design.attempts))
     if len(lines) > MOST_LINES:
         lines = [*lines[: MOST_LINES - 1], say("text.more")]
     return lines

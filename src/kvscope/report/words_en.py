@@ -76,6 +76,19 @@ _ANSWER: dict[str, str] = {
     "remark.quality": "That it fits does not mean that it answers well: quality was not measured.",
     "headline.both_beyond": "Beyond {tokens:count} tokens each further 1,000 tokens of context adds "
     "{size_bytes:mib}, and each 1,000 tokens of prompt delays the first token by {time_s:s}.",
+    "headline.turns": "Turn {turn} of a conversation waited {time_s:s} for its first token: {computed:count} of its "
+    "{tokens:count} prompt tokens were computed. Turn 1 waited {first_s:s}.",
+    "turns.title": "Turn by turn",
+    "turns.with_reuse": "earlier turns reused",
+    "turns.without_reuse": "without reuse",
+    "turns.medians": "medians of the conversations in which it was answered",
+    "turns.failed": "failed",
+    "turns.turn": "turn",
+    "turns.prompt": "prompt tokens",
+    "turns.reused": "reused",
+    "turns.computed": "computed",
+    "turns.ttft": "first token, s",
+    "turns.conversations": "conversations",
     "headline.memory_beyond": "Beyond {tokens:count} tokens each further 1,000 tokens of context adds "
     "{size_bytes:mib}.",
 }

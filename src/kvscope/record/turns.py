@@ -1,0 +1,23 @@
+"""The turns of a recorded conversation: which request is which turn, and how each request ended."""
+
+from kvscope.record.rows import TRUNCATED_SLUG, RequestRow, TrialResult
+
+FACTOR = "turns"
+
+
+def turns_of(result: TrialResult) -> dict[int, int]:
+    """Index of a request → its turn, from 1; empty where the attempt played no conversation."""
+    if FACTOR not in result.trial.levels:
+        return {}
+    asked = [request.index for request in result.requests if request.role != "warmup"]
+    return {index: turn for turn, index in enumerate(asked, start=1)}
+
+
+def request_outcome(request: RequestRow, of_attempt: str | None) -> str:
+    """How one request ended, given how its attempt did."""
+    if request.error_slug == TRUNCATED_SLUG:
+        return "truncated_input"
+    if request.error_slug is not None:
+        return of_attempt or "interrupted"
+    is_short = request.output_tokens is not None and request.output_tokens < request.output_tokens_limit
+    return "stopped_early" if is_short else "ok"
