@@ -15,13 +15,13 @@ from kvscope.model.spec import FullAttention, ModelSpec
 from kvscope.prompt.chat_template.template import ChatTemplate, Clock, local_time
 from kvscope.prompt.conversation import Image
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.prompt_text import PromptIds
 from kvscope.prompt.reuse.advice import ADVICE
 from kvscope.prompt.reuse.breaks import Break, find_breaks, picture_break
 from kvscope.prompt.reuse.changes import THOUGHT_ENDS
 from kvscope.prompt.reuse.places import Places
 from kvscope.prompt.reuse.render import Pair, Renderer, answer_index, time_unit
-from kvscope.prompt.reuse.rules import Reusable, reusable_tokens
+from kvscope.prompt.reuse.request_keys import allows_reuse, doubt_of, slot_asked_for
+from kvscope.prompt.reuse.rules import Reusable, SentPrompt, reused_in_order
 from kvscope.prompt.reuse.text_changes import common_length
 from kvscope.prompt.reuse_engines.llama_cpp_turns import places_of, user_marker_ids
 from kvscope.prompt.tokenizers.base import Tokenizer
@@ -31,6 +31,9 @@ SCHEMA = "kvscope.reuse/1"
 _AT_EACH_TURN = ("second", "minute")
 _BETWEEN_TURNS = timedelta(minutes=1)
 CONTEXT_FULL = "context-full"
+_END = -1  # an id that no prompt has
+_CUT = "\ufffd"  # stands in an answer where a letter of several tokens was cut off
+_PICTURES = "pictures take tokens that are not counted here, so what the engine sees is not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,7 @@ class Reuse:
             "fits": self.fits,
             **(self.broken.to_dict() if self.broken else self._unbroken()),
             "later": [each.to_dict() for each in self.later],
-            "notes": list(self.notes),
+            "notes": list(dict.fromkeys((*self.reusable.notes, *self.notes))),
         }
 
     def _unbroken(self) -> dict[str, Any]:
@@ -173,10 +176,10 @@ class Comparison:
             held_tokens=len(held.ids),
             prompt_tokens=len(prompt.ids),
             common_prefix_tokens=common,
-            reusable=self._reusable(pair, asked, common, len(held.ids), len(prompt.ids)),
+            reusable=self._reusable(pair, asked.ids, held.ids, prompt.ids, answer),
             outcome=outcome,
             answer="unknown" if pair.answer is None else "history" if answer is None else "stated",
-            fits=self._fits(len(prompt.ids)),
+            fits=self.fits(len(prompt.ids)),
             broken=breaks[0] if breaks else None,
             later=tuple(breaks[1:]),
             answer_ids=held.ids[len(asked.ids) :],
@@ -189,26 +192,52 @@ class Comparison:
             self._units[text] = time_unit(self.template, request)
         return self._units[text]
 
-    def _fits(self, prompt_tokens: int) -> bool | None:
+    def fits(self, prompt_tokens: int) -> bool | None:
+        """Whether a prompt fits into the engine's context; None where that is not known."""
         return None if self.context_limit_tokens is None else prompt_tokens <= self.context_limit_tokens
 
-    def _reusable(self, pair: Pair, asked: PromptIds, common: int, held: int, prompt: int) -> Reusable:
-        if self._fits(prompt) is False:
-            because = f"The prompt of {prompt} tokens does not fit into the context of {self.context_limit_tokens}."
+    def sent(
+        self, request: LoadedRequest, ids: Sequence[int], answer_ids: Sequence[int], *, is_answer_sure: bool = True
+    ) -> SentPrompt:
+        """``request`` as the engine gets it. ``answer_ids``: the tokens that it holds of its answer."""
+        limit = request.max_output_tokens
+        return SentPrompt(
+            ids=tuple(ids),
+            # The token that ends an answer is made, and never read.
+            answer_ids=(*answer_ids, _END),
+            user_starts=self.user_starts(ids),
+            reuse=allows_reuse(request, self.engine),
+            slot=slot_asked_for(request, self.engine),
+            fits=self.fits(len(ids)) is not False,
+            is_answer_sure=is_answer_sure or (limit is not None and limit <= 1),
+            doubt=doubt_of(request, self.engine) or (_PICTURES if _has_pictures(request) else None),
+        )
+
+    def _reusable(
+        self, pair: Pair, asked: Sequence[int], held: Sequence[int], prompt: Sequence[int], answer: str | None
+    ) -> Reusable:
+        limit = self.context_limit_tokens
+        if self.fits(len(prompt)) is False:
+            because = f"The prompt of {len(prompt)} tokens does not fit into the context of {limit}."
             return Reusable(tokens=None, status="unknown", because=because, source="the engine's settings")
-        if _has_pictures(pair):
-            because = "pictures take tokens that are not counted here, so what the engine sees is not known"
-            return Reusable(tokens=None, status="unknown", because=because, source="the requests")
-        return reusable_tokens(
-            common,
-            held_tokens=held,
-            prompt_tokens=prompt,
+        if _has_pictures(pair.first) or _has_pictures(pair.second):
+            return Reusable(tokens=None, status="unknown", because=_PICTURES, source="the requests")
+        is_stated = answer is not None and _CUT not in answer
+        return self.in_order(
+            [
+                self.sent(pair.first, asked, held[len(asked) :], is_answer_sure=is_stated),
+                self.sent(pair.second, prompt, ()),
+            ]
+        )[-1]
+
+    def in_order(self, prompts: Sequence[SentPrompt]) -> list[Reusable]:
+        """What each reuses, sent to an engine that was just started. Raises as ``reused_in_order``."""
+        return reused_in_order(
+            prompts,
             engine=self.engine,
             engine_version=self.engine_version,
             model=self.model,
             settings=self.settings,
-            first_prompt_tokens=len(asked.ids),
-            user_starts=self.user_starts(asked.ids),
         )
 
     def user_starts(self, ids: Sequence[int]) -> tuple[int, ...] | None:
@@ -223,7 +252,7 @@ class Comparison:
         return user_marker_ids(self.template, self.tokenizer)
 
     def _notes(self, pair: Pair, unit: str | None, answer: str | None, *, appended: bool) -> Iterator[str]:
-        if _has_pictures(pair):
+        if _has_pictures(pair.first) or _has_pictures(pair.second):
             yield "Pictures take tokens that are not counted here; behind the first of them, numbers are too small."
         if unit in ("hour", "day"):
             yield f"The template writes the time: when the {unit} changes, all behind it is computed anew."
@@ -240,6 +269,5 @@ class Comparison:
         yield from dict.fromkeys((*pair.first.warnings, *pair.second.warnings))
 
 
-def _has_pictures(pair: Pair) -> bool:
-    messages = (*pair.first.conversation.messages, *pair.second.conversation.messages)
-    return any(isinstance(block, Image) for message in messages for block in message.blocks)
+def _has_pictures(request: LoadedRequest) -> bool:
+    return any(isinstance(block, Image) for message in request.conversation.messages for block in message.blocks)

@@ -9,17 +9,16 @@ from kvscope.errors import ChatTemplateError
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.prompt_text import prompt_ids
 from kvscope.prompt.reuse.compare import Comparison, Reuse
-from kvscope.prompt.reuse.rules import SentPrompt, reused_in_order
 from kvscope.prompt.reuse.text_changes import common_length
 
 SCHEMA = "kvscope.reuse-log/1"
-_END = -1  # an id that no prompt has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One request of a log. ``previous``: the number (from 1) of the request it is compared with, None for one that
-    comes first. ``reuse`` None: it comes first, or there is a ``problem``."""
+    comes first. ``reuse`` None: it comes first, or there is a ``problem``. ``fits``: into the engine's context, None
+    where that is not known."""
 
     number: int
     source: str
@@ -27,13 +26,14 @@ class Turn:
     prompt_tokens: int | None
     reuse: Reuse | None = None
     problem: str | None = None
+    fits: bool | None = None
 
     @property
     def reusable_tokens(self) -> int | None:
         """None where it is not known."""
         if self.reuse is not None:
             return self.reuse.reusable.tokens
-        return 0 if self.previous is None and self.problem is None else None
+        return 0 if self.previous is None and self.problem is None and self.fits is not False else None
 
     @property
     def recomputed_tokens(self) -> int | None:
@@ -52,7 +52,9 @@ class Turn:
             "prompt_tokens": self.prompt_tokens,
             "reusable_tokens": self.reusable_tokens,
             "recomputed_tokens": self.recomputed_tokens,
+            "fits": self.fits,
             **{name: found.get(name) for name in kept},
+            "notes": found.get("notes", []),
             "problem": self.problem,
         }
 
@@ -116,11 +118,21 @@ def compare_log(
                 Turn(number=number, source=request.source, previous=None, prompt_tokens=None, problem=error.message)
             )
             continue
-        turns.append(Turn(number=number, source=request.source, previous=previous, prompt_tokens=len(ids), reuse=found))
+        fits = comparison.fits(len(ids))
+        turns.append(
+            Turn(
+                number=number,
+                source=request.source,
+                previous=previous,
+                prompt_tokens=len(ids),
+                reuse=found,
+                fits=fits,
+            )
+        )
         prompts[number] = ids
         seen = [*seen, (number, ids)] if by_conversation else [(number, ids)]
     if by_conversation:
-        turns = _played(turns, prompts, comparison)
+        turns = _played(turns, requests, prompts, comparison)
     return LogReuse(
         engine=comparison.engine,
         engine_version=comparison.engine_version,
@@ -129,29 +141,37 @@ def compare_log(
     )
 
 
-def _played(turns: Sequence[Turn], prompts: Mapping[int, "array[int]"], comparison: Comparison) -> list[Turn]:
-    """``turns`` with what the engine reuses where all were sent to it in order; one that does not fit is not sent."""
-    sent = [turn for turn in turns if turn.number in prompts and (turn.reuse is None or turn.reuse.fits is not False)]
-    answers = {turn.previous: turn.reuse.answer_ids for turn in turns if turn.reuse is not None}
-    in_order = reused_in_order(
+def _played(
+    turns: Sequence[Turn],
+    requests: Sequence[LoadedRequest],
+    prompts: Mapping[int, "array[int]"],
+    comparison: Comparison,
+) -> list[Turn]:
+    """``turns`` with what the engine reuses where all were sent to it in order. One that does not fit is refused, and
+    one that cannot be rendered never gets to a slot."""
+    answers: dict[int | None, tuple[int, ...]] = {}
+    for turn in turns:  # of several requests that go on from the same one, the first that has its answer
+        if turn.reuse is not None and turn.reuse.answer_ids:
+            answers.setdefault(turn.previous, turn.reuse.answer_ids)
+    sent = [turn for turn in turns if turn.number in prompts]
+    in_order = comparison.in_order(
         [
-            SentPrompt(
-                ids=tuple(prompts[turn.number]),
-                # The token that ends an answer is made, and never read.
-                answer_ids=(*answers.get(turn.number, ()), _END),
-                user_starts=comparison.user_starts(prompts[turn.number]),
+            comparison.sent(
+                requests[turn.number - 1],
+                prompts[turn.number],
+                answers.get(turn.number, ()),
+                is_answer_sure=False,
             )
             for turn in sent
-        ],
-        engine=comparison.engine,
-        engine_version=comparison.engine_version,
-        model=comparison.model,
-        settings=comparison.settings,
+        ]
     )
     found = {turn.number: reusable for turn, reusable in zip(sent, in_order, strict=True)}
     return [
         replace(turn, reuse=replace(turn.reuse, reusable=found[turn.number]))
-        if turn.reuse is not None and turn.number in found
+        if turn.reuse is not None
+        and turn.number in found
+        and turn.fits is not False
+        and turn.reuse.reusable.tokens is not None
         else turn
         for turn in turns
     ]

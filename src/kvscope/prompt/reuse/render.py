@@ -139,8 +139,8 @@ class Renderer:
             ids, starts = tuple(alone), tuple(len(pair.prompt) + place for place in places)
         fed = len(ids)
         limit = pair.first.max_output_tokens
-        if limit is not None and fed >= limit > 0:
-            fed = limit - 1  # ended by its limit: the last token is never fed back
+        if limit is not None and fed >= limit:
+            fed = max(0, limit - 1)  # ended by its limit: the last token is never fed back
         return PromptIds(
             ids=prompt.ids + ids[:fed], text=pair.held, starts=prompt.starts + starts[:fed], bos_added=prompt.bos_added
         )

@@ -17,7 +17,7 @@ class Reusable:
     ``status``: exact (the rule was held against the engine of this version, and equal every time), estimated (the rule
     is the engine's or vendor's own statement, not measured here), unknown (``because`` says what decides it).
     ``granularity_tokens``: reuse comes in multiples of it. ``minimum_prefix_tokens``: a shorter common prefix is not
-    used at all.
+    used at all. ``notes``: why it is not exact, where that lies in the requests and not in the rule.
     """
 
     tokens: int | None
@@ -26,6 +26,7 @@ class Reusable:
     source: str
     granularity_tokens: int = 1
     minimum_prefix_tokens: int = 1
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,15 @@ class ReuseQuestion:
 class SentPrompt:
     """One request as the engine saw it. ``answer_ids``: the tokens it generated for it, the last of which it never
     read. ``user_starts``: places in ``ids`` at which users' messages start, None where they are not known. ``reuse``:
-    the request allows it."""
+    whether the request allows it, None where it leaves that to the engine. ``slot``: the one it asks for. ``fits``:
+    into the context; one that does not is refused. ``is_answer_sure``: the answer is the one that the model wrote, and
+    not taken from a later request. ``doubt``: why the engine may have seen another prompt, or use it otherwise."""
 
     ids: tuple[int, ...]
     answer_ids: tuple[int, ...]
     user_starts: tuple[int, ...] | None = ()
-    reuse: bool = True
+    reuse: bool | None = None
+    slot: int | None = None
+    fits: bool = True
+    is_answer_sure: bool = True
+    doubt: str | None = None

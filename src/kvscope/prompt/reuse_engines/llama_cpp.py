@@ -5,6 +5,7 @@ the same for what is common, others for the rest.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kvscope.model.spec import ModelSpec
 from kvscope.prompt.reuse_engines.base import Reusable, ReuseQuestion, SentPrompt, Status
@@ -14,6 +15,10 @@ from kvscope.prompt.reuse_engines.llama_cpp_slots import common_prefix as common
 from kvscope.scenario import SettingValue
 
 _CHANGED, _APPENDED = -1, -2
+ASSUMED = (
+    "What the model wrote is not stated. Its answer is taken to be what the history has; if it wrote or was cut "
+    "otherwise, the number is another. Of two requests, state it: --answer FILE."
+)
 
 
 def reusable(question: ReuseQuestion) -> Reusable:
@@ -50,14 +55,33 @@ def reused_in_order(
         return [Reusable(tokens=None, status="unknown", because=reason, source=SOURCE) for _ in prompts]
     slots = LlamaCppSlots(effective)
     certainty: tuple[Status, str] = "exact", ""
+    doubts: list[str] = []
     found = []
     for each in prompts:
-        reuse = each.reuse and effective.cache_prompt
-        played = slots.play(each.ids, each.answer_ids, user_starts=each.user_starts or (), reuse=reuse)
+        reuse = effective.cache_prompt if each.reuse is None else each.reuse
+        played = slots.play(
+            each.ids,
+            each.answer_ids,
+            user_starts=each.user_starts or (),
+            reuse=reuse,
+            slot_number=each.slot,
+            fits=each.fits,
+            is_answer_sure=each.is_answer_sure,
+        )
         if certainty[0] == "exact":
             certainty = _certainty(effective, model, engine_version, each.user_starts)
-        found.append(_answer(certainty, effective, played, len(each.ids)))
+        if each.doubt is not None:
+            doubts.append(each.doubt)
+        notes = (*dict.fromkeys(doubts), *(() if played.is_sure else (ASSUMED,)))
+        answer = _answer(certainty, replace(effective, cache_prompt=reuse), played, len(each.ids))
+        found.append(with_notes(answer, notes))
     return found
+
+
+def with_notes(answer: Reusable, notes: tuple[str, ...]) -> Reusable:
+    """``answer``, which is not exact where there are notes."""
+    status = "estimated" if notes and answer.status == "exact" else answer.status
+    return replace(answer, status=status, notes=notes)
 
 
 def _certainty(

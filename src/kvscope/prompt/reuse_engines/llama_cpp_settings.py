@@ -1,5 +1,6 @@
 """What of llama.cpp's settings and of a model decides what the server reuses."""
 
+import re
 from collections.abc import Mapping
 
 from kvscope.errors import UsageError
@@ -15,7 +16,7 @@ from kvscope.model.spec import (
 )
 from kvscope.prompt.reuse_engines.base import Status
 from kvscope.prompt.reuse_engines.llama_cpp_slots import SlotSettings
-from kvscope.prompt.reuse_engines.setting_values import flag, number, whole
+from kvscope.prompt.reuse_engines.setting_values import at_least, at_least_one, flag, share, whole
 from kvscope.scenario import SettingValue
 
 SOURCE = (
@@ -24,6 +25,7 @@ SOURCE = (
 )
 _MEASURED = "11549"
 _AUTO_SLOTS = 4
+_MOST_SLOTS = 256  # LLAMA_MAX_SEQ
 _CELL_MULTIPLE = 256
 _FOLLOWED = (FullAttention, SlidingWindow, LatentAttention, RecurrentState, HybridCache, SharedCache, NoCache)
 # Where neither the settings nor the model say how much is held; more than any prompt.
@@ -36,15 +38,15 @@ def slot_settings(model: ModelSpec | None, settings: Mapping[str, SettingValue])
     slots, is_unified = whole(settings, "n_parallel", 1), flag(settings, "kv_unified", False)
     if slots == -1:
         slots, is_unified = _AUTO_SLOTS, True  # the server's "auto"
-    if slots < 1:
-        raise UsageError(f"n_parallel is {slots}; 1 or more, or -1, was expected.")
+    if not 1 <= slots <= _MOST_SLOTS:
+        raise UsageError(f"n_parallel is {slots}; 1 to {_MOST_SLOTS}, or -1, was expected.")
     trained = model.trained_context_tokens if model is not None else None
-    context = whole(settings, "n_ctx", 0) or trained or _ANY_CONTEXT
+    context = at_least(0, settings, "n_ctx", 0) or trained or _ANY_CONTEXT
     cells = _round_up(context)
     if not is_unified:
         cells = _round_up(cells // slots)
-    batch = min(whole(settings, "n_batch", 2048), context)
-    microbatch = min(whole(settings, "n_ubatch", 512), batch)
+    batch = min(at_least_one(settings, "n_batch", 2048), context)
+    microbatch = min(at_least_one(settings, "n_ubatch", 512), batch)
     window = window_of(model)
     is_full = flag(settings, "swa_full", False)
     needed = (window or 0) * (slots if is_unified else 1) + microbatch
@@ -55,11 +57,11 @@ def slot_settings(model: ModelSpec | None, settings: Mapping[str, SettingValue])
         n_batch=batch,
         n_ubatch=microbatch,
         cache_prompt=flag(settings, "cache_prompt", True),
-        has_prompt_cache=whole(settings, "cache_ram_mib", 8192) != 0,
+        has_prompt_cache=at_least(-1, settings, "cache_ram_mib", 8192) != 0,
         cache_idle_slots=flag(settings, "cache_idle_slots", True),
-        slot_prompt_similarity=number(settings, "slot_prompt_similarity", 0.1),
-        n_ctx_checkpoints=whole(settings, "n_ctx_checkpoints", 32),
-        checkpoint_min_step=whole(settings, "checkpoint_min_step", 8192),
+        slot_prompt_similarity=share(settings, "slot_prompt_similarity", 0.1),
+        n_ctx_checkpoints=at_least(0, settings, "n_ctx_checkpoints", 32),
+        checkpoint_min_step=at_least(0, settings, "checkpoint_min_step", 8192),
         window_tokens=window,
         window_cells=cells if is_full else min(cells, _round_up(needed)),
         swa_full=is_full,
@@ -100,7 +102,7 @@ def status_of(model: ModelSpec | None, version: str | None) -> tuple[Status, str
         return "estimated", "; no model is stated, so that every layer is taken to keep every token"
     if model.source_kind != "gguf":
         return "estimated", "; the model was not read from a GGUF, the file that llama.cpp runs"
-    if version is not None and _MEASURED not in version:
+    if version is not None and not re.search(rf"(?<![0-9]){_MEASURED}(?![0-9])", version):
         return "estimated", f"; the rule is that of build b{_MEASURED}, the engine is {version}"
     return "exact", ""
 

@@ -74,19 +74,22 @@ class Checkpoint:
 class Played:
     """What one request reused: ``cached`` of the ``common`` tokens that its slot held. ``checkpoint``: the token that
     the cache was taken back to. ``was_reset``: there was no checkpoint to go back to. ``from_copy``: what is held came
-    out of the cache of prompts, whose size limit is not followed."""
+    out of the cache of prompts, whose size limit is not followed. ``is_sure``: it is this number whatever the
+    answers are that are not sure."""
 
     cached: int
     common: int
     checkpoint: int | None = None
     was_reset: bool = False
     from_copy: bool = False
+    is_sure: bool = True
 
 
 @dataclass(slots=True)
 class _Held:
     tokens: list[int] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    sure: int | None = None  # so many tokens are certain; None: all
 
 
 @dataclass(slots=True)
@@ -119,6 +122,7 @@ class LlamaCppSlots:
         self._slots = [_Slot(number) for number in range(settings.n_parallel)]
         self._copies: list[_Copy] = []
         self._task = 0
+        self._is_sure = True
 
     def play(
         self,
@@ -127,18 +131,48 @@ class LlamaCppSlots:
         *,
         user_starts: Sequence[int] = (),
         reuse: bool = True,
+        slot_number: int | None = None,
+        fits: bool = True,
+        is_answer_sure: bool = True,
     ) -> Played:
         """What ``prompt`` reuses. ``answer``: the tokens generated for it, the last of which is never
-        fed back. ``user_starts``: where users' messages start in the prompt. ``reuse``: the request's cache_prompt."""
+        fed back. ``user_starts``: where users' messages start in the prompt. ``reuse``: the request's cache_prompt;
+        ``slot_number``: its id_slot. ``fits``: into the context; what does not is refused, but its slot counts as used.
+        ``is_answer_sure``: False where the model may have written another."""
         self._task += 1
-        slot, from_copy = self._choose(prompt)
+        is_sure = self._is_sure or self._cannot_matter(prompt)
+        if slot_number is None:
+            slot, from_copy = self._choose(prompt)
+        else:
+            slot, from_copy = self._slots[slot_number % len(self._slots)], False
         self._copy_idle_slots(slot)
+        if not fits:
+            slot.last_used = self._task
+            return Played(cached=0, common=0, from_copy=from_copy, is_sure=is_sure)
         played = self._keep(slot, prompt, reuse=reuse)
         self._prefill(slot, prompt, user_starts)
         for token in answer[:-1]:
             self._decode(slot, (token,))
         slot.last_used = self._task
-        return replace(played, from_copy=from_copy)
+        slot.held.sure = None if is_answer_sure else len(prompt)
+        self._is_sure = self._is_sure and is_answer_sure
+        return replace(played, from_copy=from_copy, is_sure=is_sure)
+
+    def _cannot_matter(self, prompt: Sequence[int]) -> bool:
+        """Whether this prompt reuses the same, whatever those answers are that are not sure."""
+        settings, common = self._settings, 0
+        if self._copies or (settings.kv_unified and settings.n_parallel > 1):
+            return False  # the answers' lengths decide what is copied, and what gets room
+        for slot in self._slots:
+            held = slot.held
+            common = max(common, common_prefix(held.tokens, prompt))
+            if held.sure is not None and held.sure < len(prompt) and held.tokens[: held.sure] == [*prompt[: held.sure]]:
+                return False
+        if not settings.forgets:
+            return True
+        # What a cache has forgotten depends on how much was written since; it is not asked where the server goes back
+        # to a checkpoint of the first prompt in any case.
+        return self._task == 2 and (settings.is_recurrent or self._needed_below(common, len(prompt)) == 0)
 
     def _choose(self, prompt: Sequence[int]) -> tuple[_Slot, bool]:
         """The slot, and whether a copy was brought back into it."""

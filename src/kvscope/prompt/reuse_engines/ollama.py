@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kvscope.prompt.reuse_engines import llama_cpp
 from kvscope.prompt.reuse_engines.base import Reusable, ReuseQuestion
+from kvscope.prompt.reuse_engines.setting_values import at_least_one
 from kvscope.scenario import SettingValue
 
 SOURCE = "Ollama: llm/llama_server.go (a rendered text, without marks of its messages); read, not measured"
@@ -29,9 +30,10 @@ def _for_llama_cpp(settings: Mapping[str, SettingValue]) -> dict[str, SettingVal
     parallel = settings.get("num_parallel")
     if parallel is not None:
         made["n_parallel"] = parallel
-    context, batch = settings.get("num_ctx"), settings.get("num_batch")
-    if isinstance(context, int):
-        made["n_ctx"] = context * (parallel if isinstance(parallel, int) else 1)
+    batch = settings.get("num_batch")
+    if "num_ctx" in settings:
+        made["n_ctx"] = at_least_one(settings, "num_ctx", 1) * at_least_one(settings, "num_parallel", 1)
     if batch is not None:
+        at_least_one(settings, "num_batch", 1)
         made |= {"n_batch": batch, "n_ubatch": batch}
     return made

@@ -19,9 +19,14 @@ def whole(settings: Mapping[str, SettingValue], name: str, default: int) -> int:
 
 def at_least_one(settings: Mapping[str, SettingValue], name: str, default: int) -> int:
     """Raises UsageError for what is no whole number of 1 or more."""
+    return at_least(1, settings, name, default)
+
+
+def at_least(lowest: int, settings: Mapping[str, SettingValue], name: str, default: int) -> int:
+    """Raises UsageError for what is no whole number of ``lowest`` or more."""
     value = whole(settings, name, default)
-    if value < 1:
-        raise UsageError(f"{name} is {value}; 1 or more was expected.")
+    if value < lowest:
+        raise UsageError(f"{name} is {value}; {lowest} or more was expected.")
     return value
 
 
@@ -38,4 +43,12 @@ def flag(settings: Mapping[str, SettingValue], name: str, default: bool) -> bool
     value = settings.get(name, default)
     if not isinstance(value, bool):
         raise UsageError(f"{name} is {value!r}; true or false was expected.")
+    return value
+
+
+def share(settings: Mapping[str, SettingValue], name: str, default: float) -> float:
+    """Raises UsageError for what is no number from 0 to 1."""
+    value = number(settings, name, default)
+    if not 0 <= value <= 1:
+        raise UsageError(f"{name} is {value:g}; 0 to 1 was expected.")
     return value
