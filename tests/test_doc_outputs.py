@@ -2,7 +2,10 @@
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -49,3 +52,26 @@ def test_for_gemma_the_two_turns_have_more_in_common_than_is_reused(tool: Module
     found = json.loads(tool.printed(f"kvscope reuse turn-1.json turn-2.json --model {GEMMA} --json"))
     assert 0 < found["reusable_tokens"] < found["common_prefix_tokens"]
     assert "checkpoint" in found["because"]
+
+
+@pytest.mark.engine
+def test_the_example_in_python_prints_the_tokens_that_stand_below_it() -> None:
+    page = (ROOT / "docs" / "explain" / "what-is-in-your-prompt.md").read_text(encoding="utf-8")
+    found = re.search(r"```python\n(.*?)```.*?```\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    done = subprocess.run(
+        [sys.executable, "-c", found[1]],
+        cwd=ROOT / "docs" / "examples" / "conversation",
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+    def tokens(text: str) -> list[str]:
+        return [line.rpartition(" ")[0] for line in text.splitlines()]  # without the seconds
+
+    assert len(tokens(found[2])) == 4
+    assert tokens(done.stdout) == tokens(found[2])

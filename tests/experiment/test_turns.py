@@ -5,9 +5,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from kvscope.analysis.study import analyse
 from kvscope.analysis.table import table_rows
+from kvscope.cli.main import cli
 from kvscope.engine.base import ChatRequest, Generation
 from kvscope.engine.fake import FakeEngine, VirtualClock
 from kvscope.errors import BadDesign
@@ -160,3 +162,19 @@ def test_what_reads_a_record_reads_this_one(tmp_path: Path) -> None:
     assert "turns of one conversation" in render_markdown(analysis)
     assert render_text(analysis)
     assert write_report(path, tmp_path / "r.html").stat().st_size > 10_000
+
+
+def test_the_command_prints_the_conversation_turn_by_turn(tmp_path: Path) -> None:
+    words = ["measure", "turns", "--engine", "fake", "--levels", "1,3", "--repeats", "2", "--no-reuse-prefix"]
+    done = CliRunner().invoke(cli, [*words, "--set", "load_s=0.0", "--records", str(tmp_path / "r.db")])
+    assert done.exit_code == 0
+    title, _, *turns = done.stdout.splitlines()
+    assert "Turn by turn, without reuse" in title
+    # 96 tokens, and 32 + 4 and 94 more each; two conversations of one turn and two of three.
+    cells = [line.split() for line in turns]
+    assert [row[:4] + row[5:] for row in cells] == [
+        ["1", "96", "0", "96", "4"],
+        ["2", "226", "0", "226", "2"],
+        ["3", "356", "0", "356", "2"],
+    ]
+    assert all(float(row[4]) > 0 for row in cells)
