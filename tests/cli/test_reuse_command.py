@@ -80,6 +80,14 @@ def test_a_log_from_the_standard_input(folder: Path) -> None:
     assert done.stdout.startswith("2 requests reuse")
 
 
+def test_a_setting_may_have_another_of_the_engines_spellings(folder: Path) -> None:
+    # Two slots: 16 common tokens of 76 are more than a tenth; of 400, they are not.
+    (folder / "long.json").write_text(body(("system", "Now 14:06. Be kind."), ("user", "Hi" * 300)))
+    for name in ("parallel", "n_parallel", "np"):
+        done = run(folder, "one.json", "long.json", "--set", f"{name}=2", "--json")
+        assert json.loads(done.stdout)["reusable_tokens"] == 0, done.stderr
+
+
 def test_the_stated_answer_counts(folder: Path) -> None:
     (folder / "one.json").write_text(body(*AGAIN[:2]))
     (folder / "answer.txt").write_bytes(b"Hello.\r\n")
@@ -116,6 +124,10 @@ def test_bad_requests_are_one_clear_error(folder: Path, content: str, code: int,
         (["one.json", "nowhere.json"], 3, "nowhere.json"),
         (["one.json", "two.json", "--engine", "llama"], 2, "llama.cpp"),
         (["one.json", "two.json", "--answer", "nowhere.txt"], 2, "nowhere.txt"),
+        (["one.json", "two.json", "--set", "n_parralel=3"], 2, "Did you mean n_parallel"),
+        (["one.json", "two.json", "--set", "cache_prompts=false"], 2, "Did you mean cache_prompt"),
+        (["one.json", "two.json", "--set", "n_ctx=-5"], 2, "n_ctx is -5"),
+        (["one.json", "two.json", "--engine", "openai-api", "--set", "x=1"], 2, "no settings"),
     ],
 )
 def test_what_cannot_be_asked(folder: Path, words: list[str], code: int, says: str) -> None:

@@ -128,6 +128,7 @@ def _comparison(
     engine_version: str | None,
     settings: dict[str, SettingValue],
 ) -> Comparison:
+    settings = _known_settings(engine, settings, template)
     spec = _layers(model)
     return Comparison(
         template=load_template(template or model, or_chatml=True, style=_STYLES.get(engine)),
@@ -139,6 +140,18 @@ def _comparison(
         context_limit_tokens=_context_limit(spec, engine, engine_version, settings),
         now=local_time(),
     )
+
+
+def _known_settings(engine: str, settings: dict[str, SettingValue], template: str | None) -> dict[str, SettingValue]:
+    """By the engine's own names. Raises UsageError for one that it does not have."""
+    from kvscope.predict.question import canonical_settings
+
+    if settings and engine.endswith("-api"):
+        raise UsageError(f"{engine} has no settings that could be set.", hint="Leave --set out.")
+    if "chat_template" in settings and template is None:
+        raise UsageError("chat_template would not be used here.", hint="Name the template's file: --template FILE.")
+    own = {name: value for name, value in settings.items() if name == "chat_template"}  # the engine's alone
+    return {**canonical_settings(engine, {k: v for k, v in settings.items() if k not in own}), **own}
 
 
 def _layers(model: str) -> ModelSpec | None:
@@ -158,9 +171,10 @@ def _context_limit(
     from kvscope.predict.question import Question
 
     try:
-        question = Question(model=spec, engine=engine, engine_version=engine_version, settings=settings)
+        known = {name: value for name, value in settings.items() if name != "chat_template"}
+        question = Question(model=spec, engine=engine, engine_version=engine_version, settings=known)
         return question.ask().limit_tokens
-    except KvscopeError:  # settings of another kind; the engine's rule of reuse says if they are wrong
+    except KvscopeError:  # a model or a value that is not predicted; the rule of reuse says if a value is wrong
         return None
 
 

@@ -26,6 +26,14 @@ _CANONICAL: Mapping[str, str] = {
 }
 
 
+def canonical_settings(engine: str, settings: Mapping[str, SettingValue]) -> Mapping[str, SettingValue]:
+    """``settings`` by the engine's own names. Raises UnknownName for one that the engine does not have."""
+    if engine not in _CANONICAL:
+        return settings
+    made: Mapping[str, SettingValue] = importlib.import_module(_CANONICAL[engine]).canonical_settings(settings)
+    return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """The arguments of ``predict``. Settings are kept by the engine's own names, so that a change replaces what was
@@ -42,9 +50,7 @@ class Question:
     available_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.engine in _CANONICAL:
-            rules = importlib.import_module(_CANONICAL[self.engine])
-            object.__setattr__(self, "settings", rules.canonical_settings(self.settings))
+        object.__setattr__(self, "settings", canonical_settings(self.engine, self.settings))
 
     def ask(self) -> Prediction:
         """The answer. Raises as ``predict``."""
