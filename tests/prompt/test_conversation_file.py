@@ -50,7 +50,7 @@ def test_a_body_with_everything(tmp_path: Path) -> None:
     assert request.max_output_tokens == 256
     assert request.extra == {"enable_thinking": False, "documents": [{"title": "t", "text": "x"}]}
     assert not request.add_generation_prompt
-    assert request.continue_final_message is False
+    assert request.continue_final_message is None
     assert request.source == str(tmp_path / "request.json")
     assert request.warnings == ()
 
@@ -68,6 +68,36 @@ def test_other_keys_are_kept_as_they_stand(tmp_path: Path) -> None:
     assert request.body == other
     assert request.not_followed == ("response_format",)
     assert one([HELLO], tmp_path).body == {}
+
+
+def test_no_limit_for_the_output(tmp_path: Path) -> None:
+    for key in ("max_tokens", "n_predict", "max_completion_tokens"):
+        assert one({"messages": [HELLO], key: -1}, tmp_path).max_output_tokens is None
+
+
+def test_a_long_role_is_shortened_in_what_is_said(tmp_path: Path) -> None:
+    (said,) = one([{"role": "r" * 100_000, "content": "x"}], tmp_path).warnings
+    assert len(said) < 200
+
+
+@pytest.mark.parametrize("arguments", [None, 5, [1], True])
+def test_arguments_of_a_call_may_be_any_value(arguments: Any, tmp_path: Path) -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+    assert message({"role": "assistant", "tool_calls": [call]}, tmp_path).tool_calls == (call,)
+
+
+def test_what_no_request_can_say_is_named_with_its_line(tmp_path: Path) -> None:
+    good = json.dumps({"messages": [HELLO]})
+    tools = json.dumps({"messages": [HELLO], "chat_template_kwargs": {"tools": []}})
+    large = json.dumps({"messages": [HELLO], "tools": [TOOL]}).replace('"object"', "1e400")
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join([good[:20], good, tools, large, good]))
+    log = read_log(path)
+    assert [request.source for request in log.requests] == [f"{path}:2", f"{path}:5"]
+    assert log.problems[0].message.startswith(f"{path}: this is not JSON")
+    assert "line 3, chat_template_kwargs.tools" in log.problems[1].message
+    assert "1e400 is too large" in log.problems[2].message
+    assert "line 4" in log.problems[2].message
 
 
 LINES = [{"messages": [HELLO]}, {"messages": [HELLO, HELLO]}]
@@ -156,7 +186,12 @@ def test_what_is_not_followed_is_said(tmp_path: Path) -> None:
 
 
 def test_a_last_message_that_is_to_be_continued(tmp_path: Path) -> None:
-    assert one({"messages": [HELLO], "continue_final_message": True}, tmp_path).continue_final_message is True
+    asked = {"messages": [HELLO], "continue_final_message": True, "add_generation_prompt": False}
+    assert one(asked, tmp_path).continue_final_message is True
+    for value in (False, None):  # llama.cpp b11549 takes false as not said; transformers closes every message anyway
+        assert one({"messages": [HELLO], "continue_final_message": value}, tmp_path).continue_final_message is None
+    with pytest.raises(MalformedFile, match="add_generation_prompt is false"):
+        one({"messages": [HELLO], "continue_final_message": True}, tmp_path)
     assert one({"messages": [HELLO]}, tmp_path).continue_final_message is None
 
 

@@ -5,14 +5,15 @@ Form of a request: the reference of OpenAI's chat completions, with what llama.c
 error that names the file, the line and the key, and what is read otherwise than written is said in ``warnings``.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kvscope.errors import MalformedFile, ModelNotFound, UsageError
 from kvscope.prompt.conversation import Conversation
 from kvscope.prompt.json_text import Place, decoded, lines_of, parsed
+from kvscope.prompt.llama_cpp_request import LlamaCppReading, read_as_llama_cpp
 from kvscope.prompt.message_fields import Notes, read_message, read_tools
 
 _MOST_BYTES = 1024**3
@@ -27,7 +28,7 @@ _READ_KEYS = (
     "continue_final_message",
 )  # fmt: skip
 # Keys of a request that change what the model sees in a way that is not followed here.
-_NOT_FOLLOWED = ("system", "chat_template", "prompt", "input", "response_format")
+_NOT_FOLLOWED = ("system", "chat_template", "prompt", "input", "response_format", "reasoning_effort")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +40,10 @@ class LoadedRequest:
     nothing. ``continue_final_message``: whether the last message is left open for the model to go on with it; None: as
     the engine does. ``warnings``: what was read otherwise than somebody may expect. ``uncounted``: what a content holds
     that is no text and no image (audio, files), as "messages[1].content[0]: input_audio", and other text of a request.
-    ``not_followed``: keys of the request that change what the model sees in a way that is not known here, so that no
-    count of it is to be trusted. ``body``: the request's other keys as they stand there, which are not read here (model, stream, cache_prompt,
-    id_slot, n_predict ...).
+    ``not_followed``: keys that change what the model sees in a way that is not known here, so that no count of the
+    request is to be trusted. ``body``: its other keys as they stand there, which are not read here (model, stream,
+    cache_prompt, id_slot, n_predict ...). ``llama_cpp``: what llama.cpp's server makes of it; see ``as_read_by`` in
+    prompt_text.py.
     """
 
     conversation: Conversation
@@ -54,6 +56,7 @@ class LoadedRequest:
     uncounted: tuple[str, ...] = ()
     not_followed: tuple[str, ...] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
+    llama_cpp: LlamaCppReading | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,7 @@ def parse_log(content: bytes, *, name: str) -> RequestLog:
     lines = lines_of(text)
     if not lines:
         raise MalformedFile(name, "line 1", "the file is empty", hint=_FORMS)
-    if len(lines) > 1 and _is_whole(lines[0][1]):
+    if len(lines) > 1 and (_is_whole(lines[0][1]) or _is_cut_log(lines, name)):
         return _from_lines(lines, name)
     return RequestLog(requests=tuple(_from_value(parsed(text, Place(file=name)), name)), problems=())
 
@@ -102,6 +105,19 @@ def _is_whole(line: str) -> bool:
     """Whether a line holds a whole JSON value, well written or not, so that each line of the file does."""
     line = line.strip()
     return line[:1] + line[-1:] in ("{}", "[]") and line not in ("{", "[")
+
+
+def _is_cut_log(lines: list[tuple[int, str]], name: str) -> bool:
+    """Whether this is a log whose first line is broken: the next one is a request by itself."""
+    number, line = lines[1]
+    if lines[0][1].strip() in ("{", "[") or not _is_whole(line):
+        return False
+    place = Place(file=name, line=number)
+    try:
+        _body(parsed(line, place), place)
+    except MalformedFile:
+        return False
+    return True
 
 
 def _from_lines(lines: list[tuple[int, str]], name: str) -> RequestLog:
@@ -148,7 +164,8 @@ def _conversation(values: list[tuple[Place, Any]], name: str) -> LoadedRequest:
     """Messages that stand each on a line."""
     notes = Notes()
     messages = tuple(read_message(value, place, notes) for place, value in values)
-    return _loaded(Conversation(messages=messages), name, notes, {})
+    body = {"messages": [value for _, value in values]}
+    return _loaded(Conversation(messages=messages), name, notes, {}, body)
 
 
 def _request(value: Any, place: Place, source: str) -> LoadedRequest:
@@ -162,12 +179,9 @@ def _request(value: Any, place: Place, source: str) -> LoadedRequest:
     where = place.at("messages")
     messages = tuple(read_message(each, where.at(index), notes) for index, each in enumerate(entries))
     conversation = Conversation(messages=messages, tools=read_tools(body, place))
-    for key in _NOT_FOLLOWED:
-        if body.get(key):
-            notes.warn(f"The request's {key!r} is not followed here: what it adds or changes is not in the count.")
     if body.get("system"):
         notes.uncounted.append("system")
-    return _loaded(conversation, source, notes, _settings(body, place))
+    return _loaded(conversation, source, notes, _settings(body, place), body)
 
 
 def _body(value: Any, place: Place) -> tuple[Mapping[str, Any], Place]:
@@ -190,23 +204,31 @@ def _settings(body: Mapping[str, Any], place: Place) -> dict[str, Any]:
     if values is not None and not isinstance(values, dict):
         raise place.at("chat_template_kwargs").error("an object was expected")
     extra = dict(values or {})
+    for name in ("messages", "tools"):
+        if name in extra:
+            raise place.at("chat_template_kwargs").at(name).error("the template has its own", hint="Leave it out.")
     documents = body.get("documents")
     if documents is not None:
         if not isinstance(documents, list):
             raise place.at("documents").error("a list was expected")
         extra["documents"] = documents
-    generation = extra.pop("add_generation_prompt", body.get("add_generation_prompt", True))
-    if not isinstance(generation, bool):
+    generation = extra.pop("add_generation_prompt", body.get("add_generation_prompt"))
+    if generation is not None and not isinstance(generation, bool):
         raise place.at("add_generation_prompt").error("true or false was expected")
-    continued = body.get("continue_final_message", None if generation else False)
+    continued = body.get("continue_final_message")
     if continued is not None and not isinstance(continued, bool):
         raise place.at("continue_final_message").error("true or false was expected")
+    if continued and body.get("add_generation_prompt") is not False:
+        raise place.at("continue_final_message").error(
+            "engines refuse it unless add_generation_prompt is false", hint='Add "add_generation_prompt": false.'
+        )
     return {
         "extra": extra,
-        "add_generation_prompt": generation,
-        "continue_final_message": continued,
+        "add_generation_prompt": generation is not False,
+        # False is what transformers does anyway, and llama.cpp takes it as not said.
+        "continue_final_message": continued or None,
         "max_output_tokens": _max_output_tokens(body, place),
-        "not_followed": tuple(key for key in _NOT_FOLLOWED if body.get(key)),
+        "not_followed": tuple(key for key in _NOT_FOLLOWED if body.get(key) and body[key] != {"type": "text"}),
         "body": {key: value for key, value in body.items() if key not in _READ_KEYS},
     }
 
@@ -214,7 +236,7 @@ def _settings(body: Mapping[str, Any], place: Place) -> dict[str, Any]:
 def _max_output_tokens(body: Mapping[str, Any], place: Place) -> int | None:
     for key in _OUTPUT_KEYS:
         value = body.get(key)
-        if value is None or (key == "n_predict" and value == -1):  # llama.cpp's word for no limit
+        if value is None or value == -1:  # llama.cpp's word for no limit
             continue
         if type(value) is not int or value < 0:
             raise place.at(key).error("a number of tokens was expected")
@@ -222,13 +244,26 @@ def _max_output_tokens(body: Mapping[str, Any], place: Place) -> int | None:
     return None
 
 
-def _loaded(conversation: Conversation, source: str, notes: Notes, settings: Mapping[str, Any]) -> LoadedRequest:
-    if notes.uncounted:
-        notes.warn(f"Not counted: {', '.join(notes.uncounted)}.")
+def _loaded(
+    conversation: Conversation, source: str, notes: Notes, settings: Mapping[str, Any], body: Mapping[str, Any]
+) -> LoadedRequest:
+    not_followed = settings.get("not_followed", ())
+    reading = read_as_llama_cpp(body, conversation, not_followed)
+    said = _said(reading.not_followed, [each for each in notes.uncounted if each != "system"])
+    reading = replace(reading, warnings=(*notes.warnings, *said, *reading.warnings))
     return LoadedRequest(
         conversation=conversation,
         source=source,
-        warnings=tuple(notes.warnings),
+        warnings=(*notes.warnings, *_said(not_followed, notes.uncounted)),
         uncounted=tuple(notes.uncounted),
+        llama_cpp=reading,
         **settings,
     )
+
+
+def _said(not_followed: Sequence[str], uncounted: Sequence[str]) -> list[str]:
+    said = [
+        f"The request's {key!r} is not followed here: what it adds or changes is not in the count."
+        for key in not_followed
+    ]
+    return [*said, f"Not counted: {', '.join(uncounted)}."] if uncounted else said

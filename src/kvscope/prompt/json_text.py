@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -61,7 +62,7 @@ def parsed(text: str, place: Place) -> Any:
     """The JSON value ``text``. Raises MalformedFile, also for a key that is there twice, for NaN and Infinity (they are
     no JSON), and for what is nested too deep."""
     try:
-        value = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_number)
+        value = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_number, parse_float=_number)
     except json.JSONDecodeError as error:
         line = error.lineno if place.line is None else place.line
         where = f"line {line}, column {error.colno}"
@@ -88,6 +89,13 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is no value of JSON")
+
+
+def _number(written: str) -> float:
+    number = float(written)
+    if math.isinf(number):
+        raise ValueError(f"the number {written[:40]} is too large")
+    return number
 
 
 def _depth_over(value: Any, most: int) -> bool:

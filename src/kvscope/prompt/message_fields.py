@@ -38,9 +38,10 @@ def read_message(value: Any, place: Place, notes: Notes) -> Message:
     if not isinstance(role, str) or not role:
         raise place.at("role").error("a role was expected: system, user, assistant or tool")
     if role not in KNOWN_ROLES:
-        notes.warn(f"The role {role!r} ({place.key}) is none that is known here; the chat template decides about it.")
+        shown = role if len(role) <= 40 else f"{role[:40]}..."
+        notes.warn(f"The role {shown!r} ({place.key}) is none that is known here; the chat template decides about it.")
     calls = _calls(value, place)
-    blocks = _content(value, place, notes, may_be_absent=bool(calls))
+    blocks = _content(value, place, notes, may_be_absent=bool(calls) or "tool_calls" in value)
     return Message(
         role=role,
         content=blocks if isinstance(blocks, str) else "\n".join(block for block in blocks if isinstance(block, str)),
@@ -146,8 +147,6 @@ def _check_call(call: Any, place: Place) -> None:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise place.error('a call was expected: {"type": "function", "function": {"name": ..., "arguments": ...}}')
-    if not isinstance(function.get("arguments", ""), str | dict):
-        raise place.at("function").at("arguments").error("a text or an object was expected")
 
 
 def read_tools(body: Mapping[str, Any], place: Place) -> tuple[Mapping[str, Any], ...]:

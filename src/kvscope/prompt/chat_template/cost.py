@@ -76,10 +76,12 @@ def template_cost(
     continue_final_message: bool | None = None,
     clock: Clock = local_time,
     limits: RenderLimits = DEFAULT_LIMITS,
-    **extra: Any,
+    extra: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> TemplateCost:
     """The text of ``conversation`` as ``template`` renders it, in pieces. Raises what ``ChatTemplate.render`` does."""
     now = clock()
+    extra = {**(extra or {}), **more}
     renderer = _Renderer(template=template, clock=lambda: now, limits=limits, extra=extra)
     text = template.render(
         conversation,
@@ -87,7 +89,7 @@ def template_cost(
         continue_final_message=continue_final_message,
         clock=renderer.clock,
         limits=limits,
-        **extra,
+        extra=extra,
     )
     if not template.continues(conversation, continue_final_message):
         pieces = _pieces(text, conversation, renderer, template.bos or "")

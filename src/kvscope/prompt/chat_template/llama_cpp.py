@@ -6,13 +6,16 @@ turns messages into that; and it continues a last message of the assistant inste
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from kvscope.errors import ChatTemplateError
+from kvscope.prompt.chat_template.render import WRITTEN_NUMBER
 from kvscope.prompt.conversation import Conversation, Image, Message
 
 # What llama.cpp writes in place of a picture until it is given to the model.
@@ -216,8 +219,12 @@ def _call(call: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]
     function = call.get("function")
     if call.get("type") != "function" or not isinstance(function, Mapping) or "name" not in function:
         raise _refused("a call of a tool needs the type function, and a function with a name")
-    arguments = function.get("arguments")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    if "arguments" not in function:
+        raise _refused("a call of a tool has no arguments")
+    if not isinstance(call.get("id", ""), str):
+        raise _refused("the id of a call is no text")
+    arguments = function["arguments"]
+    text = arguments if isinstance(arguments, str) else _json(arguments)
     found: dict[str, Any] = {
         "type": "function",
         "function": {
@@ -232,25 +239,61 @@ def _call(call: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]
 
 def _arguments(text: str) -> Any:
     try:
-        return _numbers(json.loads(text, parse_constant=_no_constant))
+        parsed = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        json.dumps(parsed, ensure_ascii=False).encode()  # halves of characters have no bytes
+        return numbers(parsed)
     except (ValueError, RecursionError) as error:
         raise _refused(f"the arguments of a call are not JSON ({error})") from None
+
+
+def _finite(written: str) -> float:
+    number = float(written)
+    if math.isinf(number):
+        raise ValueError(f"the number {written[:40]} is too large")
+    return number
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _numbers(value: Any) -> Any:
-    """``value`` with its numbers as the server writes them: six digits, and none after the point of a whole one."""
+def numbers(value: Any) -> Any:
+    """``value`` with its numbers as the server writes them: six digits, none after the point of a whole one, and whole
+    ones in 64 bits with a sign. Raises ChatTemplateError for one that it cannot read."""
     if isinstance(value, dict):
-        return {key: _numbers(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
+        return {key: numbers(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [numbers(each) for each in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        value = value - 2**64 if 0 < value < 2**64 else _as_float(value)
     if isinstance(value, float):
-        written = json.loads(f"{value:g}")
-        return written if json.dumps(written) == f"{value:g}" else value
+        text = f"{value:g}"
+        if json.dumps(value) == text:
+            return value
+        if text.lstrip("-").isdigit() and text != "-0":
+            return int(text)
+        return {WRITTEN_NUMBER: text}
     return value
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise _refused("a number is too large") from None
+
+
+def _json(value: Any) -> str:
+    """``value`` as the server writes JSON, without blanks."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{_json(key)}:{_json(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_json(each) for each in value) + "]"
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        value = _as_float(value)
+    if isinstance(value, float) and 1e15 <= abs(value) < 1e16:  # Python writes these without an exponent
+        return f"{Decimal(repr(value)).normalize():e}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _check_family(conversation: Conversation, text: str) -> None:
@@ -298,7 +341,11 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     function = tool.get("function")
     if tool.get("type") != "function" or not isinstance(function, Mapping) or "name" not in function:
         raise _refused("a tool needs the type function, and a function with a name")
-    description, parameters = function.get("description", ""), _numbers(function.get("parameters", {}))
+    description, parameters = function.get("description", ""), numbers(function.get("parameters", {}))
+    if not isinstance(description, str) or not isinstance(function["name"], str):
+        raise _refused("the name and the description of a tool are to be texts")
+    if parameters is not None and not isinstance(function.get("parameters", {}), Mapping):
+        raise _refused("the parameters of a tool are to be an object")
     return {
         "type": "function",
         "function": {"name": function["name"], "description": description, "parameters": parameters},

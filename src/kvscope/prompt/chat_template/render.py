@@ -16,6 +16,8 @@ from kvscope.errors import ChatTemplateError, KvscopeError, UsageError
 _SANDBOX = Path(__file__).with_name("sandbox.py")
 # To start Python and import Jinja on a busy machine; none of the template's time.
 _START_S = 30.0
+# The only key of an object that stands for a number with a text of its own: {WRITTEN_NUMBER: "1.5e+08"}.
+WRITTEN_NUMBER = "\0number"
 _INPUT_COPIES = 8  # of what is sent in, held at once: text, values, result
 _TIMERS = (signal.SIGPROF, signal.SIGALRM)
 

@@ -10,11 +10,45 @@ gives it; see its documentation of chat templates.
 """
 
 import json
+import re
 import resource
 import signal
 import sys
 from datetime import datetime
 from typing import Any
+
+# As in render.py, which this file does not import.
+_WRITTEN_NUMBER = "\0number"
+_MARK = "kvscope0number0"
+
+
+class _Written(float):
+    """A number with a text of its own."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
+def _read(found: dict[str, Any]) -> Any:
+    text = found.get(_WRITTEN_NUMBER)
+    if len(found) != 1 or not isinstance(text, str):
+        return found
+    number = _Written(text)
+    number.text = text
+    return number
+
+
+def _marked(value: Any) -> Any:
+    """``value`` with a text in place of each number that has its own, which json would write as it likes."""
+    if isinstance(value, _Written):
+        return _MARK + value.text
+    if isinstance(value, dict):
+        return {key: _marked(each) for key, each in value.items()}
+    return [_marked(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _no_secrets(name: object) -> None:
@@ -69,7 +103,10 @@ def _environment(now: datetime) -> Any:
     def to_json(
         value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
     ) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        text = json.dumps(
+            _marked(value), ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+        return re.sub(f'"{_MARK}([^"]*)"', r"\1", text)
 
     environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = to_json
@@ -86,7 +123,7 @@ class _TooLong(Exception):
 
 def _render(template: Any, variables: dict[str, Any], max_characters: int) -> str:
     pieces, characters = [], 0
-    for piece in template.generate(**variables):
+    for piece in template.generate(variables):
         characters += len(piece)
         if characters > max_characters:
             raise _TooLong
@@ -140,7 +177,7 @@ def _answers(job: dict[str, Any]) -> list[dict[str, Any]]:
 def main() -> None:
     """Answers with {"answers": [{"text"} or {"problem"}, ...]}, one for each rendering asked for."""
     data = sys.stdin.buffer.read()
-    job = json.loads(data)
+    job = json.loads(data, object_hook=_read)
     sys.path[:] = job["path"]
     import jinja2.ext
     import jinja2.sandbox  # both before the limits; used by name above

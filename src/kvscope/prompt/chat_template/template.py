@@ -6,11 +6,11 @@ process of its own with limits: a template is a program that came with the model
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from kvscope.errors import ChatTemplateError, UnknownName, UsageError
+from kvscope.errors import ChatTemplateError, KvscopeError, UnknownName, UsageError
 from kvscope.prompt.chat_template import llama_cpp, transformers
 from kvscope.prompt.chat_template.files import DEFAULT, LLAMA_CPP, TRANSFORMERS, find_templates, no_template
 from kvscope.prompt.chat_template.render import DEFAULT_LIMITS, RenderLimits, render_in_child
@@ -101,9 +101,11 @@ class ChatTemplate:
         continue_final_message: bool | None = None,
         clock: Clock = local_time,
         limits: RenderLimits = DEFAULT_LIMITS,
-        **extra: Any,
+        extra: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> str:
-        """The text of ``conversation``; ``extra`` are further variables of the template (enable_thinking ...).
+        """The text of ``conversation``; ``extra`` and ``more`` are further variables of the template (enable_thinking
+        ...).
 
         Raises ChatTemplateError when the template or the engine refuses it, it cannot be rendered, or was stopped at a
         limit; UsageError for an empty conversation or values that are not plain data.
@@ -112,7 +114,7 @@ class ChatTemplate:
             conversation=conversation,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            extra=extra,
+            extra={**(extra or {}), **more},
         )
         answer = self.render_each([rendering], clock=clock, limits=limits)[0]
         if isinstance(answer, ChatTemplateError):
@@ -160,6 +162,7 @@ class ChatTemplate:
 
     def _llama_cpp_work(self, rendering: Rendering, text: str, now: datetime, limits: RenderLimits) -> _Work:
         conversation = rendering.conversation
+        extra = llama_cpp.numbers(dict(rendering.extra))
         capabilities = self.capabilities or _capabilities(
             text, self.source, tuple(sorted(self.special_tokens.items())), limits
         )
@@ -168,7 +171,7 @@ class ChatTemplate:
             given = llama_cpp.llama_cpp_variables(
                 of, capabilities=capabilities, text=text, add_generation_prompt=add_generation_prompt, now=now
             )
-            return {**self.special_tokens, **given, **rendering.extra}
+            return {**self.special_tokens, **given, **extra}
 
         if not self.continues(conversation, rendering.continue_final_message):
             return _Work([variables(conversation, rendering.add_generation_prompt)], "".join)
@@ -200,6 +203,17 @@ def _capabilities(
         return render_in_child(text, variables, source=source, now=_ANY_DAY, limits=limits)
 
     return llama_cpp.find_capabilities(render)
+
+
+def load_other_template(source: str, model: str) -> ChatTemplate:
+    """The chat template of ``source`` as the engine of ``model`` uses it: in the way that the model's own is used, with
+    the model's special tokens. Raises what ``load_template`` raises of ``source``."""
+    try:
+        own = find_templates(model)
+    except KvscopeError:
+        return load_template(source)  # a tokenizer alone, of which no template is known
+    template = load_template(source, style=own.style)
+    return replace(template, special_tokens={**template.special_tokens, **own.special_tokens})
 
 
 def load_template(
