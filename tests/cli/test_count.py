@@ -1,9 +1,11 @@
 """kvscope count as a person calls it: what it prints, its JSON, its exit codes."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -231,6 +233,51 @@ def test_a_line_that_cannot_be_counted_is_named_and_the_others_are_counted(model
     assert "plain data" in found["skipped"][0]["reason"]
     with pytest.raises(UsageError, match="plain data"):
         count_tokens(CountQuestion(model=model, log=RequestLog(requests=(bad,), problems=())))
+
+
+def test_tools_that_the_models_template_leaves_out_are_counted_with_another(model: str, tmp_path: Path) -> None:
+    """By hand: the other template writes the tool's JSON behind the messages, and every byte is a token."""
+    other = tmp_path / "tools.jinja"
+    other.write_text(CHATML + "{{ tools | tojson }}")
+    asked = ["--conversation", written(tmp_path, {**REQUEST, "tools": [WEATHER]}), "--model", model]
+    own = answer(*asked)
+    found = answer(*asked, "--template", other)
+    assert own["requests"][0]["tools"][0]["tokens"] == 0
+    assert found["requests"][0]["tools"][0]["tokens"] == len(json.dumps(WEATHER))
+    assert found["total_tokens"] == own["total_tokens"] + len(json.dumps([WEATHER]))
+    assert found["template"]["source"] == str(other)
+    assert isinstance(called(*asked, "--template", other, "--no-template").exception, UsageError)
+    assert isinstance(called(*asked, "--template", tmp_path / "no.jinja").exception, ModelNotFound)
+
+
+def test_another_template_has_the_models_special_tokens_and_way() -> None:
+    from kvscope.prompt.chat_template.template import load_other_template, load_template
+
+    gguf = ROOT / "tests" / "golden" / "gguf" / "tiny-gemma3.gguf"
+    with tempfile.TemporaryDirectory() as folder:
+        other = Path(folder) / "other.jinja"
+        other.write_text("{{ bos_token }}")
+        template = load_other_template(str(other), str(gguf))
+    own = load_template(str(gguf), or_chatml=True)
+    assert template.style == own.style == "llama.cpp"
+    assert template.special_tokens == own.special_tokens
+    assert template.text == "{{ bos_token }}"
+
+
+def test_a_name_that_is_no_utf8_is_shown_so_that_it_can_be_written(model: str, tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/caf\xe9.txt"
+    with open(path, "wb") as file:  # noqa: PTH123  a name of bytes
+        file.write(b"x")
+    found = answer(tmp_path, "--model", model)
+    assert found["texts"]["files"][0]["path"] == f"{tmp_path}/caf\ufffd.txt"
+    json.dumps(found, ensure_ascii=False).encode()
+    assert any("U+FFFD" in each or "\ufffd" in each for each in found["warnings"])
+    assert found["as_message_unsure_tokens"] == 0, "it is read by its real name"
+
+
+@pytest.mark.parametrize(("characters", "says"), [(1, "1 sheet of"), (201, "2 sheets of")])
+def test_one_sheet_is_no_sheets(model: str, tmp_path: Path, characters: int, says: str) -> None:
+    assert says in printed(written(tmp_path, "x" * characters, "a.txt"), "--model", model)
 
 
 def test_a_template_that_writes_nothing(model: str, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_character_split_between_two_reads(monkeypatch: pytest.MonkeyPatch) ->
         (b"\x7fELF\0\0\1\2" + bytes(range(256)), "NUL byte"),
         (bytes(range(1, 32)) * 40 + b"\xff", "binary file"),
         (KOREAN.encode("cp949") * 50, "iconv -f CP949 -t UTF-8"),
-        ("les élèves français préfèrent".encode("latin-1"), "iconv -f its encoding"),
+        ("les élèves français préfèrent".encode("latin-1"), "iconv -f ENCODING -t UTF-8, where ENCODING is"),
         (b"good text\n" * 5000 + b"\xff bad", "byte 50,000 is not UTF-8"),
         (KOREAN.encode() + KOREAN.encode("euc-kr"), f"byte {len(KOREAN.encode()):,} is not UTF-8"),
         (b"\xff\xfea", "byte-order mark says UTF-16-LE"),

@@ -32,6 +32,7 @@ _EVERY_S = 0.2
 @click.option("--request", type=click.IntRange(min=1), help="Only the N-th request of the log.")
 @click.option("--retrieved", multiple=True, help="A file whose text the app looked up; found in the messages. Repeat.")
 @click.option("--tokenizer", "tokenizers", multiple=True, help="One more to count with, side by side. Repeat.")
+@click.option("--template", help="A chat template from elsewhere: a .jinja file, a model folder, a .gguf.")
 @click.option("--no-template", is_flag=True, help="Contents alone, without the model's chat template and BOS.")
 @click.option("--context", help="The context limit, such as 8k. Default: what the model was trained for.")
 @click.option("--reserve-output", help="Tokens kept for the answer. Default: what each request asks for.")
@@ -46,6 +47,7 @@ def count(
     request: int | None,
     retrieved: tuple[str, ...],
     tokenizers: tuple[str, ...],
+    template: str | None,
     no_template: bool,
     context: str | None,
     reserve_output: str | None,
@@ -59,7 +61,7 @@ def count(
     PATH is a file, a folder, or - for stdin, counted as text. MODEL is a .gguf file, pkg:NAME, a model folder, a
     tokenizer.json, tiktoken:NAME, or the http:// address of a running llama.cpp server.
     """
-    if "" in (*paths, *retrieved, conversation):
+    if "" in (*paths, *retrieved, conversation, template):
         raise UsageError("An empty name names no file.", hint="Is a variable empty? For this folder, write a dot.")
     if STDIN in paths and conversation == STDIN:
         raise UsageError("Both the text and the conversation are to come from stdin.", hint="Give one as a file.")
@@ -71,6 +73,7 @@ def count(
             retrieved=[Path(path) for path in retrieved],
             tokenizers=tokenizers,
             use_template=not no_template,
+            template=template,
             reserve_output=None if reserve_output is None else parse_tokens(reserve_output),
             context=None if context is None else parse_tokens(context),
             price=_price(price_input, price_output, currency),

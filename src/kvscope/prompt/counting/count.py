@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from kvscope.errors import ChatTemplateError, KvscopeError, MissingField, ModelNotFound, UsageError
-from kvscope.prompt.chat_template.template import CHATML, ChatTemplate, Clock, load_template, local_time
+from kvscope.errors import ChatTemplateError, KvscopeError, UsageError
+from kvscope.prompt.chat_template.template import CHATML, ChatTemplate, Clock, load_other_template, local_time
 from kvscope.prompt.conversation import RETRIEVED
 from kvscope.prompt.conversation_file import LoadedRequest, RequestLog
 from kvscope.prompt.counting.as_message import AsMessage, KeptStream, count_as_message
+from kvscope.prompt.counting.compared import Compared, compare, template_of, tokenizer_fields
 from kvscope.prompt.counting.context_fit import ContextFit, ContextLimit, Price, limit_of
 from kvscope.prompt.counting.image_tokens import image_cost
 from kvscope.prompt.counting.request import RequestTokens, count_request
@@ -20,33 +21,13 @@ from kvscope.prompt.counting.request_rows import Amount
 from kvscope.prompt.counting.request_spans import PARTS, USER, NamedText
 from kvscope.prompt.counting.text_sources import Source, Unreadable, read_source
 from kvscope.prompt.counting.texts import Progress, count_texts
-from kvscope.prompt.counting.texts_result import TextCounts
+from kvscope.prompt.counting.texts_result import TextCounts, encodable
 from kvscope.prompt.counting.without_template import count_contents
-from kvscope.prompt.prompt_text import prompt_ids
 from kvscope.prompt.tokenizers.base import Tokenizer
 from kvscope.prompt.tokenizers.load import load_tokenizer
 
 SCHEMA = "kvscope.count/1"
 _MOST_AT_ONCE = 8  # requests
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """The same texts with one tokenizer. ``content_tokens``: what was written, each text for itself; the same rule for
-    every tokenizer. ``prompt_tokens``: of the conversations, with the template that comes with this tokenizer; None
-    where none does or it refuses them."""
-
-    tokenizer: Tokenizer
-    content_tokens: int
-    prompt_tokens: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields in JSON."""
-        return {
-            **_tokenizer_fields(self.tokenizer),
-            "content_tokens": self.content_tokens,
-            "prompt_tokens": self.prompt_tokens,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +107,14 @@ class TokenCount:
         return None if self.as_message is None else self.as_message.tokens - self._text_amount().tokens
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``kvscope count --json`` prints."""
+        """What ``kvscope count --json`` prints. Names of files that are no UTF-8 are shown with U+FFFD."""
+        found = self._fields()
+        shown: dict[str, Any] = encodable(found)
+        if shown != found:
+            shown["warnings"].append("Bytes of names that are not UTF-8 are shown as \ufffd.")
+        return shown
+
+    def _fields(self) -> dict[str, Any]:
         fits = self.fits()
         answers = [fit.fits for fit in fits]
         largest = max(fits, key=lambda fit: fit.needed_tokens)
@@ -134,7 +122,7 @@ class TokenCount:
         template = self.template
         return {
             "schema": SCHEMA,
-            "tokenizer": _tokenizer_fields(self.tokenizer),
+            "tokenizer": tokenizer_fields(self.tokenizer),
             "template": None if template is None else {"source": template.source, "name": template.name},
             "parts": [self._part_fields(name) for name in PARTS],
             "total_tokens": self.total_tokens,
@@ -170,8 +158,9 @@ class TokenCount:
 class CountQuestion:
     """What is to be counted, and how. ``paths``: files and folders of text; ``stdin`` is "-" among them. ``log``: the
     conversations. ``retrieved``: files whose text was looked up, to be found in the messages. ``tokenizers``: further
-    ones to count with beside the model's. ``reserve_output`` None: what each request asks for itself. ``context`` None:
-    what the model was trained for. ``on_request`` is called with how many requests are counted, and of how many."""
+    ones to count with beside the model's. ``template``: where another chat template than the model's is.
+    ``reserve_output`` None: what each request asks for itself. ``context`` None: what the model was trained for.
+    ``on_request`` is called with how many requests are counted, and of how many."""
 
     model: str
     paths: Sequence[Path] = ()
@@ -179,6 +168,7 @@ class CountQuestion:
     retrieved: Sequence[Path] = ()
     tokenizers: Sequence[str] = ()
     use_template: bool = True
+    template: str | None = None
     reserve_output: int | None = None
     context: int | None = None
     price: Price | None = None
@@ -197,7 +187,7 @@ def count_tokens(question: CountQuestion) -> TokenCount:
     named = [_named_text(path) for path in question.retrieved]
     tokenizer = load_tokenizer(question.model)
     others = [load_tokenizer(source) for source in question.tokenizers]
-    template = _template(question.model, tokenizer) if question.use_template else None
+    template = _template(question, tokenizer)
     texts = sent = None
     if question.paths:
         stdin = None if question.stdin is None else KeptStream(question.stdin)
@@ -218,7 +208,7 @@ def count_tokens(question: CountQuestion) -> TokenCount:
         limit=limit,
         reserved_output_tokens=question.reserve_output or 0,
         as_message=sent,
-        compared=_compare(question, loaded, texts, [tokenizer, *others]) if others else (),
+        compared=compare(question.clock, question.use_template, loaded, texts, [tokenizer, *others]) if others else (),
         price=question.price,
         warnings=(*_warnings(question, texts, template), *_text_warnings(texts, template, sent, question)),
         skipped=(*_skipped_texts(texts), *problems),
@@ -235,10 +225,6 @@ def _check_some_text(question: CountQuestion, texts: TextCounts) -> None:
     raise UsageError(f"No text was counted. {reason}{more}.", hint="Name files or folders of text, or - for stdin.")
 
 
-def _tokenizer_fields(tokenizer: Tokenizer) -> dict[str, Any]:
-    return {"source": tokenizer.source, "kind": tokenizer.kind, "fingerprint": tokenizer.fingerprint}
-
-
 def _named_text(path: Path) -> NamedText:
     try:
         text = "".join(piece for piece, _ in read_source(Source(path=path, num_bytes=0)))
@@ -249,12 +235,12 @@ def _named_text(path: Path) -> NamedText:
     return NamedText(name=str(path), text=text)
 
 
-def _template(model: str, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """The model's chat template; None where it has none."""
-    try:
-        return load_template(model, or_chatml=tokenizer.kind == "gguf")
-    except (MissingField, ModelNotFound):
-        return None
+def _template(question: CountQuestion, tokenizer: Tokenizer) -> ChatTemplate | None:
+    if question.template is not None and not question.use_template:
+        raise UsageError("A template is given, and none is to be used.", hint="Leave out one of the two.")
+    if question.template is not None:
+        return load_other_template(question.template, question.model)
+    return template_of(question.model, tokenizer) if question.use_template else None
 
 
 def _counter(
@@ -336,30 +322,6 @@ def _answers(
         yield from pool.map(answer, loaded[1:])
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _compare(
-    question: CountQuestion, loaded: Sequence[LoadedRequest], texts: TextCounts | None, tokenizers: Sequence[Tokenizer]
-) -> tuple[Compared, ...]:
-    found = []
-    for index, tokenizer in enumerate(tokenizers):
-        of_texts = 0 if texts is None else texts.total.tokens[index]
-        contents = sum(count_contents(request, tokenizer=tokenizer).total_tokens for request in loaded)
-        template = _template(tokenizer.source, tokenizer) if question.use_template and loaded else None
-        prompt = None if template is None else _prompt_tokens(loaded, template, tokenizer, question.clock)
-        found.append(Compared(tokenizer=tokenizer, content_tokens=of_texts + contents, prompt_tokens=prompt))
-    return tuple(found)
-
-
-def _prompt_tokens(
-    loaded: Sequence[LoadedRequest], template: ChatTemplate, tokenizer: Tokenizer, clock: Clock
-) -> int | None:
-    try:
-        return sum(
-            len(prompt_ids(request, template=template, tokenizer=tokenizer, clock=clock).ids) for request in loaded
-        )
-    except (ChatTemplateError, UsageError):
-        return None
 
 
 def _skipped_texts(texts: TextCounts | None) -> list[dict[str, str]]:

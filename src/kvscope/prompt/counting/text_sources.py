@@ -206,10 +206,11 @@ def _undecodable(encoding: str, mark: bytes, at: int, block: bytes, head: bytes)
     controls = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
     if controls * 20 > len(head):
         return f"a binary file: byte {at:,} is not UTF-8, and control characters are all over its beginning"
-    likely = "CP949" if _looks_korean(block) else "its encoding"
+    likely = "CP949" if _looks_korean(block) else "ENCODING"
+    which = "" if likely == "CP949" else ", where ENCODING is what the file was written in (iconv -l lists names)"
     return (
         f"byte {at:,} is not UTF-8, and nothing says what it is: convert it, for example with "
-        f"iconv -f {likely} -t UTF-8, and count the result"
+        f"iconv -f {likely} -t UTF-8{which}, and count the result"
     )
 
 

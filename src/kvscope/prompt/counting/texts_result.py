@@ -10,6 +10,7 @@ from typing import Any
 
 from kvscope.prompt.counting.content_kind import KINDS
 from kvscope.prompt.counting.pages import CONVENTION, manuscript_sheets, pages
+from kvscope.prompt.tokenizers.base import writable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +128,16 @@ def summed(files: Iterable[FileCount], skipped: Iterable[Skipped], num_tokenizer
         ),
         kinds=kinds,
     )
+
+
+def encodable(value: Any) -> Any:
+    """A value of JSON whose texts UTF-8 can hold: names of files may be any bytes, which Python keeps as halves of
+    surrogate pairs. Each becomes U+FFFD."""
+    if isinstance(value, str):
+        return value if value.isascii() else writable(value)
+    if isinstance(value, dict):
+        return {encodable(name): encodable(each) for name, each in value.items()}
+    return [encodable(each) for each in value] if isinstance(value, list) else value
 
 
 def sum_kinds(counts: Iterable[KindCount], num_tokenizers: int) -> tuple[KindCount, ...]:

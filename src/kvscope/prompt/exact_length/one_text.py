@@ -9,7 +9,12 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from kvscope.errors import UsageError
-from kvscope.prompt.chat_template.template import ChatTemplate, Rendering, load_template
+from kvscope.prompt.chat_template.template import (
+    ChatTemplate,
+    Rendering,
+    load_other_template,
+    load_template,
+)
 from kvscope.prompt.conversation import Conversation, Message
 from kvscope.prompt.prompt_text import ids_of_text
 from kvscope.prompt.tokenizers.base import Tokenizer
@@ -77,9 +82,13 @@ def _ends(template: ChatTemplate) -> tuple[str, str] | None:
     return (before, after) if same else None
 
 
-def load_text_count(model: str, *, is_raw: bool = False) -> TextCount:
+def load_text_count(model: str, *, is_raw: bool = False, template: str | None = None) -> TextCount:
     """The count of ``model``, a reference that both load_tokenizer and load_template take (a .gguf, ``pkg:NAME``, a
-    model folder). A GGUF without a template is counted with ChatML, as llama.cpp does. Raises what those two raise."""
+    model folder). A GGUF without a template is counted with ChatML, as llama.cpp does. ``template``:
+    where another is. Raises what those two raise."""
     tokenizer = load_tokenizer(model)
-    template = None if is_raw else load_template(model, or_chatml=tokenizer.kind == "gguf")
-    return TextCount(tokenizer, template)
+    if is_raw:
+        return TextCount(tokenizer, None)
+    if template is not None:
+        return TextCount(tokenizer, load_other_template(template, model))
+    return TextCount(tokenizer, load_template(model, or_chatml=tokenizer.kind == "gguf"))
