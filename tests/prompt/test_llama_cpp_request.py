@@ -13,7 +13,10 @@ from kvscope.prompt.chat_template.files import LLAMA_CPP, TRANSFORMERS
 from kvscope.prompt.chat_template.llama_cpp import Capabilities
 from kvscope.prompt.chat_template.template import ChatTemplate, Rendering
 from kvscope.prompt.conversation_file import LoadedRequest, parse_log
+from kvscope.prompt.counting.request import count_request
 from kvscope.prompt.prompt_text import as_read_by, continuation
+from kvscope.prompt.reuse.compare import compare_requests
+from kvscope.prompt.tokenizers.bytes import BytesTokenizer
 
 # Without what it says of thinking where the last message is continued, of which the server makes more there. Its
 # reasoning_content is not spelled out: kvscope takes a template that names it for one that can think, where the
@@ -203,3 +206,17 @@ def test_another_engines_reading_is_left_as_it_is() -> None:
     assert request.not_followed == ("system", "response_format", "reasoning_effort")
     assert request.conversation.tools
     assert as_read_by(request, SERVER).not_followed == ("response_format",)
+
+
+def test_counting_and_reuse_read_it_so_too() -> None:
+    tokenizer = BytesTokenizer()
+    names = {"template": 1, "conversation": 2, "clock": 3, "limits": 4, "self": 5}
+    first = loaded(asked(functions=[{"name": "f"}], reasoning_effort="low", chat_template_kwargs=names))
+    second = loaded(asked(USER, {**SAID, "reasoning": "R"}, USER, reasoning_effort="low", chat_template_kwargs=names))
+    counted = count_request(first, template=SERVER, tokenizer=tokenizer)
+    assert counted.text == f"{PLAIN} re=low"
+    assert "functions" in counted.warnings[0]
+    found = compare_requests(first, second, template=SERVER, tokenizer=tokenizer, engine="llama.cpp")
+    assert found.prompt_tokens == len(f"[user|hi||][assistant|yo||]{PLAIN} re=low")
+    with pytest.raises(ChatTemplateError):
+        count_request(loaded(REFUSED[0]), template=SERVER, tokenizer=tokenizer)

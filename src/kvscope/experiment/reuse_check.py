@@ -10,7 +10,7 @@ from kvscope.errors import ChatTemplateError, UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.prompt.chat_template.template import ChatTemplate, Rendering
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.prompt_text import continuation, ids_of_text
+from kvscope.prompt.prompt_text import as_read_by, continuation, ids_of_text
 from kvscope.prompt.reuse.rules import Reusable, SentPrompt, reused_in_order
 from kvscope.prompt.reuse_engines.llama_cpp_turns import places_of, user_marker_ids
 from kvscope.prompt.tokenizers.base import Tokenizer
@@ -99,6 +99,7 @@ def confirm_requests(
 ) -> list[ConfirmedReuse]:
     """As ``confirm``, with the engine's own rule; ``settings`` None: those of ``engine``. Raises as ``confirm``, as the
     rule, and what the template and the tokenizer raise."""
+    requests = [as_read_by(request, template) for request in requests]
     effective = engine.settings if settings is None else settings
 
     def predict(prompts: Sequence[SentPrompt]) -> Reusable:
@@ -117,6 +118,7 @@ def sent_prompts(
 ) -> list[SentPrompt]:
     """The prompts of ``requests`` as llama.cpp sees them, all rendered at once. Raises ChatTemplateError for one that
     the template refuses, and what the tokenizer raises."""
+    requests = [as_read_by(request, template) for request in requests]
     renderings = [
         Rendering(
             conversation=request.conversation,

@@ -36,7 +36,7 @@ from kvscope.prompt.counting.request_spans import (
     with_named_texts,
 )
 from kvscope.prompt.message_fields import tool_name
-from kvscope.prompt.prompt_text import PromptIds, continuation, ids_of_text
+from kvscope.prompt.prompt_text import PromptIds, as_read_by, continuation, ids_of_text
 from kvscope.prompt.tokenizers.base import Tokenizer
 
 CostOfImage = Callable[[Image], ImageCost]
@@ -133,6 +133,7 @@ def count_request(
     Raises ChatTemplateError, UsageError and what the tokenizer raises.
     """
     now = clock()
+    request = as_read_by(request, template)
     conversation = request.conversation
     request, cost, notes = _taken_apart(request, template, lambda: now)
     variants = _Variants(request=request, template=template, tokenizer=tokenizer, clock=lambda: now)
@@ -279,7 +280,7 @@ def _taken_apart(
             add_generation_prompt=asked.add_generation_prompt,
             continue_final_message=continuation(asked),
             clock=clock,
-            **asked.extra,
+            extra=asked.extra,
         )
 
     try:

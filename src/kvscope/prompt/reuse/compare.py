@@ -15,6 +15,7 @@ from kvscope.model.spec import FullAttention, ModelSpec
 from kvscope.prompt.chat_template.template import ChatTemplate, Clock, local_time
 from kvscope.prompt.conversation import Image
 from kvscope.prompt.conversation_file import LoadedRequest
+from kvscope.prompt.prompt_text import as_read_by
 from kvscope.prompt.reuse.advice import ADVICE
 from kvscope.prompt.reuse.breaks import Break, find_breaks, picture_break
 from kvscope.prompt.reuse.changes import THOUGHT_ENDS
@@ -155,6 +156,7 @@ class Comparison:
 
     def of(self, first: LoadedRequest, second: LoadedRequest, *, answer: str | None = None) -> Reuse:
         """What ``second`` reuses of ``first``. Raises as ``compare_requests``."""
+        first, second = as_read_by(first, self.template), as_read_by(second, self.template)
         unit = self._time_unit(second)
         later = self.now + _BETWEEN_TURNS if unit in _AT_EACH_TURN else self.now
         renderer = Renderer(self.template, self.tokenizer, (self.now, later))

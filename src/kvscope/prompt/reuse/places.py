@@ -75,7 +75,7 @@ class Places:
                 rendering.conversation,
                 add_generation_prompt=rendering.add_generation_prompt,
                 clock=lambda: now,
-                **rendering.extra,
+                extra=rendering.extra,
             )
         except ChatTemplateError:
             return ()
