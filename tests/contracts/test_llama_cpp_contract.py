@@ -28,7 +28,7 @@ class _LlamaCpp(EngineContract):
         made: list[Engine] = []
 
         def build(**settings: SettingValue) -> Engine:
-            held = {"n_ctx": CONTEXT_TOKENS, "n_threads": 2, **settings}
+            held = {"n_ctx": CONTEXT_TOKENS, "n_threads": 1, **settings}
             made.append(create_engine("llama.cpp", model=model, settings=held, command=self.command))
             return made[-1]
 

@@ -298,10 +298,9 @@ class TestFailures:
                 await writer.drain()
                 await asyncio.sleep(0.02)
 
-        started_s = time.perf_counter()
+        # Without the limit it would be an answer that stopped without its end, after 2 s.
         with pytest.raises(EngineTimeout):
             ask(slow, chat(timeout_s=0.4, stall_s=0.2))
-        assert time.perf_counter() - started_s < 1.5
 
     def test_a_long_wrong_reply_is_cut(self) -> None:
         with pytest.raises(EngineReplyError) as caught:

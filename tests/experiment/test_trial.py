@@ -14,6 +14,7 @@ from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.own_count import OwnCount, OwnCounter
 from kvscope.experiment.request_counts import Expected
 from kvscope.experiment.trial import run_trial
+from kvscope.probe.base import Sample
 from kvscope.probe.sampler import Sampler
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.exact_length.source_text import SourceText
@@ -298,6 +299,21 @@ def test_readings_that_are_missing_are_said(
     result = run(Changed(clock), clock)
     assert slugs(result) == warned
     assert result.trial.client["samples_missed"] == missed
+
+
+@pytest.mark.parametrize(("late_s", "warned"), [(0.02, []), (0.021, ["late-samples"])])
+def test_readings_that_come_late_are_said(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, late_s: float, warned: list[str]
+) -> None:
+    stop = Sampler.stop
+    one = Sample(probe="p", quantity="anon_bytes", at_s=0.5, value_bytes=1, late_s=late_s)
+
+    def stopped(self: Sampler) -> Sequence[Sample]:
+        stop(self)
+        return [one]
+
+    monkeypatch.setattr(Sampler, "stop", stopped)
+    assert slugs(run(Changed(clock), clock)) == warned
 
 
 def test_memory_is_left_to_settle_before_it_is_read(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
