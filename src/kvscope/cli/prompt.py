@@ -11,6 +11,7 @@ import click
 from kvscope.cli.options import parse_depth, parse_token_list
 from kvscope.cli.output import say, say_json
 from kvscope.errors import OutputExists, RecordUnwritable, UsageError
+from kvscope.prompt.counting.context_fit import ContextFit, ContextLimit, limit_of
 from kvscope.prompt.exact_length.build import ExactPrompt
 from kvscope.prompt.exact_length.distinct import build_prompts
 from kvscope.prompt.exact_length.one_text import load_text_count
@@ -34,6 +35,7 @@ STDOUT = "-"
     required=True,
     help="Whose tokens: a .gguf, pkg:NAME, a model folder, or the address of a llama.cpp server.",
 )
+@click.option("--template", help="A chat template from elsewhere: a .jinja file, a model folder, a .gguf.")
 @click.option("--tokens", required=True, help="Length of the whole input, template included: 2k, or 512,2k,8k.")
 @click.option("--language", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Of text and request.")
 @click.option("--text", type=click.Path(), help="Your own text file or folder, instead of the bundled text.")
@@ -47,6 +49,7 @@ STDOUT = "-"
 @click.option("--json", "as_json", is_flag=True, help="Write request bodies, as OpenAI's interface takes them.")
 def prompt(
     model: str,
+    template: str | None,
     tokens: str,
     language: str,
     text: str | None,
@@ -66,7 +69,10 @@ def prompt(
     lengths = parse_token_list(tokens)
     if out == STDOUT and not as_json and len(lengths) * repeats > 1:
         raise UsageError("Several texts would run into one.", hint="Add --out FOLDER, or --json for one body a line.")
-    count = load_text_count(model, is_raw=is_raw)
+    if is_raw and template is not None:
+        raise UsageError("--raw is without a template, and one is given.", hint="Leave out one of the two.")
+    count = load_text_count(model, is_raw=is_raw, template=template)
+    limit = limit_of(None, model)
     prompts = build_prompts(
         lengths,
         repeats=repeats,
@@ -79,12 +85,16 @@ def prompt(
         is_raw=is_raw,
     )
     if out != STDOUT:
-        _write(prompts, _files(Path(out), lengths, repeats, as_json, force), as_json)
+        _write(prompts, _files(Path(out), lengths, repeats, as_json, force), as_json, limit)
         return 0
     for built in prompts:
         _print(built, as_json)
-        say(render_prompt_line(built.to_dict()), err=True)
+        say(render_prompt_line(_told(built, limit)), err=True)
     return 0
+
+
+def _told(built: ExactPrompt, limit: ContextLimit) -> dict[str, Any]:
+    return {**built.to_dict(), **ContextFit(limit=limit, prompt_tokens=built.prompt_tokens).limit_fields()}
 
 
 def _body(built: ExactPrompt) -> dict[str, Any]:
@@ -119,13 +129,13 @@ def _files(folder: Path, lengths: tuple[int, ...], repeats: int, as_json: bool, 
     return files
 
 
-def _write(prompts: Iterable[ExactPrompt], files: list[Path], as_json: bool) -> None:
+def _write(prompts: Iterable[ExactPrompt], files: list[Path], as_json: bool, limit: ContextLimit) -> None:
     told = []
     for path, built in zip(files, prompts, strict=True):
         content = json.dumps(_body(built), ensure_ascii=False) + "\n" if as_json else built.text
         write_file(path, content, force=True)
-        told.append({"file": str(path), **built.to_dict()})
+        told.append({"file": str(path), **_told(built, limit)})
         if not as_json:
-            say(render_prompt_line(built.to_dict(), path.name))
+            say(render_prompt_line(told[-1], path.name))
     if as_json:
         say_json(told)

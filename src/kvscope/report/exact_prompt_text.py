@@ -15,6 +15,9 @@ def render_prompt_line(prompt: Mapping[str, Any], name: str | None = None) -> st
         f"{_tokens(prompt['prompt_tokens'])}, {own}" if prompt["template_tokens"] else _tokens(prompt["prompt_tokens"])
     ]
     parts += [_key(prompt), f"seed {prompt['seed']}"]
+    if prompt.get("fits") is False:
+        limit = format_count(prompt["context_limit_tokens"])
+        parts.append(f"does NOT fit into {limit} tokens: {prompt['context_limit_source']}")
     return (f"{name}: " if name else "") + "; ".join(parts)
 
 

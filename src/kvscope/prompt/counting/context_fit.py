@@ -72,10 +72,16 @@ class ContextFit:
     def to_dict(self) -> dict[str, Any]:
         """Its fields in JSON."""
         return {
-            "context_limit_tokens": self.limit.tokens,
-            "context_limit_source": self.limit.source,
+            **self.limit_fields(),
             "reserved_output_tokens": self.reserved_output_tokens,
             "remaining_tokens": self.remaining_tokens,
+        }
+
+    def limit_fields(self) -> dict[str, Any]:
+        """The limit and whether it is kept, in JSON."""
+        return {
+            "context_limit_tokens": self.limit.tokens,
+            "context_limit_source": self.limit.source,
             "fits": self.fits,
         }
 
