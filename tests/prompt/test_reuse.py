@@ -317,3 +317,20 @@ def test_every_cause_is_documented() -> None:
     assert [slug for slug in ADVICE if f"| `{slug}` |" not in page] == []
     fields = {*compare(turn(KIND), turn(KIND, more=NEXT)), *compare(CASES[0].first, CASES[0].second)["broken_at"]}
     assert {name for name in fields if f"`{name}`" not in page} == set()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "<context>\nrivers\n</context>\n"),
+        ("<context>\nseas\n</context>\n", ""),
+        ("", "검색 결과: 강은 바다로 간다.\n"),
+        ("<context>\nseas\n</context>\n", "<context>\nrivers\n</context>\n"),
+    ],
+)
+def test_retrieved_text_put_before_the_question_is_named(before: str, after: str) -> None:
+    found = compare(turn(KIND, f"{before}Where?"), turn(KIND, f"{after}Where?", more=NEXT))
+    assert found["broken_by"] == "retrieved-first"
+    # A question that has nothing in common with the first one is another conversation, whatever it brings.
+    other = compare(turn(KIND, "Where?"), turn(KIND, "<context>a</context> Who"))
+    assert other["broken_by"] == "other-conversation"

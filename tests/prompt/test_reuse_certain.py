@@ -71,6 +71,15 @@ def test_the_slot_that_is_asked_for_is_used(full: ModelSpec) -> None:
     assert comparison(n_parallel=2, cache_ram_mib=0).of(first, second).reusable.tokens == 0
 
 
+def test_a_slot_that_is_asked_for_gets_its_copy_back(full: ModelSpec) -> None:
+    """Measured with b11549, two slots: A (97 tokens) and B (687) by turns in slot 0, A in slot 1, B anywhere."""
+    one, other = range(97), [0, 1, 2, *range(1000, 1684)]
+    asked = [sent(*one, slot=0), sent(*other, slot=0), sent(*one, slot=0), sent(*one, slot=1), sent(*other)]
+    found = in_order(full, *asked, sent(*one, slot=3), n_ctx=4096, n_parallel=2)
+    assert [tokens for tokens, _ in found] == [0, 3, 96, 0, 686, 96]
+    assert found[2][1] == "estimated"
+
+
 def test_what_is_refused_counts_as_use_of_its_slot(full: ModelSpec) -> None:
     """Measured with b11549, two slots, cache_ram_mib 0: A, B, one that does not fit, one of little, A: the refused one
     makes A's slot the newest, so that the little one takes B's, and A finds 96 of its tokens."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.prompt.chat_template.template import ChatTemplate
-from kvscope.prompt.reuse_engines.llama_cpp_turns import places_of, user_marker
+from kvscope.prompt.reuse_engines.llama_cpp_turns import has_marks_of_its_own, places_of, user_marker
 
 TEMPLATES = Path(__file__).parent / "data" / "chat_templates"
 
@@ -38,3 +38,14 @@ def test_a_mark_is_found_wherever_it_stands() -> None:
     assert places_of([1, 2], [1, 2, 1, 1, 2]) == (0, 3)
     assert places_of([1, 1], [1, 1, 1]) == (0, 1)
     assert places_of([1, 2], [1]) == ()
+
+
+@pytest.mark.parametrize(("name", "expected"), [("gemma", False), ("qwen3", False), ("mistral", False)])
+def test_a_family_that_the_server_knows_is_told(name: str, expected: bool) -> None:
+    assert has_marks_of_its_own((TEMPLATES / f"{name}.jinja").read_text()) is expected
+
+
+def test_gpt_oss_and_qwen_coder_have_marks_that_were_not_compared() -> None:
+    assert has_marks_of_its_own("<|start|>{{ role }}<|channel|>final<|message|>")
+    assert has_marks_of_its_own("<tool_call><function={{ name }}><parameter={{ key }}>")
+    assert not has_marks_of_its_own("<tool_call>{{ call }}")

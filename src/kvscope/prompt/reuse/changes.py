@@ -258,7 +258,9 @@ def _edit(mine: Message, change: TextChange, follows: bool, *, is_first_question
     if mine.role in ("tool", "function"):
         return "tool-result-changed"
     before = mine.content[max(0, change.begin - _LOOKED_AT) : change.begin].lower()
-    looks_retrieved = any(word in before for word in _RETRIEVAL_WORDS)
+    # Retrieved text that is put before a question, or taken away: the mark stands in the change itself.
+    written = mine.content[change.begin + len(change.first) :].strip() and f"{change.first} {change.second}".lower()
+    looks_retrieved = any(word in text for word in _RETRIEVAL_WORDS for text in (before, written))
     if _is_retrieved(mine) or looks_retrieved:
         return "retrieved-first" if follows or mine.role in _SYSTEM_ROLES or looks_retrieved else "retrieved-changed"
     if mine.role in _SYSTEM_ROLES:

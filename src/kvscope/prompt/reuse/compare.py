@@ -21,10 +21,10 @@ from kvscope.prompt.reuse.breaks import Break, find_breaks, picture_break
 from kvscope.prompt.reuse.changes import THOUGHT_ENDS
 from kvscope.prompt.reuse.places import Places
 from kvscope.prompt.reuse.render import Pair, Renderer, answer_index, time_unit
-from kvscope.prompt.reuse.request_keys import allows_reuse, doubt_of, slot_asked_for
+from kvscope.prompt.reuse.request_keys import LLAMA_CPP, allows_reuse, doubt_of, slot_asked_for
 from kvscope.prompt.reuse.rules import Reusable, SentPrompt, reused_in_order
 from kvscope.prompt.reuse.text_changes import common_length
-from kvscope.prompt.reuse_engines.llama_cpp_turns import places_of, user_marker_ids
+from kvscope.prompt.reuse_engines.llama_cpp_turns import has_marks_of_its_own, places_of, user_marker_ids
 from kvscope.prompt.tokenizers.base import Tokenizer
 from kvscope.scenario import SettingValue
 
@@ -34,6 +34,10 @@ _BETWEEN_TURNS = timedelta(minutes=1)
 CONTEXT_FULL = "context-full"
 _END = -1  # an id that no prompt has
 _CUT = "\ufffd"  # stands in an answer where a letter of several tokens was cut off
+_OWN_MARKS = (
+    "llama.cpp knows what marks a user's message for this family of models; that was not compared, and decides where "
+    "checkpoints are made."
+)
 _PICTURES = "pictures take tokens that are not counted here, so what the engine sees is not known"
 
 
@@ -212,8 +216,19 @@ class Comparison:
             slot=slot_asked_for(request, self.engine),
             fits=self.fits(len(ids)) is not False,
             is_answer_sure=is_answer_sure or (limit is not None and limit <= 1),
-            doubt=doubt_of(request, self.engine) or (_PICTURES if _has_pictures(request) else None),
+            doubt=self._doubt(request),
         )
+
+    def _doubt(self, request: LoadedRequest) -> str | None:
+        doubt = doubt_of(request, self.engine) or (_PICTURES if _has_pictures(request) else None)
+        if doubt is None and self.engine == LLAMA_CPP and self._forgets:
+            text = self.template.text_for(request.conversation)
+            return _OWN_MARKS if has_marks_of_its_own(text) else None
+        return doubt
+
+    @property
+    def _forgets(self) -> bool:
+        return self.model is not None and any(not isinstance(each.cache, FullAttention) for each in self.model.layers)
 
     def _reusable(
         self, pair: Pair, asked: Sequence[int], held: Sequence[int], prompt: Sequence[int], answer: str | None
@@ -245,7 +260,7 @@ class Comparison:
     def user_starts(self, ids: Sequence[int]) -> tuple[int, ...] | None:
         """Where users' messages start in a prompt, which decides what a cache that forgets goes back to; None where
         they do not show, or the cache forgets nothing."""
-        if self.model is None or all(isinstance(layer.cache, FullAttention) for layer in self.model.layers):
+        if not self._forgets:
             return None
         return None if self._marker is None else places_of(self._marker, ids)
 

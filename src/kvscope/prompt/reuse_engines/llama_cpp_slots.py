@@ -141,10 +141,7 @@ class LlamaCppSlots:
         ``is_answer_sure``: False where the model may have written another."""
         self._task += 1
         is_sure = self._is_sure or self._cannot_matter(prompt)
-        if slot_number is None:
-            slot, from_copy = self._choose(prompt)
-        else:
-            slot, from_copy = self._slots[slot_number % len(self._slots)], False
+        slot, from_copy = self._choose(prompt) if slot_number is None else self._asked_for(slot_number, prompt)
         self._copy_idle_slots(slot)
         if not fits:
             slot.last_used = self._task
@@ -191,6 +188,19 @@ class LlamaCppSlots:
             self._copy(best)
             return best, self._bring_back(best, prompt)
         return best, False
+
+    def _asked_for(self, number: int, prompt: Sequence[int]) -> tuple[_Slot, bool]:
+        """As ``_choose``, of one slot. A number that is too large goes round, and then nothing is found alike."""
+        slot, settings = self._slots[number % len(self._slots)], self._settings
+        if not slot.held.tokens or settings.slot_prompt_similarity == 0 or not settings.has_prompt_cache:
+            return slot, False
+        common = common_prefix(slot.held.tokens, prompt) if number == slot.number else 0
+        if common / len(prompt) <= settings.slot_prompt_similarity:
+            common = 0
+        if common / len(slot.held.tokens) >= _COPIED_BELOW:
+            return slot, False
+        self._copy(slot)
+        return slot, self._bring_back(slot, prompt)
 
     def _copy(self, slot: _Slot) -> None:
         """A slot's tokens into the cache of prompts, unless they are there; entries that they contain are dropped."""

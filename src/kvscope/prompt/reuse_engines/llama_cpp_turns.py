@@ -4,7 +4,8 @@ The server learns from the chat template what stands before a user's message ("<
 ids of that text in the prompt (common/chat-diff-analyzer.cpp: detect_user_start_marker; common/chat.cpp:
 common_chat_msg_delimiters). What a user writes counts too: a message in which the marker is quoted begins another one.
 
-For some families the server does not look but knows the marker. It is the same one, where it was compared.
+For some families the server does not look but knows the marker (common/chat.cpp). It may be another one, and was not
+compared with the server: ``has_marks_of_its_own``.
 """
 
 import re
@@ -20,6 +21,32 @@ _ASKED = {"role": "user", "content": "alpha"}
 _ANSWERED = {"role": "assistant", "content": "beta"}
 _ASKED_AGAIN = {"role": "user", "content": "gamma"}
 _TAG = re.compile(r"<[^<>]*>|\[[^\[\]]*\]")
+
+
+# What llama.cpp's server tells these families by: all texts of a row stand in the template.
+_FAMILIES = (
+    ("[SYSTEM_PROMPT]", "[TOOL_CALLS]", "[ARGS]"),  # Ministral 3
+    ("<|channel|>",),  # gpt-oss
+    ("<atem:function_calls>",),
+    (">>>all", ">>>${recipient}"),  # Functionary
+    ("<|tool_calls_section_begin|>", "<|tool_call_begin|>"),  # Kimi K2
+    ("<|open|>", "<|close|>", "<|end_of_msg|>"),
+    ("<role>ASSISTANT</role>", "<arg_key>"),  # Ling
+    ("<|START_TEXT|>", "<|START_ACTION|>"),  # Command A
+    ("List of tools: [",),  # LFM 2
+    ("<|role_sep|>", "<|message_sep|>"),  # GigaChat
+    ("]<]minimax[>[", "<invoke name="),
+    ("dsml_token", "DSML"),  # DeepSeek 3.2
+    ("'<|tool_call>call:'",),  # Gemma 4
+    ("Tool usage guidelines:", '<function name="'),
+    ("<tool_call>", "<function=", "<parameter="),  # Qwen 3 Coder
+    ("You have access to the following functions in JSONSchema format",),
+)
+
+
+def has_marks_of_its_own(text: str) -> bool:
+    """Whether the server knows what marks a user's message for the family of this template's text."""
+    return any(all(part in text for part in family) for family in _FAMILIES)
 
 
 def user_marker(template: ChatTemplate) -> str | None:
