@@ -220,3 +220,18 @@ def test_a_request_that_asks_for_no_answer_is_refused_before_anything_is_sent() 
             ids_of_text=lambda text: [ord(letter) for letter in text],
         )
     assert engine.asked == []
+
+
+def test_a_request_is_sent_as_it_asks_to_be_reused() -> None:
+    engine = Scripted([(3, 0), (3, 0)])
+    prompts = [SentPrompt(ids=(1, 2, 3), answer_ids=(), reuse=reuse) for reuse in (None, False)]
+    requests = [request("log.jsonl:1", TURN), request("log.jsonl:2", TURN)]
+    confirm(cast(Engine, engine), requests, prompts, predict=held_before, ids_of_text=lambda _: [])
+    assert [asked.reuse_prefix for asked in engine.asked] == [True, False]
+
+
+def test_a_slot_that_is_asked_for_is_not_confirmed_without_it() -> None:
+    prompts = [SentPrompt(ids=(1,), answer_ids=())]
+    asked = replace(request("log.jsonl:1", TURN), body={"id_slot": 1})
+    with pytest.raises(UsageError, match="id_slot"):
+        confirm(cast(Engine, Scripted([])), [asked], prompts, predict=held_before, ids_of_text=lambda _: [])

@@ -11,6 +11,7 @@ from kvscope.model.spec import ModelSpec
 from kvscope.prompt.chat_template.template import ChatTemplate, Rendering
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.prompt_text import as_read_by, continuation, ids_of_text
+from kvscope.prompt.reuse.request_keys import allows_reuse, doubt_of
 from kvscope.prompt.reuse.rules import Reusable, SentPrompt, reused_in_order
 from kvscope.prompt.reuse_engines.llama_cpp_turns import places_of, user_marker_ids
 from kvscope.prompt.tokenizers.base import Tokenizer
@@ -59,9 +60,13 @@ def confirm(
     prompts reuses of those before it. ``ids_of_text``: an answer's ids. ``output_tokens``: how long every answer is; it
     adds all but its last token to what the engine holds, so that with 1 the prompts alone are held.
 
-    Raises UsageError for a request without a generation prompt, EngineError as the engine does.
+    A request that forbids reuse (cache_prompt) is sent so. Raises UsageError for one without a generation prompt or
+    with a slot of its own (id_slot), EngineError as the engine does.
     """
-    chats = [_chat(request, output_tokens) for request in requests]
+    chats = [
+        _chat(request, output_tokens, reuse=prompt.reuse is not False)
+        for request, prompt in zip(requests, prompts, strict=True)
+    ]
     sent: list[SentPrompt] = []
     rows = []
     for request, prompt, chat in zip(requests, prompts, chats, strict=True):
@@ -107,7 +112,12 @@ def confirm_requests(
             prompts, engine=engine.name, engine_version=engine_version, model=model, settings=effective
         )[-1]
 
-    prompts = sent_prompts(requests, template=template, tokenizer=tokenizer)
+    by_default = effective.get("cache_prompt") is not False
+    prompts = []
+    for request, prompt in zip(requests, sent_prompts(requests, template=template, tokenizer=tokenizer), strict=True):
+        stated = allows_reuse(request, engine.name)
+        reuse = by_default if stated is None else stated
+        prompts.append(replace(prompt, reuse=reuse, doubt=doubt_of(request, engine.name)))
     return confirm(
         engine, requests, prompts, predict=predict, ids_of_text=tokenizer.encode, output_tokens=output_tokens
     )
@@ -139,7 +149,12 @@ def sent_prompts(
     return prompts
 
 
-def _chat(request: LoadedRequest, output_tokens: int) -> ChatRequest:
+def _chat(request: LoadedRequest, output_tokens: int, *, reuse: bool) -> ChatRequest:
+    if request.body.get("id_slot") not in (None, -1):
+        raise UsageError(
+            f"{request.source} asks for a slot (id_slot), which is not sent here.",
+            hint="Leave id_slot out to confirm, or leave out --confirm.",
+        )
     if not request.add_generation_prompt:
         raise UsageError(
             f"{request.source} asks for no answer (add_generation_prompt is false).",
@@ -150,5 +165,5 @@ def _chat(request: LoadedRequest, output_tokens: int) -> ChatRequest:
         tools=request.conversation.tools,
         template_variables=request.extra,
         max_output_tokens=output_tokens,
-        reuse_prefix=True,
+        reuse_prefix=reuse,
     )

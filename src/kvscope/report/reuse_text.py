@@ -16,7 +16,7 @@ _JOINED = (range(0x1100, 0x1200), range(0xA960, 0xA980), range(0xD7B0, 0xD800)) 
 
 def render_reuse(found: Mapping[str, Any]) -> str:
     """The answer first; then where and why the common beginning ends; then what to do."""
-    lines = [_answer(found), ""]
+    lines = [_answer(found), *_of_the_answer(found), ""]
     lines += _break_lines(found)
     for later in found["later"]:
         lines += ["", f"With that mended, the next break is at token {_count(later['broken_at']['token'])}:"]
@@ -36,6 +36,21 @@ def _answer(found: Mapping[str, Any]) -> str:
     estimated = " (estimated)" if found["status"] == "estimated" else ""
     are = "is" if anew == 1 else "are"
     return f"Turn 2 reuses {_count(reused)} of {_count(prompt)} tokens; {_count(anew)} {are} computed anew{estimated}."
+
+
+def _of_the_answer(found: Mapping[str, Any]) -> list[str]:
+    """Which part of what is reused hangs on an answer that nobody stated."""
+    first, reused = found["first"], found["reusable_tokens"]
+    if first["answer"] != "history" or reused is None or reused <= first["prompt_tokens"]:
+        return []
+    sure = first["prompt_tokens"]
+    run = found.get("confirmed")
+    is_confirmed = bool(run) and run[1]["cached_tokens"] == run[1]["predicted_tokens"] == sure
+    confirmed, not_confirmed = (" (confirmed)", " (not confirmed)") if is_confirmed else ("", "")
+    return [
+        f"  {_count(sure)} of them are the first prompt{confirmed}, {_count(reused - sure)} more if the model's answer "
+        f"is the history's{not_confirmed}."
+    ]
 
 
 def _break_lines(found: Mapping[str, Any]) -> list[str]:
@@ -145,7 +160,8 @@ def _other_prompts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _times(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     if first["ttft_s"] is None or second["ttft_s"] is None:
-        return []
+        turn = 1 if first["ttft_s"] is None else 2
+        return wrapped(f"The one token of turn {turn}'s answer had no text, so when it came is not known.").splitlines()
     times = [f"{format_number(1000 * row['ttft_s'], 0)} ms" for row in (first, second)]
     return [f"  First token of turn 1 after {times[0]}, of turn 2 after {times[1]} (one run each)."]
 
