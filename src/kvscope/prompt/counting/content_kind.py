@@ -93,6 +93,9 @@ class KindSplitter:
 
     def _split(self, held: str, end: int) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
+        if not end:
+            self._held = held
+            return found
         begins, done, current = 0, 0, ""
         for kind, stop in self._stretches(held[:end]):
             if kind != current:
@@ -110,28 +113,29 @@ class KindSplitter:
         """(kind, where its last character that is no space ends)."""
         found: list[tuple[str, int]] = []
         start = 0
+        has_runs = _has_runs(text)
         if "```" in text or "~~~" in text:
             for fence in _FENCE.finditer(text):
-                self._add_blocks(text, start, fence.start(), found)
+                self._add_blocks(text, start, fence.start(), found, has_runs)
                 self._in_fence = not self._in_fence
                 start = fence.end()
                 found.append((CODE, start))
-        self._add_blocks(text, start, len(text), found)
+        self._add_blocks(text, start, len(text), found, has_runs)
         return found
 
-    def _add_blocks(self, text: str, start: int, end: int, found: list[tuple[str, int]]) -> None:
+    def _add_blocks(self, text: str, start: int, end: int, found: list[tuple[str, int]], has_runs: bool) -> None:
         before = len(found)
         for blank in _BLANK.finditer(text, start, end):
-            _add_paragraph(text, start, blank.start(), found)
+            _add_paragraph(text, start, blank.start(), found, has_runs)
             start = blank.end()
-        _add_paragraph(text, start, end, found)
+        _add_paragraph(text, start, end, found, has_runs)
         if self._in_fence:
             prose = (KOREAN, ENGLISH, OTHER)
             found[before:] = [(CODE if kind in prose else kind, stop) for kind, stop in found[before:]]
 
 
 # The functions below are called for every block or line of a text; lists and plain calls are faster than generators.
-def _add_paragraph(text: str, start: int, end: int, found: list[tuple[str, int]]) -> None:
+def _add_paragraph(text: str, start: int, end: int, found: list[tuple[str, int]], has_runs: bool) -> None:
     while start < end:
         stop = end
         if end - start > _GROUP:
@@ -139,14 +143,19 @@ def _add_paragraph(text: str, start: int, end: int, found: list[tuple[str, int]]
         block = text[start:stop]
         stripped = block.strip()
         if stripped:
-            offset = start + block.index(stripped[0])
-            if len(stripped) >= _RUN_LEAST and _LEAST_RUN in stripped.encode().translate(_IN_RUN):
+            offset = start if len(stripped) == len(block) else start + block.index(stripped[0])
+            if has_runs and len(stripped) >= _RUN_LEAST and _has_runs(stripped):
                 found += [(kind, offset + length) for kind, length in _around_runs(stripped)]
             elif '"' in stripped:
                 found += [(kind, offset + length) for kind, length in _around_names(stripped)]
             else:
                 found.append((_plain_kind(stripped), offset + len(stripped)))
         start = stop
+
+
+def _has_runs(text: str) -> bool:
+    """Whether something may be a run of base64 or hexadecimal; told of a whole text much faster than of its blocks."""
+    return _LEAST_RUN in text.encode(errors="surrogatepass").translate(_IN_RUN)
 
 
 def kind_of(text: str) -> str:
@@ -182,9 +191,10 @@ def _around_names(block: str) -> list[tuple[str, int]]:
     found = []
     start = 0
     for line in block.splitlines(keepends=True):
-        stripped = line.strip()
-        if stripped:
-            found.append((JSON if _is_json_line(stripped) else _plain_kind(stripped), start + len(line.rstrip())))
+        ended = line.rstrip()
+        if ended:
+            stripped = ended.lstrip()
+            found.append((JSON if _is_json_line(stripped) else _plain_kind(stripped), start + len(ended)))
         start += len(line)
     return found
 
@@ -250,6 +260,8 @@ def _is_code(block: str, signs: int, size: int) -> bool:
         return True
     text = f"\n{block}\n"
     lines = text.count("\n") - 1
+    if lines == 1:
+        return block[-1] in ";{}" or _CODE_BEGINS.match(text) is not None
     begins = len(_CODE_BEGINS.findall(text))
     if begins * 2 >= lines:
         return True

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from kvscope.prompt.counting.cut_points import Cut, Cuts
 from kvscope.prompt.tokenizers.base import Tokenizer
@@ -31,6 +32,7 @@ _SIGNS = "!-&(-.:-@\\[-`{-~\U0001f300-\U0001f64f\U0001f680-\U0001f6c5\u200d"
 _VISIBLE = f"!-.0-~{_LETTERS}"  # no slash
 _SPACE = "\u2581"  # what SentencePiece writes a space as
 _WINDOW = 400  # characters on each side of a cut inside of a piece, to see where tokens probably end
+_HERE, _HERE_DROPPED = Cut(0), Cut(0, dropped=1)
 _ALIGNED = 4096  # repeats of one character after which its tokens probably end, their lengths being powers of two
 
 
@@ -94,7 +96,7 @@ def _gguf_cuts(tokenizer: Any) -> Cuts | None:
     vocabulary = tokenizer.vocabulary
     added = _added(tokenizer.library)
     if vocabulary.scores:
-        return _WholeCuts(tokenizer, vocabulary.tokens, added, puts_space=vocabulary.add_space_prefix)
+        return _WholeCuts(tokenizer, lambda: vocabulary.tokens, added, puts_space=vocabulary.add_space_prefix)
     rules = PROVEN_PRE_TOKENIZERS[vocabulary.pre]
     splitting = _KNOWN.get(rules.expressions)
     if splitting is None or added is None:
@@ -113,7 +115,7 @@ def _library_cuts(tokenizer: Any) -> Cuts | None:
         return None
     normaliser, before = _state(library.normalizer), _state(library.pre_tokenizer)
     if _is_space_replaced(normaliser) and model.byte_fallback and not model.ignore_merges and _splits_spaces(before):
-        return _WholeCuts(tokenizer, library.get_vocab(), added, puts_space=False)
+        return _WholeCuts(tokenizer, library.get_vocab, added, puts_space=False)
     if normaliser is not None and normaliser != {"type": "NFC"}:
         return None
     splitting = _splitting_of(before)
@@ -175,7 +177,7 @@ class _ByteCuts:
         return iter(())
 
     def between(self, left: str, right: str) -> Cut | None:
-        return Cut(0)
+        return _HERE
 
     def one_piece(self, left: str, right: str) -> tuple[str, str]:
         return left, right
@@ -230,9 +232,10 @@ class _PieceCuts:
 
     def between(self, left: str, right: str) -> Cut | None:
         beside = left[-8:] + right[:8]
-        at = len(beside) - len(right[:8])
-        if any(True for _ in self.certain(beside, at, at)):
-            return Cut(0)
+        at = len(left[-8:])
+        is_certain = at and self._certain.match(beside, at, min(at + 2, len(beside)))
+        if is_certain and beside[at - 1 : at + 1] not in self._crossed:
+            return _HERE
         # Signs take all line breaks behind them, and slashes; what follows begins a piece.
         lines = _LINES.match(right)
         if lines and self._splitting.takes_lines and re.match(f"[{_SIGNS}]", left[-1:]):
@@ -312,12 +315,22 @@ _BEFORE_WORD = re.compile(rf"(?<=[{_LETTERS}0-9])(?= [{_LETTERS}0-9])")
 _AT_SPACE_OR_LINE = re.compile(r"(?<=\S)(?= )|(?<=[^\n])(?=\n)|(?<=\n)(?=[^\n])")
 
 
+# Of each tokenizer that is in use: a large vocabulary takes long to look through.
+_before_space: WeakKeyDictionary[Tokenizer, frozenset[str]] = WeakKeyDictionary()
+
+
+def _characters_before_space(tokens: Iterable[str]) -> frozenset[str]:
+    """Characters before a space inside of a token."""
+    spaced = [token for token in tokens if token.rfind(_SPACE) > 0]
+    return frozenset(token[at - 1] for token in spaced for at in range(1, len(token)) if token[at] == _SPACE)
+
+
 class _WholeCuts:
     """BPE of the whole text, spaces replaced. ``puts_space``: one is put before every text, so that a part has to begin
     behind one."""
 
     def __init__(
-        self, tokenizer: Tokenizer, tokens: Iterable[str], added: list[str] | None, *, puts_space: bool
+        self, tokenizer: Tokenizer, tokens: Callable[[], Iterable[str]], added: list[str] | None, *, puts_space: bool
     ) -> None:
         self._tokenizer = tokenizer
         self._puts_space = puts_space
@@ -325,9 +338,9 @@ class _WholeCuts:
         names = added or []
         self._crossed = _neighbours(names)
         self._ends = {name[0] for name in names} | {name[-1] for name in names}
-        # Characters before a space inside of a token.
-        spaced = [token for token in tokens if _SPACE in token[1:]]
-        self._before_space = {token[at - 1] for token in spaced for at in range(1, len(token)) if token[at] == _SPACE}
+        if tokenizer not in _before_space:
+            _before_space[tokenizer] = _characters_before_space(tokens())
+        self._before_space = _before_space[tokenizer]
         lines = [len(name) for name in names if set(name) == {"\n"}]
         # Line breaks are cut out before anything else, if one alone is.
         self._lines = max(lines) if 1 in lines and sorted(lines) == list(range(1, max(lines) + 1)) else 0
@@ -355,7 +368,7 @@ class _WholeCuts:
             return None
         beside = left[-1] + right[:2]
         if self._pattern.match(beside, 1) and self._is_certain(beside):
-            return Cut(0, dropped=int(self._puts_space))
+            return _HERE_DROPPED if self._puts_space else _HERE
         return None
 
     def inside(self, text: str, high: int) -> Iterator[Cut]:

@@ -147,11 +147,13 @@ class PartCounter:
             raise Unreadable(_TOO_LONG)
 
     def _emit(self, end: int, cut: Cut | None = None) -> None:
+        if end == len(self._text):
+            if end:
+                self._parts.append(_Part(self._tokens, self._text, self._runs))
+                self._text, self._runs = "", []
+            return
         if end:
-            if end == len(self._text):
-                runs, self._runs = self._runs, []
-            else:
-                runs, self._runs = _split_runs(self._runs, end)
+            runs, self._runs = _split_runs(self._runs, end)
             is_linked = cut is not None and not cut.is_certain
             self._parts.append(_Part(self._tokens, self._text[:end], runs, is_linked))
             self._text = self._text[end:]

@@ -61,11 +61,18 @@ class _File:
         self.tokens = tuple(KindTokens() for _ in range(num_tokenizers))
 
     def add(self, kind: str, text: str) -> None:
-        size = self.sizes.setdefault(kind, [0, 0])
+        size = self.sizes.get(kind)
+        if size is None:
+            size = self.sizes[kind] = [0, 0]
         size[0] += len(text)
         size[1] += len(text) if text.isascii() else len(text.encode())
 
     def done(self) -> FileCount:
+        if len(self.sizes) == 1:  # most small files
+            ((kind, (characters, num_bytes)),) = self.sizes.items()
+            tokens = tuple(each.by_kind.get(kind, 0) for each in self.tokens)
+            only = KindCount(kind=kind, characters=characters, bytes=num_bytes, tokens=tokens)
+            return FileCount(path=self.path, characters=characters, bytes=num_bytes, tokens=tokens, kinds=(only,))
         kinds = [
             KindCount(
                 kind=kind,
