@@ -87,3 +87,19 @@ def test_a_request_that_cannot_be_rendered_is_left_out_and_the_others_count(by_c
     assert found["turns"][2]["reusable_tokens"] == 25
     assert found["totals"]["prompt_tokens"] is None  # one is not known, and never 0
     assert found["problems"] == ["line 9: no JSON"]
+
+
+def test_a_log_renders_no_text_twice_and_many_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[int] = []
+    plain = ChatTemplate.render_each
+
+    def counting(self: ChatTemplate, renderings: Sequence[Any], **more: Any) -> Any:
+        rendered.append(len(renderings))
+        return plain(self, renderings, **more)
+
+    monkeypatch.setattr(ChatTemplate, "render_each", counting)
+    seen: list[tuple[int, int]] = []
+    compare_log([A1, A2] * 5, comparison(), by_conversation=True, progress=lambda *at: seen.append(at))
+    # Two texts, and the two without what asks for an answer.
+    assert rendered == [4]
+    assert seen == [(number, 10) for number in range(10)]

@@ -1,6 +1,7 @@
 """kvscope reuse: what the next turn reuses, and what broke it, before anything runs."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -203,12 +204,26 @@ def _read_answer(path: str | None) -> str | None:
         raise UsageError(f"{path} is not UTF-8 (byte {error.start}).", hint="Save the answer as UTF-8 text.") from None
 
 
+def _progress() -> Callable[[int, int], None] | None:
+    """Tells a person who waits, and nobody else."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int) -> None:
+        if done and done % 10 == 0:
+            say(f"  {done} of {total} requests compared", err=True)
+
+    return show
+
+
 def _compare_log(name: str, comparison: Comparison, by_conversation: bool, as_json: bool) -> None:
     log = _log_of(name)
     if len(log.requests) < 2 and not log.problems:
         raise UsageError(f"{name} holds one request.", hint="Give a second file with the request that follows it.")
     problems = [problem.message for problem in log.problems]
-    found = compare_log(log.requests, comparison, by_conversation=by_conversation, problems=problems).to_dict()
+    found = compare_log(
+        log.requests, comparison, by_conversation=by_conversation, problems=problems, progress=_progress()
+    ).to_dict()
     if as_json:
         say_json(found)
     else:

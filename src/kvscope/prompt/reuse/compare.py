@@ -11,16 +11,18 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from kvscope.errors import ChatTemplateError
 from kvscope.model.spec import FullAttention, ModelSpec
 from kvscope.prompt.chat_template.template import ChatTemplate, Clock, local_time
 from kvscope.prompt.conversation import Image
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.prompt_text import as_read_by
+from kvscope.prompt.prompt_text import as_read_by, ids_of_text
 from kvscope.prompt.reuse.advice import ADVICE
 from kvscope.prompt.reuse.breaks import Break, find_breaks, picture_break
 from kvscope.prompt.reuse.changes import THOUGHT_ENDS
+from kvscope.prompt.reuse.known_texts import KnownTexts
 from kvscope.prompt.reuse.places import Places
-from kvscope.prompt.reuse.render import Pair, Renderer, answer_index, time_unit
+from kvscope.prompt.reuse.render import Pair, Renderer, answer_index, body_of, rendering_of, time_unit
 from kvscope.prompt.reuse.request_keys import LLAMA_CPP, allows_reuse, doubt_of, slot_asked_for
 from kvscope.prompt.reuse.rules import Reusable, SentPrompt, reused_in_order
 from kvscope.prompt.reuse.text_changes import common_length
@@ -153,17 +155,30 @@ class Comparison:
     context_limit_tokens: int | None
     now: datetime
     _places: Places = field(init=False)
+    _known: KnownTexts = field(init=False)
     _units: dict[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._places = Places(template=self.template)
+        self._known = KnownTexts(self.template)
+
+    def prepare(self, requests: Sequence[LoadedRequest]) -> None:
+        """Render some requests at once, which costs one process instead of several for each. Raises as ``of``."""
+        self._known.of([rendering_of(each) for request in requests for each in (request, body_of(request))], self.now)
+
+    def ids(self, request: LoadedRequest) -> tuple[int, ...]:
+        """A request's prompt as the engine tokenizes it. Raises as ``of``."""
+        (text,) = self._known.of([rendering_of(request)], self.now)
+        if isinstance(text, ChatTemplateError):
+            raise text
+        return ids_of_text(text, tokenizer=self.tokenizer).ids
 
     def of(self, first: LoadedRequest, second: LoadedRequest, *, answer: str | None = None) -> Reuse:
         """What ``second`` reuses of ``first``. Raises as ``compare_requests``."""
         first, second = as_read_by(first, self.template), as_read_by(second, self.template)
         unit = self._time_unit(second)
         later = self.now + _BETWEEN_TURNS if unit in _AT_EACH_TURN else self.now
-        renderer = Renderer(self.template, self.tokenizer, (self.now, later))
+        renderer = Renderer(self.template, self.tokenizer, (self.now, later), self._known)
         pair = renderer.pair(first, second, answer)
         held, prompt, asked = renderer.held_ids(pair), renderer.ids(pair.text), renderer.ids(pair.prompt)
         breaks = list(find_breaks(renderer, pair, answer, self._places))

@@ -1,17 +1,18 @@
 """A log of requests: which earlier request each one goes on from, and what it reuses of it."""
 
+import contextlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kvscope.errors import ChatTemplateError
 from kvscope.prompt.conversation_file import LoadedRequest
-from kvscope.prompt.prompt_text import prompt_ids
 from kvscope.prompt.reuse.compare import Comparison, Reuse
 from kvscope.prompt.reuse.text_changes import common_length
 
 SCHEMA = "kvscope.reuse-log/1"
+_AT_ONCE = 16  # requests rendered in one process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,17 +101,24 @@ def compare_log(
     *,
     by_conversation: bool = False,
     problems: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> LogReuse:
     """Each request against the one before it; or ``by_conversation`` against the earlier one with which it has the
     longest beginning in common, and with all of them sent in order to an engine that was just started.
 
-    A request that cannot be rendered is a turn with a problem; the others go on. Raises as ``Comparison.of``."""
+    A request that cannot be rendered is a turn with a problem; the others go on. ``progress`` is told how many of how
+    many were looked at. Raises as ``Comparison.of``."""
     turns: list[Turn] = []
     seen: list[tuple[int, array[int]]] = []
     prompts: dict[int, array[int]] = {}
     for number, request in enumerate(requests, 1):
+        if progress is not None:
+            progress(number - 1, len(requests))
         try:
-            ids = array("i", _ids(request, comparison))
+            if number % _AT_ONCE == 1:
+                with contextlib.suppress(ChatTemplateError):  # told of the request that it is of, below
+                    comparison.prepare(requests[number - 1 : number - 1 + _AT_ONCE])
+            ids = array("i", comparison.ids(request))
             previous = _previous(ids, seen, by_conversation=by_conversation)
             found = None if previous is None else comparison.of(requests[previous - 1], request)
         except ChatTemplateError as error:
@@ -175,11 +183,6 @@ def _played(
         else turn
         for turn in turns
     ]
-
-
-def _ids(request: LoadedRequest, comparison: Comparison) -> tuple[int, ...]:
-    now = comparison.now
-    return prompt_ids(request, template=comparison.template, tokenizer=comparison.tokenizer, clock=lambda: now).ids
 
 
 def _previous(ids: "array[int]", seen: Sequence[tuple[int, "array[int]"]], *, by_conversation: bool) -> int | None:

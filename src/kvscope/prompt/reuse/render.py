@@ -11,6 +11,7 @@ from kvscope.prompt.conversation import Message
 from kvscope.prompt.conversation_file import LoadedRequest
 from kvscope.prompt.prompt_text import PromptIds, continuation, ids_of_text
 from kvscope.prompt.reuse.changes import same_message, with_messages
+from kvscope.prompt.reuse.known_texts import KnownTexts
 from kvscope.prompt.reuse.text_changes import common_length
 from kvscope.prompt.tokenizers.base import Tokenizer
 
@@ -52,7 +53,14 @@ class Pair:
 class Renderer:
     """Renders pairs. ``clocks``: the moments at which the two requests are made, as the template is told them."""
 
-    def __init__(self, template: ChatTemplate, tokenizer: Tokenizer, clocks: tuple[datetime, datetime]) -> None:
+    def __init__(
+        self,
+        template: ChatTemplate,
+        tokenizer: Tokenizer,
+        clocks: tuple[datetime, datetime],
+        known: KnownTexts | None = None,
+    ) -> None:
+        self._known = known or KnownTexts(template)
         self.template = template
         self.tokenizer = tokenizer
         self.clocks = clocks
@@ -96,8 +104,7 @@ class Renderer:
 
     def texts(self, requests: Sequence[LoadedRequest], now: datetime) -> list[str | ChatTemplateError]:
         """The text of each request at ``now``."""
-        renderings = [rendering_of(request) for request in requests]
-        return self.template.render_each(renderings, clock=lambda: now)
+        return self._known.of([rendering_of(request) for request in requests], now)
 
     def _written_answer(self, pair: Pair) -> str | None:
         """What the model wrote for the answer in the second request's history; None where that cannot be known."""
