@@ -18,6 +18,10 @@ from kvscope.prompt.chat_template.render import DEFAULT_LIMITS, RenderLimits
 from kvscope.prompt.chat_template.template import ChatTemplate, Clock, Rendering, local_time
 from kvscope.prompt.conversation import Conversation, Message
 
+# So many are rendered with one of them twice in any case. Of more it is asked first whether the template leaves them
+# out, in another process, for that many renderings cost more.
+_TOOLS_AT_ONCE = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplatePiece:
@@ -109,6 +113,9 @@ def _pieces(text: str, conversation: Conversation, renderer: _Renderer, bos: str
     variants = _variants(conversation, marks)
     bodies = dict(zip(variants, renderer.each(list(variants.values())), strict=True))
     body = bodies["whole"]
+    if len(conversation.tools) > _TOOLS_AT_ONCE and bodies["no tools"] not in (None, body):
+        repeated = _with_one_tool_twice(conversation)
+        bodies |= dict(zip(repeated, renderer.each(list(repeated.values())), strict=True))
     end = len(body) if body is not None and text.startswith(body) else len(text)
     body = text[:end]
     located = find_contents(body, bodies["marked"], conversation, marks) or find_contents(
@@ -151,10 +158,17 @@ def _variants(conversation: Conversation, marks: Marks) -> dict[str, Conversatio
         variants["no calls"] = Conversation(messages=marks.put(messages, calls=False), tools=tools)
     if tools:
         variants["no tools"] = Conversation(messages=messages)
-        for index in range(len(tools)):
-            twice = (*tools[: index + 1], *tools[index:])
-            variants[f"tool {index}"] = Conversation(messages=messages, tools=twice)
+        if len(tools) <= _TOOLS_AT_ONCE:
+            variants |= _with_one_tool_twice(conversation)
     return variants
+
+
+def _with_one_tool_twice(conversation: Conversation) -> dict[str, Conversation]:
+    tools = conversation.tools
+    return {
+        f"tool {index}": replace(conversation, tools=(*tools[: index + 1], *tools[index:]))
+        for index in range(len(tools))
+    }
 
 
 def _message_pieces(
@@ -310,7 +324,7 @@ def _with_tools(
     pieces = _overlaid(pieces, start, end, "tools")
     at = start
     for index in range(num_tools):
-        twice = bodies[f"tool {index}"]
+        twice = bodies.get(f"tool {index}")
         own = None if twice is None else _repeated(body, twice, at, end)
         if own is not None:
             pieces = _overlaid(pieces, *own, "tool", tool=index)

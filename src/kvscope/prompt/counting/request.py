@@ -30,7 +30,7 @@ from kvscope.prompt.counting.request_spans import (
     NamedFound,
     NamedText,
     added_region,
-    part_of_message,
+    parts_of_messages,
     spans_of,
     with_documents,
     with_named_texts,
@@ -332,6 +332,7 @@ def _image_rows(
     unknown = at = 0
     pictures = _images(conversation)
     tokens = variants.count(text) if pictures else 0
+    parts = parts_of_messages(conversation.messages)
     for index, image in pictures:
         cost = None if cost_of_image is None else cost_of_image(image)
         place = -1 if cost is None or cost.placeholder is None else text.find(cost.placeholder, at)
@@ -344,7 +345,7 @@ def _image_rows(
         size = "" if image.width is None else f" of {image.width} × {image.height}"
         rows.append(
             PartRow(
-                part=part_of_message(conversation.messages, index),
+                part=parts[index],
                 kind="image",
                 label=f"picture{size}, message {index + 1}",
                 amount=Amount(tokens=tokens - before),

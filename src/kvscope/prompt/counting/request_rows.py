@@ -2,7 +2,7 @@
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from kvscope.prompt.counting.request_spans import (
     USER,
     Span,
     last_user_message,
-    part_of_message,
+    parts_of_messages,
     turns_of,
 )
 from kvscope.prompt.message_fields import tool_name
@@ -165,10 +165,19 @@ class RowMaker:
     calls_are_dropped: bool = False
     turns: list[int] = field(init=False)
     told_apart: bool = field(init=False)
+    _parts: list[str] = field(init=False)
+    _of_message: dict[int | None, list[int]] = field(init=False)  # its spans
+    _called_by_id: dict[Any, str | None] = field(init=False)
 
     def __post_init__(self) -> None:
         messages = self.conversation.messages
         self.turns = turns_of(messages)
+        self._parts = parts_of_messages(messages)
+        self._of_message = {}
+        for index, span in enumerate(self.spans):
+            self._of_message.setdefault(span.message, []).append(index)
+        calls = [call for message in reversed(messages) for call in reversed(message.tool_calls)]
+        self._called_by_id = {call.get("id"): tool_name(call) for call in calls if isinstance(call.get("id"), str)}
         has_text = any(message.content.strip() for message in messages)
         self.told_apart = not has_text or any(span.kind in _CONTENT_KINDS for span in self.spans)
 
@@ -192,11 +201,9 @@ class RowMaker:
                 index=index,
                 role=message.role,
                 turn=self.turns[index],
-                part=part_of_message(found, index),
-                own=self._sum(span.message == index and span.part != TEMPLATE for span in self.spans),
-                template_tokens=self._sum(
-                    span.message == index and span.part == TEMPLATE for span in self.spans
-                ).tokens,
+                part=self._parts[index],
+                own=self._sum_of(index, lambda span: span.part != TEMPLATE),
+                template_tokens=self._sum_of(index, lambda span: span.part == TEMPLATE).tokens,
                 dropped_characters=self.dropped(index),
             )
             for index, message in enumerate(found)
@@ -210,8 +217,8 @@ class RowMaker:
         content = "".join(block for block in message.blocks or (message.content,) if isinstance(block, str))
         lost = 0
         for kinds, sent in ((_CONTENT_KINDS, content), (("reasoning",), message.reasoning or "")):
-            shown = self._sum(span.message == index and span.kind in kinds for span in self.spans)
-            lost += max(0, len(sent.strip()) - shown.characters)
+            shown = sum(self.amounts[at].characters for at in self._spans_of(index) if self.spans[at].kind in kinds)
+            lost += max(0, len(sent.strip()) - shown)
         if self.calls_are_dropped and message.tool_calls:
             lost += len(json.dumps(list(message.tool_calls), ensure_ascii=False))
         return lost
@@ -219,17 +226,23 @@ class RowMaker:
     def _sum(self, chosen: Iterable[bool]) -> Amount:
         return sum((amount for amount, is_in in zip(self.amounts, chosen, strict=True) if is_in), NOTHING)
 
+    def _spans_of(self, message: int) -> Sequence[int]:
+        return self._of_message.get(message, ())
+
+    def _sum_of(self, message: int, is_in: Callable[[Span], bool]) -> Amount:
+        """Of the spans of one message."""
+        chosen = (at for at in self._spans_of(message) if is_in(self.spans[at]))
+        return sum((self.amounts[at] for at in chosen), NOTHING)
+
     def _of_messages(self, part: str) -> list[PartRow]:
         messages = self.conversation.messages
-        indexes = [index for index in range(len(messages)) if part_of_message(messages, index) == part]
+        indexes = [index for index, own in enumerate(self._parts) if own == part]
         return [
             PartRow(
                 part=part,
                 kind="message",
                 label=self._message_label(part, index, len(indexes) > 1),
-                amount=self._sum(
-                    span.message == index and span.part == part and span.kind != "named" for span in self.spans
-                ),
+                amount=self._sum_of(index, lambda span: span.part == part and span.kind != "named"),
                 message=index,
                 turn=self.turns[index],
                 role=messages[index].role,
@@ -251,11 +264,8 @@ class RowMaker:
 
     def _called(self, message: Message) -> str | None:
         """The tool whose answer a message is."""
-        if message.tool_call_id is not None:
-            calls = [call for each in self.conversation.messages for call in each.tool_calls]
-            named = [tool_name(call) for call in calls if call.get("id") == message.tool_call_id]
-            if named:
-                return named[0]
+        if message.tool_call_id is not None and message.tool_call_id in self._called_by_id:
+            return self._called_by_id[message.tool_call_id]
         return message.name if message.role in ("tool", "function", "ipython") else None
 
     def _of_turns(self) -> list[PartRow]:
@@ -263,7 +273,7 @@ class RowMaker:
         current = last_user_message(messages)
         by_turn: dict[int, list[int]] = {}
         for index in range(len(messages)):
-            if part_of_message(messages, index) == HISTORY:
+            if self._parts[index] == HISTORY:
                 by_turn.setdefault(self.turns[index], []).append(index)
         rows = []
         for turn, indexes in by_turn.items():
@@ -274,7 +284,7 @@ class RowMaker:
                     part=HISTORY,
                     kind="turn",
                     label=label,
-                    amount=self._sum(span.part == HISTORY and span.message in indexes for span in self.spans),
+                    amount=sum((self._sum_of(index, lambda span: span.part == HISTORY) for index in indexes), NOTHING),
                     turn=turn,
                     dropped_characters=sum(map(self.dropped, indexes)),
                 )

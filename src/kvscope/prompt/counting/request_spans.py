@@ -69,19 +69,28 @@ def turns_of(messages: Sequence[Message]) -> list[int]:
     return turns[::-1]
 
 
+def parts_of_messages(messages: Sequence[Message]) -> list[str]:
+    """The part that the own text of each message belongs to."""
+    last = last_user_message(messages)
+    return [_part(message, is_last=index == last) for index, message in enumerate(messages)]
+
+
 def part_of_message(messages: Sequence[Message], index: int) -> str:
-    """The part that a message's own text belongs to."""
-    message = messages[index]
+    """As ``parts_of_messages``, of one of them."""
+    return _part(messages[index], is_last=index == last_user_message(messages))
+
+
+def _part(message: Message, *, is_last: bool) -> str:
     if message.origin == RETRIEVED or message.role in _TOOL_ROLES:
         return RETRIEVED
     if message.role in _SYSTEM_ROLES:
         return SYSTEM
-    return USER if index == last_user_message(messages) else HISTORY
+    return USER if is_last else HISTORY
 
 
 def spans_of(pieces: Sequence[TemplatePiece], conversation: Conversation) -> list[Span]:
     """The pieces of a prompt with the parts they belong to: side by side, from the first character to the last."""
-    parts = [part_of_message(conversation.messages, index) for index in range(len(conversation.messages))]
+    parts = parts_of_messages(conversation.messages)
     spans = []
     for piece in pieces:
         part = TOOLS if piece.kind == "tool" else TEMPLATE

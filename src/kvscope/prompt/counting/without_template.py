@@ -13,7 +13,7 @@ from kvscope.prompt.counting.request_spans import (
     TOOLS,
     USER,
     last_user_message,
-    part_of_message,
+    parts_of_messages,
     turns_of,
 )
 from kvscope.prompt.message_fields import tool_name
@@ -35,11 +35,14 @@ def count_contents(request: LoadedRequest, *, tokenizer: Tokenizer) -> RequestTo
     own = [
         sum((amount_of(text, tokenizer) for text in _texts(request, index)), Amount()) for index in range(len(messages))
     ]
-    parts = [part_of_message(messages, index) for index in range(len(messages))]
+    parts = parts_of_messages(messages)
     rows: list[PartRow] = []
+    places: dict[tuple[str, int], list[int]] = {}
+    for index, place in enumerate(zip(parts, turns, strict=True)):
+        places.setdefault(place, []).append(index)
     for part, label in ((SYSTEM, "instructions"), (HISTORY, ""), (USER, "the last question"), (RETRIEVED, "")):
         for turn in dict.fromkeys(turns):
-            chosen = [index for index in range(len(messages)) if (parts[index], turns[index]) == (part, turn)]
+            chosen = places.get((part, turn))
             if chosen:
                 is_current = current is not None and turn == turns[current]
                 rows.append(
