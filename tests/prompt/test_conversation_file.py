@@ -91,13 +91,13 @@ def test_what_no_request_can_say_is_named_with_its_line(tmp_path: Path) -> None:
     tools = json.dumps({"messages": [HELLO], "chat_template_kwargs": {"tools": []}})
     large = json.dumps({"messages": [HELLO], "tools": [TOOL]}).replace('"object"', "1e400")
     path = tmp_path / "log.jsonl"
-    path.write_text("\n".join([good[:20], good, tools, large, good]))
+    path.write_text("\n".join([good[:20], good[:30], good, tools, large, good]))
     log = read_log(path)
-    assert [request.source for request in log.requests] == [f"{path}:2", f"{path}:5"]
+    assert [request.source for request in log.requests] == [f"{path}:3", f"{path}:6"]
     assert log.problems[0].message.startswith(f"{path}: this is not JSON")
-    assert "line 3, chat_template_kwargs.tools" in log.problems[1].message
-    assert "1e400 is too large" in log.problems[2].message
-    assert "line 4" in log.problems[2].message
+    assert "line 4, chat_template_kwargs.tools" in log.problems[2].message
+    assert "1e400 is too large" in log.problems[3].message
+    assert "line 5" in log.problems[3].message
 
 
 LINES = [{"messages": [HELLO]}, {"messages": [HELLO, HELLO]}]

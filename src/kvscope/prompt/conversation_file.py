@@ -17,6 +17,7 @@ from kvscope.prompt.llama_cpp_request import LlamaCppReading, read_as_llama_cpp
 from kvscope.prompt.message_fields import Notes, read_message, read_tools
 
 _MOST_BYTES = 1024**3
+_LINES_LOOKED_AT = 10
 _WRAPPERS = ("body", "request")
 _OUTPUT_KEYS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict")
 _FORMS = (
@@ -108,16 +109,18 @@ def _is_whole(line: str) -> bool:
 
 
 def _is_cut_log(lines: list[tuple[int, str]], name: str) -> bool:
-    """Whether this is a log whose first line is broken: the next one is a request by itself."""
-    number, line = lines[1]
-    if lines[0][1].strip() in ("{", "[") or not _is_whole(line):
+    """Whether this is a log whose first line is broken: one of the next lines is a request by itself."""
+    if lines[0][1].strip() in ("{", "["):
         return False
-    place = Place(file=name, line=number)
-    try:
-        _body(parsed(line, place), place)
-    except MalformedFile:
-        return False
-    return True
+    for number, line in lines[1:_LINES_LOOKED_AT]:
+        place = Place(file=name, line=number)
+        try:
+            if _is_whole(line):
+                _body(parsed(line, place), place)
+                return True
+        except MalformedFile:
+            continue
+    return False
 
 
 def _from_lines(lines: list[tuple[int, str]], name: str) -> RequestLog:
