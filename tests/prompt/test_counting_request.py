@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from loaded import loaded_tokenizer
 from test_chat_template import standing_clock, template_named
 
-from kvscope.errors import ChatTemplateError, ModelNotFound
+from kvscope.errors import ChatTemplateError, ModelNotFound, UsageError
 from kvscope.prompt.chat_template import sandbox as chat_template_sandbox
 from kvscope.prompt.chat_template import template as chat_template
+from kvscope.prompt.chat_template.render import render_in_child
 from kvscope.prompt.chat_template.template import ChatTemplate, load_template
 from kvscope.prompt.conversation import Conversation, Image, Message
 from kvscope.prompt.conversation_file import LoadedRequest
@@ -183,6 +184,33 @@ def test_retrieved_texts_are_found_word_for_word() -> None:
     assert counted.part("system").tokens == len("Use this:\n")
     assert any("no.txt" in warning for warning in counted.warnings)
     assert sum(row.amount.tokens for row in counted.rows) == counted.total_tokens
+
+
+@pytest.mark.parametrize("num_tools", [3, 40])
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_many_tools_are_counted_as_few_and_not_rendered_one_by_one_where_all_are_left_out(
+    num_tools: int, is_dropped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[Mapping[str, Any]] = []
+
+    def watched(text: str, renderings: Sequence[Mapping[str, Any]], **others: Any) -> list[Any]:
+        rendered.extend(renderings)
+        return render_in_child(text, renderings, **others)
+
+    monkeypatch.setattr(chat_template, "render_in_child", watched)
+    tools = [tool(f"tool{index}", "d" * index) for index in range(num_tools)]
+    template = replace(PLAIN, text="{% for m in messages %}{{ m.content }}{% endfor %}") if is_dropped else PLAIN
+    counted = count(request(said("user", "q"), tools=tools), template)
+    written = [0 if is_dropped else len(f"({json.dumps(each)})") for each in tools]
+    assert [each.tokens for each in counted.tools] == written
+    assert [each.without_it_saves_tokens for each in counted.tools] == written
+    if num_tools > 3:
+        assert (len(rendered) < num_tools) is is_dropped
+
+
+def test_a_request_that_is_too_large_is_said() -> None:
+    with pytest.raises(UsageError, match="8,000,001 characters"):
+        count(request(said("user", "x" * 8_000_001)))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2, 0)])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvscope.errors import ChatTemplateError
+from kvscope.errors import ChatTemplateError, UsageError
 from kvscope.prompt.chat_template.cost import TemplateCost, template_cost
 from kvscope.prompt.chat_template.template import ChatTemplate, Clock, Rendering, local_time
 from kvscope.prompt.conversation import Conversation, Image
@@ -38,6 +38,10 @@ from kvscope.prompt.counting.request_spans import (
 from kvscope.prompt.message_fields import tool_name
 from kvscope.prompt.prompt_text import PromptIds, as_read_by, continuation, ids_of_text
 from kvscope.prompt.tokenizers.base import Tokenizer
+
+# Of one request's messages. Its prompt is held several times over, and this much takes about half a minute.
+MOST_CHARACTERS = 8_000_000
+_TOOLS_AT_ONCE = 16  # without each of so many, a prompt is rendered in any case
 
 CostOfImage = Callable[[Image], ImageCost]
 
@@ -130,8 +134,9 @@ def count_request(
     """The tokens of ``request`` by part. ``retrieved``: texts that were looked up, found in the messages word for word.
     ``cost_of_image``: what a picture takes, where a rule is known.
 
-    Raises ChatTemplateError, UsageError and what the tokenizer raises.
+    Raises ChatTemplateError, UsageError (also for more than ``MOST_CHARACTERS``) and what the tokenizer raises.
     """
+    _check_size(request)
     now = clock()
     request = as_read_by(request, template)
     conversation = request.conversation
@@ -159,7 +164,7 @@ def count_request(
         documents=documents,
         calls_are_dropped=variants.calls_are_dropped(cost.text),
     )
-    savings = variants.saved_by_each_tool(len(prompt.ids))
+    savings = variants.saved_by_each_tool(cost.text, len(prompt.ids))
     rows = _with_savings(maker.rows(), savings)
     if prompt.bos_added:
         rows.append(_added_bos())
@@ -220,10 +225,14 @@ class _Variants:
     def _with_bos(self, ids: Sequence[int]) -> int:
         return len(ids) + (self.tokenizer.adds_bos and list(ids[:1]) != [self.tokenizer.bos_id])
 
-    def saved_by_each_tool(self, num_tokens: int) -> list[int | None]:
-        """By how many tokens the prompt, of ``num_tokens``, is shorter without its first tool, its second ..."""
+    def saved_by_each_tool(self, text: str, num_tokens: int) -> list[int | None]:
+        """By how many tokens the prompt ``text``, of ``num_tokens``, is shorter without its first tool, its second, and
+        so on."""
         conversation = self.request.conversation
         tools = conversation.tools
+        is_worth_asking = len(tools) > _TOOLS_AT_ONCE
+        if is_worth_asking and self.text(replace(conversation, tools=()), self.request.extra) == text:
+            return [0] * len(tools)  # the template leaves all of them out
         without = [replace(conversation, tools=(*tools[:index], *tools[index + 1 :])) for index in range(len(tools))]
         return [None if count is None else num_tokens - count for count in self.counts(without)]
 
@@ -265,6 +274,15 @@ class _Variants:
         return [
             f"The last message is the assistant's. Counted here: it is {here}. The other way, it is {other}{tokens}."
         ]
+
+
+def _check_size(request: LoadedRequest) -> None:
+    characters = request.conversation.characters
+    if characters > MOST_CHARACTERS:
+        raise UsageError(
+            f"{request.source} has {characters:,} characters in its messages; at most {MOST_CHARACTERS:,} are counted.",
+            hint="No model reads so much at once. Count it as text, in a file: kvscope count FILE.",
+        )
 
 
 def _taken_apart(
