@@ -4,6 +4,7 @@ same template, or that it refused it; measured once, by hand."""
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +166,12 @@ def test_a_last_message_of_the_assistant_is_left_open() -> None:
     texts = without.render_each([rendering(body) for body, _ in CONTINUED])
     for (body, theirs), ours in zip(CONTINUED, texts, strict=True):
         assert ours == theirs, body
+
+
+def test_an_empty_last_message_adds_nothing_in_a_model_that_thinks_too() -> None:
+    text = (Path(__file__).parent / "data" / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
+    body = asked(USER, {**SAID, "content": ""})
+    assert replace(SERVER, text=text).render_each([rendering(body)]) == ["<|im_start|>user\nhi<|im_end|>\n"]
 
 
 def test_arguments_as_an_object_for_a_template_that_takes_a_text() -> None:

@@ -156,13 +156,17 @@ def check_continuation(conversation: Conversation, text: str, source: str) -> No
         raise _refused("it does not continue the second of two messages of the assistant")
     if last.tool_calls:
         raise _refused("it does not continue a message that calls tools")
-    if _THINKS.search(text):
+    if _THINKS.search(text) and not _is_empty(last):
         raise ChatTemplateError(
             f"How llama.cpp continues a message of the assistant is not known for the chat template of {source}: the "
             "server adds thinking marks of its own.",
             kind="refused",
             hint="Count it with the running server, or leave the last message out.",
         )
+
+
+def _is_empty(last: Message) -> bool:
+    return not (last.content or last.reasoning or last.blocks or last.name or last.tool_call_id)
 
 
 def continued_content(last: Message) -> str:
@@ -176,7 +180,7 @@ def continued_content(last: Message) -> str:
 def continued(without_prompt: str, with_prompt: str, last: Message) -> str:
     """The text of a conversation whose ``last`` message is continued, from the texts of what stands before it, without
     and with the generation prompt."""
-    if not (last.content or last.reasoning or last.blocks or last.name or last.tool_call_id):
+    if _is_empty(last):
         return without_prompt  # the server adds nothing at all for an empty message
     shared = next(
         (i for i, (a, b) in enumerate(zip(without_prompt, with_prompt, strict=False)) if a != b),
