@@ -44,8 +44,8 @@ def _of_the_answer(found: Mapping[str, Any]) -> list[str]:
     if first["answer"] != "history" or reused is None or reused <= first["prompt_tokens"]:
         return []
     sure = first["prompt_tokens"]
-    run = found.get("confirmed")
-    is_confirmed = bool(run) and run[1]["cached_tokens"] == run[1]["predicted_tokens"] == sure
+    run: Mapping[str, Any] = (found.get("confirmed") or ({}, {}))[1]
+    is_confirmed = run.get("cached_tokens") == run.get("predicted_tokens") == sure
     confirmed, not_confirmed = (" (confirmed)", " (not confirmed)") if is_confirmed else ("", "")
     return [
         f"  {_count(sure)} of them are the first prompt{confirmed}, {_count(reused - sure)} more if the model's answer "
