@@ -62,12 +62,22 @@ class _Renderer:
     extra: Mapping[str, Any]
 
     def each(self, conversations: Sequence[Conversation]) -> list[str | None]:
-        renderings = [
-            Rendering(
-                conversation=conversation, add_generation_prompt=False, continue_final_message=False, extra=self.extra
-            )
-            for conversation in conversations
-        ]
+        return self._texts(list(map(self._closed, conversations)))
+
+    def with_whole(self, whole: Rendering, conversations: Sequence[Conversation]) -> tuple[str, list[str | None]]:
+        """``whole`` and ``each`` in one process. Raises what the template says of ``whole``."""
+        renderings = [whole, *map(self._closed, conversations)]
+        text, *others = self.template.render_each(renderings, clock=self.clock, limits=self.limits)
+        if isinstance(text, ChatTemplateError):
+            raise text
+        return text, [None if isinstance(other, ChatTemplateError) else other for other in others]
+
+    def _closed(self, conversation: Conversation) -> Rendering:
+        return Rendering(
+            conversation=conversation, add_generation_prompt=False, continue_final_message=False, extra=self.extra
+        )
+
+    def _texts(self, renderings: Sequence[Rendering]) -> list[str | None]:
         texts = self.template.render_each(renderings, clock=self.clock, limits=self.limits) if renderings else []
         return [None if isinstance(text, ChatTemplateError) else text for text in texts]
 
@@ -87,17 +97,17 @@ def template_cost(
     now = clock()
     extra = {**(extra or {}), **more}
     renderer = _Renderer(template=template, clock=lambda: now, limits=limits, extra=extra)
-    text = template.render(
-        conversation,
+    whole = Rendering(
+        conversation=conversation,
         add_generation_prompt=add_generation_prompt,
         continue_final_message=continue_final_message,
-        clock=renderer.clock,
-        limits=limits,
         extra=extra,
     )
     if not template.continues(conversation, continue_final_message):
-        pieces = _pieces(text, conversation, renderer, template.bos or "")
-    elif template.style == LLAMA_CPP:
+        text, pieces = _text_and_pieces(whole, renderer)
+        return TemplateCost(text=text, pieces=tuple(piece for piece in pieces if piece.start < piece.end))
+    text, _ = renderer.with_whole(whole, [])
+    if template.style == LLAMA_CPP:
         pieces = _pieces_before_continued(text, conversation, renderer, template.bos or "")
     else:
         closed = renderer.each([conversation])[0]
@@ -107,11 +117,34 @@ def template_cost(
     return TemplateCost(text=text, pieces=tuple(piece for piece in pieces if piece.start < piece.end))
 
 
+def _text_and_pieces(whole: Rendering, renderer: _Renderer) -> tuple[str, list[TemplatePiece]]:
+    """A conversation whose messages are all closed. Its text and its variants are rendered together, with marks that
+    its text will hardly hold; should it hold them, the variants are rendered anew."""
+    conversation, bos = whole.conversation, renderer.template.bos or ""
+    marks = Marks.not_in("")
+    variants = _variants(conversation, marks)
+    text, bodies = renderer.with_whole(whole, list(variants.values()))
+    if marks.opening in text or marks.closing in text:
+        return text, _pieces(text, conversation, renderer, bos)
+    return text, _pieces_of(text, conversation, renderer, bos, marks, dict(zip(variants, bodies, strict=True)))
+
+
 def _pieces(text: str, conversation: Conversation, renderer: _Renderer, bos: str) -> list[TemplatePiece]:
     """``text`` of a conversation whose messages are all closed."""
     marks = Marks.not_in(text)
     variants = _variants(conversation, marks)
     bodies = dict(zip(variants, renderer.each(list(variants.values())), strict=True))
+    return _pieces_of(text, conversation, renderer, bos, marks, bodies)
+
+
+def _pieces_of(
+    text: str,
+    conversation: Conversation,
+    renderer: _Renderer,
+    bos: str,
+    marks: Marks,
+    bodies: dict[str, str | None],
+) -> list[TemplatePiece]:
     body = bodies["whole"]
     if len(conversation.tools) > _TOOLS_AT_ONCE and bodies["no tools"] not in (None, body):
         repeated = _with_one_tool_twice(conversation)
