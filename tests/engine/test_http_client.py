@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from scripted_server import END, HEAD, Script, chunk, event, finish, plain, read_request, scripted, token
@@ -320,6 +321,14 @@ class TestFailures:
         assert asyncio.run(go()) == ({"tokens": [1, 2]}, '{"tokens": [1, 2]}', 200)
 
 
+@pytest.fixture
+def _ctrl_c_is_heard() -> Iterator[None]:
+    """A shell that starts the tests in its background has them ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class TestRun:
     def test_from_ordinary_code_and_from_a_running_loop(self) -> None:
         async def work() -> int:
@@ -332,6 +341,7 @@ class TestRun:
 
         assert asyncio.run(notebook()) == 7
 
+    @pytest.mark.usefixtures("_ctrl_c_is_heard")
     @pytest.mark.parametrize("in_a_loop", [False, True])
     def test_ctrl_c_gets_through_at_once_and_closes_the_socket(self, in_a_loop: bool) -> None:
         closed = threading.Event()
