@@ -81,7 +81,7 @@ def test_measure_killed_and_run_again(tmp_path: Path) -> None:
 
 
 def test_an_input_over_the_context_limit(tmp_path: Path) -> None:
-    words = ["measure", "input_length", "--levels", "64,600", "--repeats", "1", "--set", "n_ctx=256"]
+    words = "measure input_length --levels 64,600 --repeats 1 --set n_ctx=256 --set n_threads=1".split()
     done = kvscope(*words, "--json", cwd=tmp_path)
     assert done.returncode == 1
     rows = json.loads(done.stdout)
