@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.predict.test_transformers_observations import config_of
+from test_transformers_observations import config_of
 
 from kvscope.model.hf_config import model_from_config
 from kvscope.model.load import load_model
