@@ -24,7 +24,7 @@ SOON_S = 60.0
 ENDLESS = {
     "loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
     # Each round is one call into C of about a second; what it makes is not printed, or it would be too long first.
-    "in C": "{% for i in range(999) %}{% if ('x' * 30000000) | urlize %}{% endif %}{% endfor %}",
+    "in C": "{% for i in range(999) %}{% if (messages[0].content * 30000000) | urlize %}{% endif %}{% endfor %}",
     "a number": "{{ 9 ** (9 ** (messages | length + 8)) }}",
     "a number while compiling": "{{ 9 ** (9 ** 9) }}",
 }
