@@ -178,7 +178,9 @@ def test_one_that_keeps_its_window_less_the_output() -> None:
 
 def test_one_that_cuts_by_a_single_token() -> None:
     # 509 + 4 is one more than the window: a count that differs by 1, and yet another prompt.
-    cut_result(Server(reads=lambda sent: min(sent, WINDOW - 4)), prompt=509)
+    result = cut_result(Server(reads=lambda sent: min(sent, WINDOW - 4)), prompt=509)
+    assert result.trial.outcome == "truncated_input"
+    assert "508 of 509 tokens" in str(result.trial.error_message)
 
 
 def test_one_that_reads_the_bos_twice() -> None:

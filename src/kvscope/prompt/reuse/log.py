@@ -39,8 +39,8 @@ class Turn:
     @property
     def recomputed_tokens(self) -> int | None:
         """None where it is not known."""
-        known = self.prompt_tokens is not None and self.reusable_tokens is not None
-        return self.prompt_tokens - self.reusable_tokens if known else None  # type: ignore[operator]
+        reusable = self.reusable_tokens
+        return None if self.prompt_tokens is None or reusable is None else self.prompt_tokens - reusable
 
     def to_dict(self) -> dict[str, Any]:
         """One row of the JSON."""

@@ -87,15 +87,18 @@ class Renderer:
         made: list[Pair | ChatTemplateError] = []
         for index, (first, second) in enumerate(requests):
             prompt, body, text = prompts[index], prompts[index + len(firsts)], texts[index]
-            if isinstance(prompt, ChatTemplateError) or isinstance(text, ChatTemplateError):
-                made.append(prompt if isinstance(prompt, ChatTemplateError) else text)  # type: ignore[arg-type]
+            if isinstance(prompt, ChatTemplateError):
+                made.append(prompt)
                 continue
-            begins = isinstance(body, str) and prompt.startswith(body)
+            if isinstance(text, ChatTemplateError):
+                made.append(text)
+                continue
+            body_length = len(body) if isinstance(body, str) and prompt.startswith(body) else len(prompt)
             pair = Pair(
                 first=first,
                 second=second,
                 prompt=prompt,
-                body_length=len(body) if begins else len(prompt),  # type: ignore[arg-type]
+                body_length=body_length,
                 answer=answer,
                 text=text,
             )
