@@ -36,7 +36,8 @@
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 # A message quotes names out of files, which may be as long as the file. What is quoted stands before its place.
 _LONGEST_MESSAGE, _ITS_END = 2_000, 500
@@ -48,17 +49,36 @@ def _shortened(message: str) -> str:
     return f"{message[: _LONGEST_MESSAGE - _ITS_END]} [...] {message[-_ITS_END:]}"
 
 
+# How an engine's failure is known. ``known_by`` says what decided its class: the engine's own message first, then
+# counters (the kernel's, the engine's), then the prediction against free memory, and last an exit code or a signal.
+EVIDENCE = (
+    "known_by",  # message, counters, prediction or exit
+    "http_status",
+    "body",  # as it was received, cut at 64 KiB
+    "retry_after_s",
+    "pieces_received",  # events of the answer until it broke off
+    "exit_code",
+    "signal",  # its name: SIGKILL
+    "log_line",  # the line of the engine's log that decided
+    "counters",  # {name: [before, after]}
+    "predicted_bytes",
+    "available_bytes",
+)
+
+
 class KvscopeError(Exception):
-    """Base of all errors. ``str(error)`` is one sentence; ``error.hint`` says what to do about it."""
+    """Base of all errors. ``str(error)`` is one sentence; ``error.hint`` says what to do about it; ``error.evidence``
+    how it is known, by the names of EVIDENCE."""
 
     slug = "error"
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, evidence: Mapping[str, Any] | None = None) -> None:
         message = _shortened(message)
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.evidence: dict[str, Any] = dict(evidence or {})
 
 
 class UsageError(KvscopeError):

@@ -19,7 +19,10 @@ NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """``baseline_before_load``: ``launch`` returns before the model is loaded, so memory can be read in between.
-    ``can_unload``: the engine can give up its model while its process stays alive."""
+    ``can_unload``: the engine can give up its model while its process stays alive; ``unload_way`` says by what.
+    ``owns_process``: kvscope starts it and ends it; otherwise it was running before, is used as it is, and is never
+    stopped or given other settings. ``forces_length``: it obeys ``ChatRequest.ignore_end``. ``can_clear_cache``: see
+    ``Engine.clear_cache``."""
 
     baseline_before_load: bool
     can_unload: bool
@@ -29,6 +32,10 @@ class Capabilities:
     reports_timings: bool
     reports_buffers: bool
     has_pid: bool
+    owns_process: bool = True
+    forces_length: bool = True
+    can_clear_cache: bool = False
+    unload_way: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +205,16 @@ class Engine(Protocol):
         ...
 
     def active_requests(self) -> int | None: ...
+
+    def statistics(self) -> Mapping[str, float]:
+        """The engine's own counters now, by the names of ``kvscope.engine.statistics``; a counter that it does not
+        state is absent. Read-only. Raises an EngineError where the engine has gone."""
+        ...
+
+    def clear_cache(self) -> str | None:
+        """Drop what is kept of earlier prompts, the model staying loaded: the engine's own way (llama.cpp: erase each
+        slot). None when done, otherwise why it cannot be. To be called between requests."""
+        ...
 
     def unload(self) -> None: ...
 

@@ -360,6 +360,14 @@ class FakeEngine:
         """0: a request is over when ``generate`` returns."""
         return 0
 
+    def statistics(self) -> Mapping[str, float]:
+        """None: the fake engine's laws are its settings."""
+        return {}
+
+    def clear_cache(self) -> str | None:
+        """Not offered."""
+        return "The fake engine keeps nothing that could be dropped apart from its model."
+
     def unload(self) -> None:
         """Give up the fake model; ``fixed_bytes`` stay with the process."""
         if self.memory.loaded:

@@ -124,6 +124,14 @@ class LlamaHttp:
         except (KeyError, ValueError):
             return None
 
+    def statistics(self) -> Mapping[str, float]:
+        """The server's own counters."""
+        return {}
+
+    def clear_cache(self) -> str | None:
+        """Erase what the slots hold of earlier prompts."""
+        return "Not offered yet."
+
     def host_cache(self) -> ReportedBuffer | None:
         """The server's copies of earlier conversations, as last logged since load; None if it never said."""
         return read_host_cache(self._settled_log())

@@ -22,6 +22,7 @@ from kvscope.record.rows import (
     ReportedBufferRow,
     RequestRow,
     SampleRow,
+    StatisticRow,
     TokenRow,
     WarningRow,
 )
@@ -41,6 +42,7 @@ class AttemptRows:
     samples: list[SampleRow] = field(default_factory=list)
     reported: list[ReportedBufferRow] = field(default_factory=list)
     occupants: list[OccupantRow] = field(default_factory=list)
+    statistics: list[StatisticRow] = field(default_factory=list)
     warnings: list[WarningRow] = field(default_factory=list)
     effective: Mapping[str, object] = field(default_factory=dict)
     client: dict[str, object] = field(default_factory=lambda: {"concurrency": 1})

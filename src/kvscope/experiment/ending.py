@@ -1,14 +1,16 @@
 """How an attempt of a trial ended, as it is recorded: its outcome, and the error with its traceback and its advice."""
 
 import traceback
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from kvscope.errors import EngineError, KvscopeError, ModelError, ProbeLost, UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """``engine_log_tail``: the engine's last words, where the attempt failed."""
+    """``engine_log_tail``: the engine's last words, where the attempt failed. ``evidence``: see ``errors.EVIDENCE``."""
 
     outcome: str
     slug: str | None = None
@@ -16,6 +18,7 @@ class Ending:
     hint: str | None = None
     traceback: str | None = None
     engine_log_tail: str | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
 INTERRUPTED = Ending(outcome="interrupted", slug="interrupted", message="Stopped by the user while this trial ran.")
@@ -33,6 +36,7 @@ def ending_of(error: BaseException, engine_log_tail: str | None) -> Ending:
         hint=error.hint if isinstance(error, KvscopeError) else None,
         traceback="".join(traceback.format_exception(error)),
         engine_log_tail=engine_log_tail,
+        evidence=error.evidence if isinstance(error, KvscopeError) else {},
     )
 
 

@@ -80,6 +80,7 @@ def run_trial(
             error_hint=ending.hint,
             traceback=ending.traceback,
             engine_log_tail=ending.engine_log_tail,
+            evidence=ending.evidence,
         ),
         requests=tuple(rows.requests),
         tokens=tuple(rows.tokens),
@@ -90,6 +91,7 @@ def run_trial(
         reported=tuple(rows.reported),
         effective=rows.effective,
         occupants=tuple(rows.occupants),
+        statistics=tuple(rows.statistics),
         warnings=tuple(rows.warnings),
     )
 

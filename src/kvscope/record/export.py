@@ -54,6 +54,7 @@ def export_row(
         "outcome": trial.outcome,
         "error_slug": trial.error_slug,
         "error_message": trial.error_message,
+        "evidence": dict(trial.evidence),
         "model_name": design.model_name,
         "model_fingerprint": design.model_fingerprint,
         "engine": design.engine,
@@ -78,8 +79,10 @@ def export_row(
             for moment in ("baseline", "loaded", "peak", "after", "released")
             for name in (f"memory_{moment}_bytes", f"memory_{moment}_bytes_file")
         },
-        # Device memory has no probe in this release: unknown, not zero.
-        **{f"memory_{moment}_bytes_device": None for moment in ("baseline", "loaded", "peak", "after", "released")},
+        **{
+            f"memory_{moment}_bytes_device": getattr(metrics, f"memory_{moment}_bytes_device")
+            for moment in ("baseline", "loaded", "peak", "after", "released")
+        },
         "kv_cache_bytes_engine": _reported_bytes(result, "kv_cache"),
         "kv_cache_bytes_predicted": totals.get("kv_cache_bytes"),
         "total_bytes_predicted": totals.get("total_bytes"),

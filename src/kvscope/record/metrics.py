@@ -70,6 +70,11 @@ class TrialMetrics:
     memory_peak_bytes_file: int | None
     memory_after_bytes_file: int | None
     memory_released_bytes_file: int | None
+    memory_baseline_bytes_device: int | None
+    memory_loaded_bytes_device: int | None
+    memory_peak_bytes_device: int | None
+    memory_after_bytes_device: int | None
+    memory_released_bytes_device: int | None
 
 
 def request_metrics(request: RequestRow, tokens: Sequence[TokenRow]) -> RequestMetrics:
@@ -121,6 +126,7 @@ def metrics_of(result: TrialResult) -> TrialMetrics:
         coalesced_fraction=_median([m.coalesced_fraction for m in each]),
         **{f"memory_{name}_bytes": values[0] for name, values in moments.items()},
         **{f"memory_{name}_bytes_file": values[1] for name, values in moments.items()},
+        **{f"memory_{name}_bytes_device": values[2] for name, values in moments.items()},
     )
 
 
@@ -138,9 +144,9 @@ def last_mark(result: TrialResult, *phases: str) -> MarkRow | None:
     return None
 
 
-def _memory_moments(result: TrialResult) -> dict[str, tuple[int | None, int | None]]:
-    """Moment → (anonymous + swapped, file-backed)."""
-    moments: dict[str, tuple[int | None, int | None]] = {}
+def _memory_moments(result: TrialResult) -> dict[str, tuple[int | None, int | None, int | None]]:
+    """Moment → (anonymous + swapped, file-backed, on devices)."""
+    moments: dict[str, tuple[int | None, int | None, int | None]] = {}
     for name, phases in (
         ("baseline", ("launched",)),
         ("loaded", ("loaded",)),
@@ -148,8 +154,8 @@ def _memory_moments(result: TrialResult) -> dict[str, tuple[int | None, int | No
         ("released", ("unloaded", "exited")),
     ):
         mark = last_mark(result, *phases)
-        moments[name] = (None, None) if mark is None else (held_bytes(mark), mark.file_bytes)
-    moments["peak"] = (_peak_anonymous(result), _peak_file(result))
+        moments[name] = (None, None, None) if mark is None else (held_bytes(mark), mark.file_bytes, mark.device_bytes)
+    moments["peak"] = (_peak_anonymous(result), _peak_file(result), _peak_device(result))
     return moments
 
 
@@ -178,6 +184,16 @@ def _peak_file(result: TrialResult) -> int | None:
         return None
     curves = _curves_between(result, marks[0].at_s, marks[-1].at_s)
     return max([*(mark.file_bytes for mark in marks), *(read.get("file_bytes", 0) for read in curves)])
+
+
+def _peak_device(result: TrialResult) -> int | None:
+    """The most that was held on devices, from the marks, their counters and the samples; None where none was read."""
+    marks = [mark for mark in result.marks if mark.phase in _ASKED_PHASES]
+    known = [value for mark in marks for value in (mark.device_bytes, mark.device_peak_bytes) if value is not None]
+    if not known:
+        return None
+    curves = _curves_between(result, marks[0].at_s, marks[-1].at_s)
+    return max([*known, *(read["device_bytes"] for read in curves if "device_bytes" in read)])
 
 
 def _curves_between(result: TrialResult, start_s: float, end_s: float) -> list[dict[str, int]]:

@@ -2,6 +2,7 @@
 not have yet is unknown then.
 
     1 → 2   requests.prompt_tokens_ours_from, requests.prompt_tokens_server_from
+    2 → 3   trials.evidence; device and control-group columns of marks; phase and device of occupants; statistics
 """
 
 import sqlite3
@@ -14,6 +15,19 @@ STEPS: Mapping[int, Sequence[str]] = {
     1: (
         "ALTER TABLE requests ADD COLUMN prompt_tokens_ours_from TEXT",
         "ALTER TABLE requests ADD COLUMN prompt_tokens_server_from TEXT",
+    ),
+    2: (
+        "ALTER TABLE trials ADD COLUMN evidence TEXT NOT NULL DEFAULT '{}'",
+        "ALTER TABLE marks ADD COLUMN device_bytes INTEGER",
+        "ALTER TABLE marks ADD COLUMN device_peak_bytes INTEGER",
+        "ALTER TABLE marks ADD COLUMN cgroup_bytes INTEGER",
+        "ALTER TABLE marks ADD COLUMN cgroup_peak_bytes INTEGER",
+        "ALTER TABLE marks ADD COLUMN cgroup_oom_kills INTEGER",
+        "ALTER TABLE occupants ADD COLUMN phase TEXT NOT NULL DEFAULT 'before'",
+        "ALTER TABLE occupants ADD COLUMN device TEXT",
+        "CREATE TABLE statistics (trial_id TEXT NOT NULL, attempt INTEGER NOT NULL, phase TEXT NOT NULL, "
+        "request_index INTEGER, at_s REAL NOT NULL, name TEXT NOT NULL, value REAL NOT NULL) STRICT",
+        "CREATE INDEX statistics_of_trial ON statistics (trial_id, attempt)",
     ),
 }
 OLDEST_VERSION = min(STEPS)

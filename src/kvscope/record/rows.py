@@ -89,7 +89,8 @@ class DesignRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow:
-    """One attempt at one point of a design. ``outcome`` is None while it runs. ``levels`` maps factor to level."""
+    """One attempt at one point of a design. ``outcome`` is None while it runs. ``levels`` maps factor to level.
+    ``evidence`` of a failure: by the names of ``errors.EVIDENCE``."""
 
     trial_id: str
     attempt: int
@@ -112,6 +113,7 @@ class TrialRow:
     engine_log_tail: str | None = None
     prompt_tokens_asked: int | None = None
     client: Mapping[str, Json] = field(default_factory=dict)
+    evidence: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,8 @@ class ReadRow:
 class MarkRow:
     """The engine's process tree at a named moment. ``anon_bytes`` is RssAnon, ``swap_bytes`` VmSwap. ``peak_bytes`` is
     the kernel's VmHWM (all resident kinds together) since it was last reset. ``request_index`` where the moment
-    follows one request of several."""
+    follows one request of several. ``device_bytes`` is what the engine's processes hold on their devices,
+    ``cgroup_bytes`` what the control group holds that they are in, page cache and other programs in it included."""
 
     phase: str
     at_s: float
@@ -188,6 +191,11 @@ class MarkRow:
     machine_available_bytes: int | None
     request_index: int | None = None
     active_requests: int | None = None
+    device_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    cgroup_bytes: int | None = None
+    cgroup_peak_bytes: int | None = None
+    cgroup_oom_kills: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,11 +244,25 @@ class ReportedBufferRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OccupantRow:
-    """Another program's memory at baseline."""
+    """Another program's memory. ``phase``: before (the engine was started) or after (the last request). ``device``:
+    None for the machine's own memory, else the device that holds it."""
 
     pid: int
     name: str
     resident_bytes: int
+    phase: str = "before"
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticRow:
+    """One of the engine's own counters at a marked moment. ``name`` is one of ``engine.statistics``."""
+
+    phase: str
+    at_s: float
+    name: str
+    value: float
+    request_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,4 +289,5 @@ class TrialResult:
     reported: tuple[ReportedBufferRow, ...] = ()
     effective: Mapping[str, Json] = field(default_factory=dict)
     occupants: tuple[OccupantRow, ...] = ()
+    statistics: tuple[StatisticRow, ...] = ()
     warnings: tuple[WarningRow, ...] = ()

@@ -3,9 +3,10 @@
 Version history (SCHEMA_VERSION, kept in ``PRAGMA user_version``):
     1   first
     2   where the counts of a request are from
+    3   evidence of a failure; device and control-group memory; engine statistics; occupants afterwards too
 """
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x6B767363  # "kvsc": tells a kvscope record from any other SQLite file
 
 SCHEMA = """
@@ -69,6 +70,7 @@ CREATE TABLE trials (
     prompt_tokens_asked INTEGER,
     effective           TEXT,             -- JSON: settings as the engine says it uses them
     client              TEXT NOT NULL DEFAULT '{}', -- JSON: health of our own client
+    evidence            TEXT NOT NULL DEFAULT '{}', -- JSON: how a failure is known (errors.EVIDENCE)
     PRIMARY KEY (trial_id, attempt)
 ) STRICT;
 
@@ -140,7 +142,12 @@ CREATE TABLE marks (
     shmem_bytes             INTEGER NOT NULL, -- RssShmem
     peak_bytes              INTEGER,          -- VmHWM since its last reset
     machine_available_bytes INTEGER,          -- MemAvailable of the machine
-    active_requests         INTEGER
+    active_requests         INTEGER,
+    device_bytes            INTEGER,          -- of the engine's processes on all its devices
+    device_peak_bytes       INTEGER,          -- the most of it since its counter was reset, where there is one
+    cgroup_bytes            INTEGER,          -- of the control group that the engine's process is in
+    cgroup_peak_bytes       INTEGER,
+    cgroup_oom_kills        INTEGER           -- out-of-memory kills in that group so far
 ) STRICT;
 CREATE INDEX marks_of_trial ON marks (trial_id, attempt);
 
@@ -188,15 +195,29 @@ CREATE TABLE reported_buffers (
 ) STRICT;
 CREATE INDEX reported_of_trial ON reported_buffers (trial_id, attempt);
 
--- What else held memory on the machine when the trial began.
+-- What else held memory on the machine, before the engine was started and after the last request.
 CREATE TABLE occupants (
     trial_id       TEXT NOT NULL,
     attempt        INTEGER NOT NULL,
     pid            INTEGER NOT NULL,
     name           TEXT NOT NULL,
-    resident_bytes INTEGER NOT NULL
+    resident_bytes INTEGER NOT NULL,
+    phase          TEXT NOT NULL DEFAULT 'before', -- before or after
+    device         TEXT                   -- NULL: the machine's own memory; else the device it is held on
 ) STRICT;
 CREATE INDEX occupants_of_trial ON occupants (trial_id, attempt);
+
+-- The engine's own counters at marked moments (engine/statistics.py says what each name means).
+CREATE TABLE statistics (
+    trial_id      TEXT NOT NULL,
+    attempt       INTEGER NOT NULL,
+    phase         TEXT NOT NULL,
+    request_index INTEGER,
+    at_s          REAL NOT NULL,
+    name          TEXT NOT NULL,
+    value         REAL NOT NULL
+) STRICT;
+CREATE INDEX statistics_of_trial ON statistics (trial_id, attempt);
 
 -- Doubts about a trial's numbers.
 CREATE TABLE warnings (

@@ -28,6 +28,7 @@ from kvscope.record.rows import (
     RequestRow,
     RunRow,
     SampleRow,
+    StatisticRow,
     TokenRow,
     TrialResult,
     TrialRow,
@@ -45,7 +46,7 @@ _COLUMN = {
 _JSON_FIELDS: Mapping[type[Any], set[str]] = {
     RunRow: {"machine"},
     DesignRow: {"levels", "baseline_level", "held", "confounders", "settings"},
-    TrialRow: {"levels", "level", "settings", "client"},
+    TrialRow: {"levels", "level", "settings", "client", "evidence"},
     RequestRow: {"engine_timings"},
 }
 _TUPLE_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"levels", "confounders"}}
@@ -59,9 +60,12 @@ _CHILD_TABLES: Mapping[str, type[Any]] = {
     "samples": SampleRow,
     "reported_buffers": ReportedBufferRow,
     "occupants": OccupantRow,
+    "statistics": StatisticRow,
     "warnings": WarningRow,
 }
 _CHILD_ATTRIBUTE = {"reported_buffers": "reported"}
+# Tables that older records do not have, and the schema that brought them.
+_TABLE_SINCE = {"statistics": 3}
 
 INTERRUPTED_MESSAGE = "The process that ran this trial ended before it could write a result."
 
@@ -89,7 +93,7 @@ def _from_columns(row_type: type[Row], columns: Mapping[str, Any]) -> Row:
     values = {}
     for f in fields(row_type):  # type: ignore[arg-type]  # every row type is a dataclass
         column = _column(row_type, f.name)
-        if column not in columns and f.default is not MISSING:
+        if column not in columns and not (f.default is MISSING and f.default_factory is MISSING):
             continue  # an older record, which did not have it yet
         value = columns[column]
         if f.name in as_json:
@@ -176,6 +180,10 @@ class Records:
         with _explained(self.path):
             return tuple(_from_columns(row_type, dict(found)) for found in self._connection.execute(query, values))
 
+    def _schema_version(self) -> int:
+        version: int = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        return version
+
     def runs(self) -> tuple[RunRow, ...]:
         return self._select(RunRow, "SELECT * FROM runs ORDER BY rowid")
 
@@ -207,6 +215,7 @@ class Records:
                 row_type, f"SELECT * FROM {table} WHERE trial_id = ? AND attempt = ? ORDER BY {_order(table)}", key
             )
             for table, row_type in _CHILD_TABLES.items()
+            if self._schema_version() >= _TABLE_SINCE.get(table, 0)
         }
         effective = self._connection.execute(
             "SELECT effective FROM trials WHERE trial_id = ? AND attempt = ?", key
