@@ -36,6 +36,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("-b", "--batch-size", dest="n_batch", type=int)
     add("-ub", "--ubatch-size", dest="n_ubatch", type=int)
     add("-t", "--threads", dest="n_threads", type=int)
+    add("-tb", "--threads-batch", dest="n_threads_batch", type=int)
     add("-s", "--seed", dest="seed", type=int)
     add("-ctk", "--cache-type-k", dest="cache_type_k")
     add("-ctv", "--cache-type-v", dest="cache_type_v")
@@ -85,6 +86,8 @@ def params_of(given: dict[str, Any], xllamacpp: Any) -> Any:
             )
         elif name == "n_threads":
             params.cpuparams.n_threads = value
+        elif name == "n_threads_batch":
+            params.cpuparams_batch.n_threads = value
         elif name == "seed":
             params.sampling.seed = value
         else:

@@ -31,8 +31,19 @@ _SLOT = re.compile(r"slot +load_model: .*new slot, n_ctx = (\d+)")
 _BUILD = re.compile(r"build_info: (\S+)")
 _LOAD_MODE = re.compile(r"\(load_mode = (\S+)\)")
 _THREADS = re.compile(r"system_info: n_threads = (\d+)")
+_BATCH_THREADS = re.compile(r"\(n_threads_batch = (\d+)\)")
+_CACHE_TYPES = re.compile(r"llama_kv_cache: size = .*, K \((\S+)\): .*, V \((\S+)\): ")
+_FULL_WINDOW = "using full-size SWA cache"
+_LAYERS_ON_GPU = re.compile(r"offloaded (\d+)/\d+ layers to GPU")
 _CACHE_LIMIT = re.compile(r"prompt cache is enabled, size limit: (\d+) MiB")
 _CHECKPOINTS = re.compile(r"context checkpoints enabled, max = (\d+)")
+# Sentences that stand for a value which they do not print.
+_SENTENCES = (
+    ("prompt cache is disabled", "cache_ram_mib", 0),
+    ("prompt cache is enabled, size limit: no limit", "cache_ram_mib", -1),
+    ("context checkpoints disabled", "n_ctx_checkpoints", 0),
+    ("idle slots will be saved to prompt cache", "cache_idle_slots", True),
+)
 _CACHE_STATE = re.compile(rf"cache state: (\d+) prompts, {_MIB} \(limits: ")
 _CACHE_COPY = re.compile(rf"- prompt 0x[0-9a-f]+: +\d+ tokens, checkpoints: +\d+, +{_MIB}")
 _CHECKPOINT = re.compile(rf"slot create_check: id +(\d+) .*created context checkpoint (\d+) of .* size = {_MIB}\)")
@@ -111,11 +122,20 @@ def _effective(lines: list[str], load: list[str]) -> dict[str, SettingValue]:
             stated[found[1]] = _value(found[2])
         elif "Flash Attention" in line and "resolve_fused_ops" in line:
             stated["flash_attn"] = "off" if "disabled" in line or "not " in line else "on"
+        elif found := _CACHE_TYPES.search(line):
+            stated["cache_type_k"], stated["cache_type_v"] = found[1], found[2]
+        elif _KV_KIND.search(line):
+            stated.setdefault("swa_full", False)
+        elif _FULL_WINDOW in line:
+            stated["swa_full"] = True
     if stated.get("flash_attn") in ("enabled", "disabled"):
         stated["flash_attn"] = "on" if stated["flash_attn"] == "enabled" else "off"
+    stated |= {name: value for line in load for part, name, value in _SENTENCES if part in line}
     for name, pattern, where in (
         ("load_mode", _LOAD_MODE, load),
         ("n_threads", _THREADS, lines),
+        ("n_threads_batch", _BATCH_THREADS, lines),
+        ("n_gpu_layers", _LAYERS_ON_GPU, load),
         ("cache_ram_mib", _CACHE_LIMIT, load),
         ("n_ctx_checkpoints", _CHECKPOINTS, load),
     ):

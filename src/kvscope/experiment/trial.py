@@ -16,6 +16,7 @@ from kvscope.experiment.design import Trial
 from kvscope.experiment.ending import INTERRUPTED, Ending, ending_of
 from kvscope.experiment.play import play_prompts
 from kvscope.experiment.request_counts import Expected, RequestCounts
+from kvscope.experiment.settings_check import memory_settings_unstated, settings_not_obeyed
 from kvscope.probe.machine_memory import machine_memory, other_occupants
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
 from kvscope.probe.sampler import Sampler
@@ -298,6 +299,18 @@ class _TrialRun:
         }
         self.counts.note_limit(report.context_limit)
         self.rows.reported += [reported_row(buffer, "loaded", None) for buffer in report.buffers]
+        differing = settings_not_obeyed(self.trial.condition.settings, report.effective)
+        if differing:
+            self.rows.warn(
+                "setting-not-obeyed", f"{'; '.join(differing)}.", "What the engine says is what was measured."
+            )
+        unstated = memory_settings_unstated(self.trial.condition.settings, report.effective)
+        if unstated:
+            self.rows.warn(
+                "setting-not-confirmed",
+                f"The engine does not say whether it uses {', '.join(unstated)}.",
+                "A build of llama.cpp without GPU support leaves it aside; look at where its buffers are.",
+            )
 
     def _build_prompts(self) -> list[ExactPrompt]:
         """One prompt per request, each of exactly the asked length as the engine counts, none like another."""
