@@ -28,7 +28,6 @@ def test_what_is_missing_and_how_to_get_it() -> None:
     assert "  no   llama.cpp: " in text
     assert "pip install 'kvscope[llama-cpp]'" in text
     assert "  yes  fake" in text
-    assert "  no   vllm: Not supported yet by this release." in text
 
 
 @pytest.mark.usefixtures("no_engine")

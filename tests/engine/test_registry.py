@@ -51,9 +51,23 @@ def test_the_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["fake"] == ("1", None)
 
 
-def test_engines_to_come_are_said_to_be_missing() -> None:
-    found = {name: reason for name, _, reason in available_engines()}
-    assert found["vllm"] == "Not supported yet by this release."
+def test_an_engine_that_is_only_ever_reached_by_its_address_has_nothing_to_start() -> None:
+    with pytest.raises(UsageError, match="does not start openai itself") as caught:
+        EngineChoice(name="openai").check()
+    assert "--url" in str(caught.value.hint)
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    url = "http://127.0.0.1:1"
+    with pytest.raises(UsageError, match="no server to be reached"):
+        EngineChoice(name="fake", url=url).check()
+    with pytest.raises(UsageError, match="cannot be given a command"):
+        EngineChoice(name="llama.cpp", url=url, command="llama-server").check()
+    with pytest.raises(UsageError, match="not started by a command"):
+        EngineChoice(name="fake", command="x").check()
+    for option in ({"pid": 1}, {"served_model": "a"}, {"api_key_env": "A"}):
+        with pytest.raises(UsageError, match="for a server that runs already"):
+            EngineChoice(name="llama.cpp", **option).check()  # type: ignore[arg-type]
 
 
 @pytest.mark.engine
@@ -114,8 +128,3 @@ def test_an_unfinished_quote_is_a_usage_matter() -> None:
     with pytest.raises(EngineNotFound) as caught:
         EngineChoice(name="llama.cpp", command="'unclosed").check()
     assert caught.value.exit_code == 2
-
-
-def test_an_engine_that_is_planned_is_told_from_one_that_is_not_known() -> None:
-    with pytest.raises(UsageError, match="cannot run vllm yet"):
-        EngineChoice(name="vllm").check()

@@ -69,7 +69,7 @@ def render(found: dict[str, Any]) -> str:
         f"Memory: {_size(memory['total_bytes'])}, {_size(memory['available_bytes'])} available; {_swap(memory)}",
         "",
         "Engines (to measure; predicting and reporting need none)",
-        *(_line(each, f"version {each['version']}") for each in found["engines"]),
+        *(_line(each, _reached(each["version"])) for each in found["engines"]),
         "",
         "Probes (what can be watched)",
         *(_line(each, "") for each in found["probes"]),
@@ -81,6 +81,10 @@ def _line(each: dict[str, Any], detail: str) -> str:
     if each["works"]:
         return f"  yes  {each['name']}" + (f"  ({detail})" if detail else "")
     return f"  no   {each['name']}: {each['why_not']}"
+
+
+def _reached(version: str | None) -> str:
+    return f"version {version}" if version is not None else "a server that runs already, by its --url"
 
 
 def _size(num_bytes: int | None) -> str:

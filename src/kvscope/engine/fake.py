@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvscope.engine.base import (
     NO_VARIABLES,
@@ -27,6 +27,10 @@ from kvscope.engine.base import (
 from kvscope.errors import ContextOverflow, EngineDied, EngineStalled, EngineStartFailed, InvalidSettings, ProbeLost
 from kvscope.scenario import SettingValue
 from kvscope.units import MIB
+
+if TYPE_CHECKING:
+    from kvscope.engine.registry import EngineChoice
+    from kvscope.model.spec import ModelSpec
 
 LAW_VERSION = "1"
 # What the fake chat template adds to each message, and once to open the answer.
@@ -389,6 +393,25 @@ class FakeEngine:
     def _needs(self, fulfilled: bool, hint: str) -> None:
         if not fulfilled:
             raise EngineStartFailed("The fake engine is not ready.", hint=hint)
+
+
+def check(choice: "EngineChoice") -> None:
+    """It runs everywhere."""
+
+
+def version(choice: "EngineChoice") -> tuple[str, str]:
+    """Version of its law."""
+    return LAW_VERSION, "fake"
+
+
+def create(choice: "EngineChoice", model: "ModelSpec | None", settings: Mapping[str, SettingValue]) -> FakeEngine:
+    """As ``EngineChoice.create``."""
+    return FakeEngine(settings=settings)
+
+
+def try_start(choice: "EngineChoice") -> str:
+    """There is no program to start."""
+    return LAW_VERSION
 
 
 def _words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,11 +1,13 @@
 """llama.cpp inside a child process of ours, through the xllamacpp package: memory can be read before the model is
 loaded, and after llama.cpp itself has given it up."""
 
+import importlib.util
 import json
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvscope.engine.base import Capabilities, EngineReport
 from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, LlamaHttp
@@ -23,6 +25,9 @@ from kvscope.errors import (
 )
 from kvscope.model.spec import ModelSpec
 from kvscope.scenario import SettingValue
+
+if TYPE_CHECKING:
+    from kvscope.engine.registry import EngineChoice
 
 START_TIMEOUT_S = 60.0
 UNLOAD_TIMEOUT_S = 30.0
@@ -121,11 +126,50 @@ class LlamaCppEngine(LlamaHttp):
         )
 
 
-def check_start() -> str:
+def check(choice: "EngineChoice") -> None:
+    """Raises MissingDependency where xllamacpp is not installed."""
+    if not _is_installed("xllamacpp"):
+        raise MissingDependency("Running llama.cpp inside kvscope", "llama-cpp", "xllamacpp")
+
+
+def version(choice: "EngineChoice") -> tuple[str, str]:
+    """Version of the package, and the hash of its compiled part."""
+    return _package_version("xllamacpp")
+
+
+def create(choice: "EngineChoice", model: ModelSpec | None, settings: Mapping[str, SettingValue]) -> LlamaCppEngine:
+    """As ``EngineChoice.create``."""
+    if model is None:
+        raise ModelNotFound("llama.cpp needs a model to run.", hint="Give the path of its .gguf file.")
+    return LlamaCppEngine(model=model, settings=settings, port=choice.port)
+
+
+def try_start(choice: "EngineChoice") -> str:
     """Start the child and end it again: whether xllamacpp works here. Its version. Raises as ``launch``."""
-    process, version = _start_worker()
+    process, stated = _start_worker()
     process.stop(farewell=_EXIT)
-    return version
+    return stated
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ImportError:  # an import hook of the user's own may refuse a package by raising
+        return False
+
+
+def _package_version(package: str) -> tuple[str, str]:
+    """Version of an installed package, and the hash of its compiled part as its installer recorded it: builds of one
+    version for different processors are different engines. Nothing is imported."""
+    import importlib.metadata  # costs more than all else here
+
+    try:
+        distribution = importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown", f"{package}, installed without its metadata, Python {sys.version_info[0]}"
+    hashes = [file.hash for file in distribution.files or () if file.name.endswith(".so") and file.hash is not None]
+    build = f"{hashes[0].mode}:{hashes[0].value}" if hashes else "unknown"
+    return distribution.version, f"{package} {build}"
 
 
 def _start_worker() -> tuple[EngineProcess, str]:

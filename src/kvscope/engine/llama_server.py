@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from kvscope.engine.base import Capabilities, EngineReport
 from kvscope.engine.http_client import run
@@ -28,10 +29,14 @@ from kvscope.errors import (
     EngineStartFailed,
     EngineTimeout,
     InvalidSettings,
+    ModelNotFound,
     ServerError,
 )
 from kvscope.model.spec import ModelSpec
 from kvscope.scenario import SettingValue
+
+if TYPE_CHECKING:
+    from kvscope.engine.registry import EngineChoice
 
 _POLL_S = 0.05
 _VERSION_TIMEOUT_S = 20.0
@@ -207,6 +212,33 @@ class LlamaServerEngine(LlamaHttp):
         self._url = None
         if self._process is not None:
             self._process.stop(grace_s=self.stop_grace_s)
+
+
+def check(choice: "EngineChoice") -> None:
+    """Raises EngineNotFound where the command is none, or states no version."""
+    try:
+        version(choice)
+    except EngineError as error:
+        raise EngineNotFound(error.message, hint=error.hint) from error
+
+
+def version(choice: "EngineChoice") -> tuple[str, str]:
+    """As ``command_version``."""
+    assert choice.command is not None
+    return command_version(choice.command)
+
+
+def create(choice: "EngineChoice", model: ModelSpec | None, settings: Mapping[str, SettingValue]) -> LlamaServerEngine:
+    """As ``EngineChoice.create``."""
+    assert choice.command is not None
+    if model is None:
+        raise ModelNotFound("llama-server needs a model to run.", hint="Give the path of its .gguf file.")
+    return LlamaServerEngine(command=choice.command, model=model, settings=settings, port=choice.port)
+
+
+def try_start(choice: "EngineChoice") -> str:
+    """The program says its version and ends."""
+    return version(choice)[0]
 
 
 def split_command(command: str) -> tuple[str, ...]:

@@ -1,73 +1,106 @@
-"""Name → engine adapter, imported only when asked for."""
+"""Name → engine adapter, imported only when asked for.
 
-import importlib.util
-import sys
+Each adapter is a module with four functions, which this one calls: ``check(choice)`` raises where it cannot be run
+here; ``version(choice)`` is (version, build); ``create(choice, model, settings)`` an engine that is not launched yet;
+``try_start(choice)`` starts its program without a model, ends it again and says its version ("" where there is nothing
+to start).
+"""
+
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, cast
 
 from kvscope.engine.base import Engine
-from kvscope.errors import EngineError, EngineNotFound, KvscopeError, MissingDependency, UnknownName, UsageError
+from kvscope.errors import KvscopeError, UnknownName, UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.scenario import SettingValue
 
-ENGINES = ("llama.cpp", "fake")
-# Known, and not run by this release.
-PLANNED_ENGINES = ("transformers", "vllm", "sglang", "ollama")
+ENGINES = ("llama.cpp", "transformers", "vllm", "sglang", "ollama", "openai", "fake")
+# Engine → its adapter, where kvscope starts it; where a command of one's own does; where it runs already.
+_STARTED = {
+    "llama.cpp": "llama_cpp",
+    "transformers": "transformers",
+    "vllm": "vllm",
+    "fake": "fake",
+}
+_BY_COMMAND = {"llama.cpp": "llama_server", "vllm": "vllm"}
+_ATTACHED = {
+    "llama.cpp": "llama_attached",
+    "vllm": "vllm_attached",
+    "sglang": "sglang_attached",
+    "ollama": "ollama",
+    "openai": "openai_server",
+}
+# Where an engine that is never started by kvscope listens when nothing else was said.
+_USUAL_URL = {"ollama": "http://127.0.0.1:11434"}
+
+
+class Adapter(Protocol):
+    """What the module of an adapter has."""
+
+    def check(self, choice: "EngineChoice") -> None: ...
+
+    def version(self, choice: "EngineChoice") -> tuple[str, str]: ...
+
+    def create(
+        self, choice: "EngineChoice", model: ModelSpec | None, settings: Mapping[str, SettingValue]
+    ) -> Engine: ...
+
+    def try_start(self, choice: "EngineChoice") -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
-    """Which engine, and how it is started. ``command``: one's own llama-server with its flags instead of the built-in
-    llama.cpp. ``port`` 0: any free one."""
+    """Which engine, and how it is reached. ``command``: a program of one's own instead of the built-in one. ``port``
+    0: any free one. ``url``: a server that runs already; it is used as it is, and nothing is started or ended. For
+    such a server: ``pid`` is the process whose memory is watched (None: the one that listens there, if it is on this
+    machine), ``served_model`` the name of the model to ask for (None: its first), ``api_key_env`` the environment
+    variable that holds the key to send (None: none is sent)."""
 
     name: str
     command: str | None = None
     port: int = 0
+    url: str | None = None
+    pid: int | None = None
+    served_model: str | None = None
+    api_key_env: str | None = None
 
     @property
     def rules(self) -> str:
-        """The name under which ``kvscope.predict`` knows this engine's memory; the fake one has no rules but the
-        tokens' own."""
-        return "logical" if self.name == "fake" else self.name
+        """The name under which ``kvscope.predict`` knows this engine's memory. The fake one has no rules but the
+        tokens' own, nor has a server of which no more is known than that it speaks OpenAI's interface."""
+        return "logical" if self.name in ("fake", "openai") else self.name
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the engine runs already and is only used."""
+        return self.server_url is not None
+
+    @property
+    def server_url(self) -> str | None:
+        """Where the running server is: ``url``, or the engine's usual address where kvscope never starts it."""
+        return self.url if self.url is not None else _USUAL_URL.get(self.name)
 
     def check(self) -> None:
         """Raises UnknownName, UsageError, MissingDependency or EngineNotFound when it cannot be run here."""
-        if self.name in PLANNED_ENGINES:
-            raise UsageError(
-                f"This release of kvscope cannot run {self.name} yet.", hint=f"It runs: {', '.join(ENGINES)}."
-            )
-        if self.name not in ENGINES:
-            raise UnknownName("engine", self.name, ENGINES)
-        if self.name == "llama.cpp" and self.command is None and not _is_installed("xllamacpp"):
-            raise MissingDependency("Running llama.cpp inside kvscope", "llama-cpp", "xllamacpp")
-        if self.command is not None:
-            try:
-                self.version()
-            except EngineError as error:
-                raise EngineNotFound(error.message, hint=error.hint) from error
+        _adapter(self).check(self)
 
     def version(self) -> tuple[str, str]:
         """(version, build), without starting a model: with the model and the settings they make results comparable.
         Raises as ``check``."""
-        if self.name == "fake":
-            from kvscope.engine.fake import LAW_VERSION
+        return _adapter(self).version(self)
 
-            return LAW_VERSION, "fake"
-        if self.command is not None:
-            from kvscope.engine.llama_server import command_version
-
-            return command_version(self.command)
-        return _package_version("xllamacpp")
-
-    def create(self, model: ModelSpec, settings: Mapping[str, SettingValue]) -> Engine:
-        """An engine that is not launched yet. Raises as ``check``, and InvalidSettings, ModelNotFound."""
-        return create_engine(self.name, model=model, settings=settings, command=self.command, port=self.port)
+    def create(self, model: ModelSpec | None, settings: Mapping[str, SettingValue]) -> Engine:
+        """An engine that is not launched yet. ``model`` None: whatever a running server has loaded. Raises as
+        ``check``, and InvalidSettings, ModelNotFound."""
+        return _adapter(self).create(self, model, settings)
 
 
 def create_engine(
     name: str,
     *,
-    model: ModelSpec,
+    model: ModelSpec | None,
     settings: Mapping[str, SettingValue],
     command: str | None = None,
     port: int = 0,
@@ -76,60 +109,73 @@ def create_engine(
 
     Raises UnknownName, MissingDependency, ModelNotFound (the model has no file to run) and InvalidSettings.
     """
-    if name == "fake":
-        from kvscope.engine.fake import FakeEngine
-
-        return FakeEngine(settings=settings)
-    if name != "llama.cpp":
-        raise UnknownName("engine", name, ENGINES)
-    if command is not None:
-        from kvscope.engine.llama_server import LlamaServerEngine
-
-        return LlamaServerEngine(command=command, model=model, settings=settings, port=port)
-    EngineChoice(name=name).check()
-    from kvscope.engine.llama_cpp import LlamaCppEngine
-
-    return LlamaCppEngine(model=model, settings=settings, port=port)
+    choice = EngineChoice(name=name, command=command, port=port)
+    if command is None:
+        choice.check()
+    return choice.create(model, settings)
 
 
 def available_engines() -> list[tuple[str, str | None, str | None]]:
     """(name, version, None) of each engine that works here, (name, None, why not) of each that does not. Works means:
-    its program was started and ended again, without a model."""
+    its program was started and ended again, without a model. One that is only ever reached by an address has neither
+    version nor reason."""
     found: list[tuple[str, str | None, str | None]] = []
     for name in ENGINES:
         try:
             found.append((name, _tried(name), None))
         except KvscopeError as error:
             found.append((name, None, f"{error.message} {error.hint or ''}".strip()))
-    return found + [(name, None, "Not supported yet by this release.") for name in PLANNED_ENGINES]
+    return found
 
 
-def _tried(name: str) -> str:
+def _tried(name: str) -> str | None:
+    if name not in _STARTED and name not in _USUAL_URL:
+        _load(_ATTACHED[name], name)
+        return None
     choice = EngineChoice(name=name)
     choice.check()
-    if name != "llama.cpp":
-        return choice.version()[0]
-    from kvscope.engine.llama_cpp import check_start
-
-    return check_start()
+    return _adapter(choice).try_start(choice) or None
 
 
-def _is_installed(package: str) -> bool:
+def _adapter(choice: EngineChoice) -> Adapter:
+    """The module that runs what was chosen. Raises UnknownName, UsageError."""
+    name = choice.name
+    if name not in ENGINES:
+        raise UnknownName("engine", name, ENGINES)
+    if choice.is_attached:
+        if choice.command is not None:
+            raise UsageError(
+                "A server that runs already cannot be given a command too.", hint="Give --url or --engine-command."
+            )
+        if name not in _ATTACHED:
+            others = ", ".join(sorted(_ATTACHED))
+            raise UsageError(f"{name} has no server to be reached by --url.", hint=f"These have: {others}.")
+        return _load(_ATTACHED[name], name)
+    for option, value in (
+        ("--pid", choice.pid),
+        ("--served-model", choice.served_model),
+        ("--api-key-env", choice.api_key_env),
+    ):
+        if value is not None:
+            raise UsageError(f"{option} is for a server that runs already.", hint="Give its address with --url.")
+    if choice.command is not None:
+        if name not in _BY_COMMAND:
+            raise UsageError(
+                f"{name} is not started by a command of your own.", hint=f"These are: {', '.join(sorted(_BY_COMMAND))}."
+            )
+        return _load(_BY_COMMAND[name], name)
+    if name not in _STARTED:
+        raise UsageError(f"kvscope does not start {name} itself.", hint="Start it, and give its address with --url.")
+    return _load(_STARTED[name], name)
+
+
+def _load(module: str, name: str) -> Adapter:
+    path = f"kvscope.engine.{module}"
     try:
-        return importlib.util.find_spec(package) is not None
-    except ImportError:  # an import hook of the user's own may refuse a package by raising
-        return False
-
-
-def _package_version(package: str) -> tuple[str, str]:
-    """Version of an installed package, and the hash of its compiled part as its installer recorded it: builds of one
-    version for different processors are different engines. Nothing is imported."""
-    import importlib.metadata  # costs more than all else here
-
-    try:
-        distribution = importlib.metadata.distribution(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown", f"{package}, installed without its metadata, Python {sys.version_info[0]}"
-    hashes = [file.hash for file in distribution.files or () if file.name.endswith(".so") and file.hash is not None]
-    build = f"{hashes[0].mode}:{hashes[0].value}" if hashes else "unknown"
-    return distribution.version, f"{package} {build}"
+        return cast(Adapter, importlib.import_module(path))
+    except ModuleNotFoundError as error:
+        if error.name != path:
+            raise
+        raise UsageError(
+            f"This build of kvscope has no adapter for {name} used in this way.", hint="Update kvscope."
+        ) from error
