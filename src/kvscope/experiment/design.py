@@ -29,7 +29,7 @@ CLOSING_TOKENS = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """Everything one trial is run under. ``requests``: different conversations, one after another, in one engine
-    process. ``reuse_prefix``: let the engine reuse what it kept of earlier requests (its own default).
+    process. ``same_again``: how many times the last of them is then sent once more. ``reuse_prefix``: let the engine reuse what it kept of earlier requests (its own default).
     ``is_conversation``: the requests are the turns of one conversation instead, each sent with all that went before
     it, and ``prompt_tokens`` is what the user's message of one turn takes when it is sent alone. ``text``: what prompts
     are made of, the bundled text of ``language`` where it is None. ``key_percent``: how far down it their key sentence
@@ -44,6 +44,7 @@ class Condition:
     is_conversation: bool = False
     text: SourceText | None = None
     key_percent: float | None = None
+    same_again: int = 0
 
     @property
     def longest_tokens(self) -> int:
@@ -83,6 +84,7 @@ class Condition:
             # Named only where they are set, so that designs without them keep the identity they have in records.
             **({} if self.text is None else {"text_sha256": self.text.sha256}),
             **({} if self.key_percent is None else {"key_percent": self.key_percent}),
+            **({"same_again": self.same_again} if self.same_again else {}),
         }
 
 

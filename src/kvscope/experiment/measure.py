@@ -46,10 +46,11 @@ def plan_design(
     held: Held | None = None,
     seed: int = 0,
     grid: bool = False,
+    is_attached: bool = False,
 ) -> Design:
-    """A design by name with what was asked for. Raises UnknownName, or BadDesign where it varies two things unasked;
-    for a text of one's own what read_own_text raises."""
-    kind = design_kind(name)
+    """A design by name with what was asked for; ``is_attached``: of a server that runs already. Raises UnknownName, or
+    BadDesign where it varies two things unasked; for a text of one's own what read_own_text raises."""
+    kind = design_kind(name, engine, is_attached=is_attached)
     held = held or Held()
     if engine == "llama.cpp":
         held = replace(held, settings=_canonical(held.settings or {}))

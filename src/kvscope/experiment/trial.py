@@ -6,15 +6,16 @@ Whatever happens, the attempt ends as a result: what was seen until then, and wh
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, OwnMemory
+from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, OwnMemory, ReportedBuffer
 from kvscope.errors import KvscopeError, ProbeError
 from kvscope.experiment.attempt_rows import AttemptRows, reported_row
 from kvscope.experiment.design import Trial
 from kvscope.experiment.ending import INTERRUPTED, Ending, ending_of
 from kvscope.experiment.play import play_prompts
+from kvscope.experiment.release_check import check_release, kept_buffers
 from kvscope.experiment.request_counts import Expected, RequestCounts
 from kvscope.experiment.settings_check import memory_settings_unstated, settings_not_obeyed
 from kvscope.probe.machine_memory import machine_memory, other_occupants
@@ -23,6 +24,7 @@ from kvscope.probe.sampler import Sampler
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.exact_length.build import ExactPrompt, build_prompt
 from kvscope.record.rows import (
+    SAME_AGAIN,
     MapRow,
     MarkRow,
     OccupantRow,
@@ -348,13 +350,14 @@ class _TrialRun:
         if condition.is_conversation:
             play_prompts([prompt.messages for prompt in prompts], self.engine.count_prompt_tokens, self._ask_next)
             return
-        for number, prompt in enumerate(prompts):
+        rounds = [(prompt, "measured") for prompt in prompts] + [(prompts[-1], SAME_AGAIN)] * condition.same_again
+        for number, (prompt, role) in enumerate(rounds, start=1):
             self._ask_next(
                 prompt.messages,
                 ours=prompt.prompt_tokens,
                 asked=condition.prompt_tokens,
-                role="measured",
-                is_last=number == len(prompts) - 1,
+                role=role,
+                is_last=number == len(rounds),
             )
 
     def _ask_next(
@@ -406,13 +409,14 @@ class _TrialRun:
 
     def _note_kept(self) -> None:
         """What the engine says it keeps of earlier prompts, beside its cache."""
-        index = len(self.rows.requests) - 1
-        host_cache = self.engine.host_cache()
-        kept = [*([host_cache] if host_cache is not None else []), *self.engine.checkpoints()]
-        self.rows.reported += [reported_row(buffer, "after_request", index) for buffer in kept]
+        self._note_reported("after_request", kept_buffers(self.engine), len(self.rows.requests) - 1)
+
+    def _note_reported(self, phase: str, buffers: Sequence[ReportedBuffer], index: int | None = None) -> None:
+        self.rows.reported += [reported_row(buffer, phase, index) for buffer in buffers]
+
+    def _mark_at_rest(self, phase: str) -> None:
+        self._settle()
+        self._mark(phase, with_maps=True)
 
     def _release(self) -> None:
-        if self.engine.capabilities.can_unload:
-            self.engine.unload()
-            self._settle()
-            self._mark("unloaded", with_maps=True)
+        check_release(self.engine, mark=self._mark_at_rest, warn=self.rows.warn, note_kept=self._note_reported)

@@ -36,12 +36,15 @@ OUTCOMES = (
 MEASURED_OUTCOMES = ("ok", "stopped_early")
 # Of a request that was answered, but whose prompt the server had cut in silence.
 TRUNCATED_SLUG = "truncated-input"
+# Role of a request that sends the text of the one before it once more: what it adds is no copy of another prompt.
+SAME_AGAIN = "same_again"
 
 PHASES = (
     "launched",  # process exists, no model loaded
     "loaded",  # model loaded, nothing asked yet
     "before_request",  # after the warm-up request, peak counter reset
     "after_request",  # measured request(s) answered
+    "cache_cleared",  # engine's own clearing of kept prompts done, model still loaded
     "unloaded",  # engine's own release done, process alive
     "exited",  # process gone
 )

@@ -200,6 +200,7 @@ _NAMES: dict[str, str] = {
     "phase.loaded": "model loaded",
     "phase.before_request": "before the request",
     "phase.after_request": "answered",
+    "phase.cache_cleared": "kept prompts cleared",
     "phase.unloaded": "model released",
     "phase.exited": "process gone",
     "factor.n_ctx": "context limit (n_ctx)",

@@ -9,9 +9,13 @@ DESIGNS: dict[str, DesignKind] = {
 }
 
 
-def design_kind(name: str) -> DesignKind:
-    """The design called ``name``. Raises UnknownName, with the nearest."""
+def design_kind(name: str, engine: str | None = None, *, is_attached: bool = False) -> DesignKind:
+    """The design called ``name``, as it can be asked of ``engine``; ``is_attached``: of a server that runs already and
+    is not given other settings. Raises UnknownName, with the nearest."""
     try:
-        return DESIGNS[name]
+        kind = DESIGNS[name]
     except KeyError:
         raise UnknownName("design", name, DESIGNS) from None
+    if kind is release.KIND and engine is not None:
+        return release.kind_for(engine, is_attached=is_attached)
+    return kind
