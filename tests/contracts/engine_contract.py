@@ -1,10 +1,17 @@
-"""What every engine must do, whoever makes it: one suite, run against each adapter (see the test modules beside it)."""
+"""What every engine must do, whoever makes it: one suite, run against each adapter (see the test modules beside it).
 
-from collections.abc import Callable, Iterator
+What an engine cannot do, its ``capabilities`` say and the class attributes of its test; then it must say so itself
+(None, an error), which is asserted in place of the number.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar
 
 import pytest
 
-from kvscope.engine.base import ChatRequest, Engine, Message
+from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, Message
+from kvscope.engine.statistics import STATISTICS
 from kvscope.errors import ContextOverflow, EngineError, EngineStartFailed, InvalidSettings
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
 
@@ -60,10 +67,34 @@ def held_bytes(engine: Engine) -> int:
 
 
 class EngineContract:
-    """Subclasses give ``make``: an engine that is not launched, with these settings over ones that suit it."""
+    """Subclasses give ``make``: an engine that is not launched, with these settings over ones that suit it. Where the
+    engine is a server that runs already, they are the settings that the server is started with."""
 
-    # Anonymous bytes that CONTEXT_TOKENS of cache take in the model that ``make`` uses.
+    # Anonymous bytes that are taken at load at least (with a reserved cache: CONTEXT_TOKENS of it), in the model that
+    # ``make`` uses; what ``unload`` must give back where the engine can.
     cache_bytes: int
+    # What load reports, where the engine reports buffers.
+    effective: ClassVar[Mapping[str, object]] = {"n_ctx": CONTEXT_TOKENS}
+    slots: ClassVar[tuple[int, ...]] = (CONTEXT_TOKENS,)
+    buffers: ClassVar[frozenset[str]] = frozenset({"weights", "kv_cache", "compute_buffer"})
+    # The most one sequence may hold; None: the engine does not say.
+    context_limit_tokens: int | None = CONTEXT_TOKENS
+    # The engine's own name for it, and as small as it can be made; None: it is not a setting.
+    context_setting: str | None = "n_ctx"
+    smallest_context = 256
+    # Settings that are refused, each with what the message must name.
+    refused_settings: ClassVar[Mapping[str, tuple[object, str]]] = {
+        "n_contex": (1, "n_contex"),
+        "n_ctx": ("many", "ctx"),
+    }
+    # Whether it states how many requests it is working on.
+    reports_active_requests = True
+    # Whether tools and values for the template reach the chat template.
+    takes_tools = True
+    # Whether a request can ask that nothing be reused.
+    reuse_is_asked_for = True
+    # Whether a prompt over the limit is refused, rather than cut without a word.
+    refuses_long_prompts = True
 
     @pytest.fixture
     def make(self) -> Iterator[Callable[..., Engine]] | Callable[..., Engine]:
@@ -71,44 +102,91 @@ class EngineContract:
 
     @pytest.fixture
     def engine(self, make: Callable[..., Engine]) -> Engine:
-        engine = make()
+        return self.bring_up(make)
+
+    def bring_up(self, make: Callable[..., Engine], **settings: object) -> Engine:
+        engine = make(**settings)
         engine.launch()
         engine.load()
         return engine
 
+    def check_output(self, engine: Engine, answer: Generation, asked: int) -> None:
+        """As many tokens as were asked for, where the engine can be made to give them."""
+        assert answer.output_tokens is not None
+        if engine.capabilities.forces_length:
+            assert answer.output_tokens == asked
+            assert answer.finish_reason == "length"
+        else:
+            assert 1 <= answer.output_tokens <= asked
+
+    def check_report(self, engine: Engine, report: EngineReport) -> None:
+        assert report.version
+        assert report.build
+        if engine.capabilities.reports_buffers:
+            assert {name: report.effective.get(name) for name in self.effective} == self.effective
+            assert report.slots == self.slots
+            assert {buffer.component for buffer in report.buffers} >= self.buffers
+        else:
+            assert report.buffers == ()
+        if self.context_limit_tokens is None:
+            assert report.context_limit is None
+        else:
+            assert report.context_limit is not None
+            assert report.context_limit.tokens == self.context_limit_tokens
+            assert report.context_limit.source
+
     def test_a_whole_life(self, make: Callable[..., Engine]) -> None:
         engine = make()
-        assert engine.pids() == ()
+        can = engine.capabilities
+        assert engine.pids() == () or not can.owns_process
         engine.launch()
         pids = engine.pids()
-        assert bool(pids) == engine.capabilities.has_pid
-        before = held_bytes(engine) if engine.capabilities.baseline_before_load else 0
-        report = engine.load()
-        assert report.effective["n_ctx"] == CONTEXT_TOKENS
-        assert report.slots == (CONTEXT_TOKENS,)
-        assert report.context_limit is not None
-        assert report.context_limit.tokens == CONTEXT_TOKENS
-        assert report.context_limit.source
-        assert {buffer.component for buffer in report.buffers} >= {"weights", "kv_cache", "compute_buffer"}
-        loaded = held_bytes(engine)
-        assert loaded - before >= self.cache_bytes
+        assert bool(pids) == can.has_pid
+        watched = can.has_pid or engine.memory_probe() is not None
+        before = held_bytes(engine) if can.baseline_before_load else 0
+        self.check_report(engine, engine.load())
+        assert not watched or held_bytes(engine) - before >= self.cache_bytes
         answer = engine.generate(ChatRequest(messages=user("Hello."), max_output_tokens=4))
-        assert answer.output_tokens == 4
-        assert engine.active_requests() == 0
-        if engine.capabilities.can_unload:
-            loaded = held_bytes(engine)
+        self.check_output(engine, answer, 4)
+        assert engine.active_requests() == (0 if self.reports_active_requests else None)
+        if can.can_unload:
+            loaded = held_bytes(engine) if watched else 0
             engine.unload()
-            assert loaded - held_bytes(engine) >= self.cache_bytes
+            assert not watched or loaded - held_bytes(engine) >= self.cache_bytes
             assert engine.pids() == pids
         engine.stop()
-        assert engine.pids() == ()
-        assert not [pid for pid in pids if process_exists(pid)]
+        if can.owns_process:
+            assert engine.pids() == ()
+            assert not [pid for pid in pids if process_exists(pid)]
+        else:
+            assert all(process_exists(pid) for pid in pids)
+
+    def test_a_running_server_outlives_its_use(self, make: Callable[..., Engine]) -> None:
+        first = make()
+        if first.capabilities.owns_process:
+            pytest.skip("kvscope starts it")
+        first.launch()
+        first.load()
+        pids = first.pids()
+        first.stop()
+        again = self.bring_up(make)
+        assert again.pids() == pids
+        self.check_output(again, again.generate(ChatRequest(messages=user("Hello."), max_output_tokens=2)), 2)
 
     @pytest.mark.parametrize("text", TEXTS)
     def test_tokens_counted_are_tokens_the_server_says_it_was_sent(self, engine: Engine, text: str) -> None:
-        counted = engine.count_prompt_tokens(user(text))
         answer = engine.generate(ChatRequest(messages=user(text), max_output_tokens=1))
-        assert answer.prompt_tokens == counted
+        self.check_count(engine, answer, user(text))
+
+    def check_count(self, engine: Engine, answer: Generation, messages: tuple[Message, ...]) -> None:
+        if not engine.capabilities.counts_prompt_tokens:
+            with pytest.raises(EngineError):
+                engine.count_prompt_tokens(messages)
+        elif engine.capabilities.reports_prompt_tokens:
+            assert answer.prompt_tokens == engine.count_prompt_tokens(messages)
+        else:
+            assert answer.prompt_tokens is None
+            assert engine.count_prompt_tokens(messages) > 0
 
     def test_a_conversation_of_several_turns_is_counted_too(self, engine: Engine) -> None:
         messages = (
@@ -117,10 +195,11 @@ class EngineContract:
             Message(role="assistant", content="Yes."),
             Message(role="user", content="둘?"),
         )
-        answer = engine.generate(ChatRequest(messages=messages, max_output_tokens=1))
-        assert answer.prompt_tokens == engine.count_prompt_tokens(messages)
+        self.check_count(engine, engine.generate(ChatRequest(messages=messages, max_output_tokens=1)), messages)
 
     def test_tools_and_their_calls_are_sent_and_counted(self, engine: Engine) -> None:
+        if not (self.takes_tools and engine.capabilities.counts_prompt_tokens):
+            pytest.skip("it takes no tools, or counts nothing")
         variables = {"enable_thinking": False}
         counted = engine.count_prompt_tokens(TOOL_CONVERSATION, (TOOL,), variables)
         request = ChatRequest(
@@ -137,53 +216,68 @@ class EngineContract:
         assert times[0] > 0
         assert times[-1] <= answer.completed_s
         assert sum(read.num_events for read in answer.reads) == len(answer.events)
-        assert answer.output_tokens == 12
-        assert answer.finish_reason == "length"
+        self.check_output(engine, answer, 12)
         assert all(event.text for event in answer.events)
 
     def test_an_answer_is_cut_where_the_context_ends(self, make: Callable[..., Engine]) -> None:
-        # As small as llama.cpp makes one, and filled but for a few tokens: what is asked for is more than is left.
-        engine = self.bring_up(make, n_ctx=256)
-        room = 256 - 8 - engine.count_prompt_tokens(user(""))
+        if self.context_setting is None:
+            pytest.skip("its context cannot be set")
+        # As small as the engine makes one, and filled but for a few tokens: what is asked for is more than is left.
+        limit = self.smallest_context
+        engine = self.bring_up(make, **{self.context_setting: limit})
+        if not (engine.capabilities.counts_prompt_tokens and engine.capabilities.forces_length):
+            pytest.skip("it cannot be filled exactly")
+        room = limit - 8 - engine.count_prompt_tokens(user(""))
         text = "word" + " word" * (room - 1)
         counted = engine.count_prompt_tokens(user(text))
-        assert counted == 256 - 8
+        assert counted == limit - 8
         answer = engine.generate(ChatRequest(messages=user(text), max_output_tokens=64))
         assert answer.output_tokens is not None
-        assert 256 <= counted + answer.output_tokens <= 256 + 1  # the last token is never fed back
+        assert limit <= counted + answer.output_tokens <= limit + 1  # the last token is never fed back
 
     def test_nothing_is_reused_unless_asked_for(self, engine: Engine) -> None:
         messages = user("Why does memory grow when a conversation gets longer? Explain it step by step.")
         request = ChatRequest(messages=messages, max_output_tokens=2)
         engine.generate(request)
-        assert engine.generate(request).cached_tokens == 0
+        second = engine.generate(request)
         again = engine.generate(ChatRequest(messages=messages, max_output_tokens=2, reuse_prefix=True))
+        if not engine.capabilities.reports_cached_tokens:
+            assert second.cached_tokens is None
+            assert again.cached_tokens is None
+            return
+        assert second.cached_tokens == 0 or not self.reuse_is_asked_for
         assert again.cached_tokens is not None
         assert again.cached_tokens > 5
+        why_not = engine.clear_cache()
+        assert (why_not is None) == engine.capabilities.can_clear_cache
+        if why_not is None:
+            request = ChatRequest(messages=messages, max_output_tokens=2, reuse_prefix=True)
+            assert engine.generate(request).cached_tokens == 0
 
     def test_a_prompt_over_the_limit(self, engine: Engine) -> None:
-        text = "word " * (2 * CONTEXT_TOKENS)
-        counted = engine.count_prompt_tokens(user(text))
+        if self.context_limit_tokens is None or not self.refuses_long_prompts:
+            pytest.skip("it has no limit, or cuts prompts at it without a word")
+        text = "word " * (2 * self.context_limit_tokens)
         with pytest.raises(ContextOverflow) as caught:
             engine.generate(ChatRequest(messages=user(text), max_output_tokens=1))
-        assert str(counted) in caught.value.message
-        assert str(CONTEXT_TOKENS) in caught.value.message
+        if engine.capabilities.counts_prompt_tokens:
+            assert str(engine.count_prompt_tokens(user(text))) in caught.value.message
+        assert str(self.context_limit_tokens) in caught.value.message
         # It still answers afterwards.
         assert engine.generate(ChatRequest(messages=user("Hello."), max_output_tokens=1)).output_tokens == 1
 
-    def test_a_setting_that_does_not_exist(self, make: Callable[..., Engine]) -> None:
-        with pytest.raises(InvalidSettings, match="n_contex"):
-            self.bring_up(make, n_contex=1)
+    def test_what_it_states_of_itself_has_known_names_and_is_a_number(self, engine: Engine) -> None:
+        engine.generate(ChatRequest(messages=user("Hello."), max_output_tokens=1))
+        stated = engine.statistics()
+        assert set(stated) <= set(STATISTICS)
+        assert all(math.isfinite(value) and value >= 0 for value in stated.values())
 
-    def test_a_value_of_the_wrong_kind(self, make: Callable[..., Engine]) -> None:
-        with pytest.raises(InvalidSettings, match="ctx"):
-            self.bring_up(make, n_ctx="many")
-
-    def bring_up(self, make: Callable[..., Engine], **settings: object) -> Engine:
-        engine = make(**settings)
-        engine.launch()
-        engine.load()
-        return engine
+    def test_settings_that_are_refused(self, make: Callable[..., Engine]) -> None:
+        if not make().capabilities.owns_process:
+            pytest.skip("it was given its settings when it was started")
+        for name, (value, says) in self.refused_settings.items():
+            with pytest.raises(InvalidSettings, match=says):
+                self.bring_up(make, **{name: value})
 
     def test_out_of_order_calls_are_refused(self, make: Callable[..., Engine]) -> None:
         engine = make()
@@ -193,6 +287,9 @@ class EngineContract:
         if engine.capabilities.baseline_before_load:
             with pytest.raises(EngineError):
                 engine.generate(ChatRequest(messages=user("Hello."), max_output_tokens=1))
+        if not engine.capabilities.can_unload:
+            with pytest.raises(EngineStartFailed):
+                engine.unload()
 
     def test_stop_at_any_moment_and_twice(self, make: Callable[..., Engine]) -> None:
         make().stop()  # never launched
@@ -203,15 +300,19 @@ class EngineContract:
         loaded = self.bring_up(make)
         loaded.stop()  # a server destroyed right after it was made can hang
         loaded.stop()
-        assert loaded.pids() == ()
+        assert loaded.pids() == () or not loaded.capabilities.owns_process
 
     def test_two_at_once_do_not_mix(self, make: Callable[..., Engine]) -> None:
         one, two = self.bring_up(make), self.bring_up(make)
-        first, second = held_bytes(one), held_bytes(two)
-        assert not set(one.pids()) & set(two.pids())
+        if one.capabilities.has_pid or one.memory_probe() is not None:
+            assert min(held_bytes(one), held_bytes(two)) >= self.cache_bytes
+        assert not set(one.pids()) & set(two.pids()) or not one.capabilities.owns_process
         one.stop()
-        assert two.generate(ChatRequest(messages=user("Hello."), max_output_tokens=2)).output_tokens == 2
-        assert min(first, second) >= self.cache_bytes
+        self.check_output(two, two.generate(ChatRequest(messages=user("Hello."), max_output_tokens=2)), 2)
 
     def test_settings_are_told(self, make: Callable[..., Engine]) -> None:
-        assert make().settings["n_ctx"] == CONTEXT_TOKENS
+        engine = make()
+        if not engine.capabilities.owns_process:
+            assert engine.settings == {}
+        elif self.context_setting is not None:
+            assert engine.settings[self.context_setting] == CONTEXT_TOKENS
