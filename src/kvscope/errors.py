@@ -24,6 +24,7 @@
     │   ├── ContextOverflow            prompt + output over the context limit
     │   │   └── PromptDoesNotFit       found before it was sent
     │   └── OutOfMemory                where, and how we know
+    │       └── MemorySuspected        it died, and had been predicted to need more than there was
     ├── ProbeError                     the reading failed                                  recorded
     │   ├── ProbeUnavailable           and why, for `doctor`
     │   └── ProbeLost                  the process went away
@@ -266,6 +267,10 @@ class PromptDoesNotFit(ContextOverflow):
 class OutOfMemory(EngineError):
     slug = "out-of-memory"
     outcome = "out_of_memory"
+
+
+class MemorySuspected(OutOfMemory):
+    slug = "memory-suspected"
 
 
 class ProbeError(KvscopeError):

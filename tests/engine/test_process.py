@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.engine import process as process_module
 from kvscope.engine.process import EngineProcess
-from kvscope.errors import EngineDied, EngineNotFound, EngineTimeout, OutOfMemory
+from kvscope.errors import EngineDied, EngineNotFound, EngineTimeout
 from kvscope.probe.proc import process_exists, process_tree
 
 Start = Callable[..., EngineProcess]
@@ -91,19 +90,6 @@ def test_a_death_is_explained(start: Start, code: str, words: str) -> None:
         process.receive(5, doing="working")
     assert caught.value.message == f"program ended while working: {words}" + ("" if "because" in words else ".")
     assert not process.alive()
-
-
-def test_a_kill_that_the_kernel_counts_as_its_own_is_out_of_memory(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The counter is the kernel's (/proc/vmstat oom_kill); here it is told to have risen by one."""
-    counts = iter([5, 6])
-    monkeypatch.setattr(process_module, "oom_kills", lambda: next(counts))
-    process = start("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    assert process.exits_within(5)
-    error = process.death()
-    assert type(error) is OutOfMemory
-    assert "counted 1 out-of-memory kill" in error.message
 
 
 def test_sending_to_the_dead(start: Start) -> None:

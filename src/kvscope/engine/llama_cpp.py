@@ -123,6 +123,7 @@ class LlamaCppEngine(LlamaHttp):
         return EngineStartFailed(
             f"llama.cpp gave up while loading: {reason}",
             hint="Most often a setting it cannot work with (a very small n_ctx, n_batch 0 ...). Change it.",
+            evidence={**error.evidence, "known_by": "message", "log_line": reason},
         )
 
 
@@ -186,10 +187,10 @@ def _answer(
     process: EngineProcess, timeout_s: float, *, doing: str, log_begins_at: int = 0, port: int = 0
 ) -> dict[str, Any]:
     """The worker's next message. Raises the error that it describes."""
-    message: dict[str, Any] = json.loads(process.receive(timeout_s, doing=doing))
-    if message["event"] != "error":
+    message = process.receive_message(timeout_s, doing=doing)
+    if message.get("event") != "error":
         return message
-    match message["kind"]:
+    match message.get("kind"):
         case "missing_dependency":
             raise MissingDependency("Running llama.cpp inside kvscope", "llama-cpp", "xllamacpp")
         case "broken_dependency":
@@ -201,7 +202,7 @@ def _answer(
             raise InvalidSettings(message["message"], hint="Correct it and start again.")
         case "load_failed":
             raise why_not_loaded(_log_with_reason(process, log_begins_at), port=port, engine="llama.cpp")
-    raise EngineReplyError(f"kvscope's llama.cpp process failed: {message['message']}", hint="This is a bug.")
+    raise EngineReplyError(f"kvscope's llama.cpp process failed: {message.get('message')}", hint="This is a bug.")
 
 
 def _log_with_reason(process: EngineProcess, begins_at: int) -> str:

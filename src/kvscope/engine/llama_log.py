@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from kvscope.engine.base import EngineReport, ReportedBuffer
+from kvscope.engine.failure import OUT_OF_MEMORY_HINT, ignored_estimate
+from kvscope.engine.failure_words import classify_message
 from kvscope.errors import EngineError, EngineModelError, EngineStartFailed, InvalidSettings, OutOfMemory
 from kvscope.scenario import SettingValue
 
@@ -198,31 +200,41 @@ def states_error(log: str) -> bool:
 def why_not_loaded(log: str, *, port: int, engine: str) -> EngineError:
     """What the log says about a load that failed, as an error of kvscope's tree."""
     reasons = [text for level, text in _levelled(log) if level == "E"]
-    said = " | ".join(reasons)
-    first = reasons[0] if reasons else "the log gives no reason"
+    said = "\n".join(reasons)
+    kind, line = classify_message(said)
+    evidence = {"known_by": "message", "log_line": line}
     if "couldn't bind HTTP server socket" in said or "couldn't bind to server socket" in said:
         return InvalidSettings(
             f"{engine} cannot listen on port {port}: another program uses it.",
             hint="Choose another port, or leave it out and a free one is taken. "
             f"To see who has it: ss -ltnp 'sport = :{port}'.",
+            evidence=evidence,
         )
-    if "failed to allocate" in said or "bad_alloc" in said or "unable to allocate" in said:
+    if kind == "out_of_memory":
         return OutOfMemory(
-            f"{engine} could not get the memory it needs: {first}.",
-            hint="Use a smaller context, fewer sequences or a smaller cache type, or free memory.",
+            f"{engine} could not get the memory it needs: {line}.{ignored_estimate(log)}",
+            hint=OUT_OF_MEMORY_HINT,
+            evidence=evidence,
         )
     refused = [text for text in reasons if text.startswith("llama_init_from_model:")]
     if refused:
         return InvalidSettings(
             f"{engine} refuses these settings: {refused[0].partition(': ')[2]}.",
             hint="Change the setting it names and start again.",
+            evidence={"known_by": "message", "log_line": refused[0]},
         )
+    first = reasons[0] if reasons else None
     if "load model" in said or "loading model" in said or "gguf_init" in said:
         return EngineModelError(
             f"{engine} cannot load the model: {first}.",
             hint="Check the file with `kvscope show`; this engine may also be too old for the model.",
+            evidence={"known_by": "message", "log_line": first},
         )
-    return EngineStartFailed(f"{engine} did not start: {first}.", hint="The end of its log is kept with the trial.")
+    return EngineStartFailed(
+        f"{engine} did not start: {first or 'the log gives no reason'}.",
+        hint="The end of its log is kept with the trial.",
+        evidence={"known_by": "message", "log_line": first} if first else {},
+    )
 
 
 def why_aborted(log: str) -> str | None:

@@ -30,6 +30,7 @@ from kvscope.errors import (
     EngineTimeout,
     InvalidSettings,
     ModelNotFound,
+    OutOfMemory,
     ServerError,
 )
 from kvscope.model.spec import ModelSpec
@@ -186,20 +187,26 @@ class LlamaServerEngine(LlamaHttp):
 
     def _why_it_ended(self, process: EngineProcess) -> EngineError:
         log = process.log_text()
-        reason = why_aborted(log)
-        if reason is not None:
-            return EngineStartFailed(
-                f"llama-server gave up while loading: {reason}",
-                hint="Most often a setting it cannot work with (a very small n_ctx, n_batch 0 ...). Change it.",
-            )
         if (refused := _refused_flag(log)) is not None:
             return InvalidSettings(
                 f"llama-server refuses its command line: {refused}",
                 hint="Compare the flags with `llama-server --help`: this version may spell it differently.",
+                evidence={"known_by": "message", "log_line": refused},
             )
         death = process.death(while_doing="loading")
+        if isinstance(death, OutOfMemory):
+            return death
+        if (reason := why_aborted(log)) is not None:
+            return EngineStartFailed(
+                f"llama-server gave up while loading: {reason}",
+                hint="Most often a setting it cannot work with (a very small n_ctx, n_batch 0 ...). Change it.",
+                evidence={**death.evidence, "known_by": "message", "log_line": reason},
+            )
         why = why_not_loaded(log, port=self._port, engine="llama-server")
-        return death if type(why) is EngineStartFailed else why
+        if type(why) is EngineStartFailed:
+            return death
+        why.evidence = {**death.evidence, **why.evidence}
+        return why
 
     def unload(self) -> None:
         """Not possible: EngineStartFailed is raised."""

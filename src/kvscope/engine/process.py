@@ -4,6 +4,7 @@ Only what was started here is ever signalled. The program leads a session and pr
 in the terminal reaches kvscope alone, and ending the group ends everything the program started in turn.
 """
 
+import json
 import os
 import selectors
 import shutil
@@ -17,10 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from kvscope.errors import EngineDied, EngineError, EngineNotFound, EngineTimeout, OutOfMemory
+from kvscope.engine.failure import Death, death_error
+from kvscope.engine.oom_kills import group_oom_kills, machine_oom_kills, membership, memory_group
+from kvscope.errors import EngineError, EngineNotFound, EngineReplyError, EngineTimeout
 
 LOG_TAIL_LINES = 60
 _TAIL_BYTES = 256 * 1024
+_MOST_KEPT = 64 * 1024
 
 _TIED = Path(__file__).with_name("die_with_parent.py")
 
@@ -55,7 +59,10 @@ class EngineProcess:
         self._log: BinaryIO | None = None
         self._kept_log = ""
         self._unread = b""
-        self._oom_kills_before: int | None = None
+        self._machine_kills_before: int | None = None
+        self._groups = ""
+        self._group: Path | None = None
+        self._group_kills_before: int | None = None
 
     def start(self) -> None:
         """Raises EngineNotFound when there is no such program, or it may not be run."""
@@ -64,9 +71,10 @@ class EngineProcess:
                 f"{self.name}: there is no program {self.command[0]!r}, or it may not be executed.",
                 hint="Give its full path, or put its folder on PATH.",
             )
-        self._oom_kills_before = oom_kills()
+        self._machine_kills_before = machine_oom_kills()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives until stop)
         self._process = _starter.submit(self._popen, self._log).result()
+        self.alive()  # notes its control group
 
     def _popen(self, log: BinaryIO) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
@@ -85,7 +93,18 @@ class EngineProcess:
 
     def alive(self) -> bool:
         """Whether the program runs. One that has ended keeps its process id reserved until ``stop``."""
-        return self._process is not None and self._exit_status() is None
+        groups = "" if self._process is None else membership(self._process.pid)
+        lives = self._process is not None and self._exit_status() is None
+        if lives and groups != self._groups:  # a wrapper may have put it into one with a limit
+            self._note_group(groups)
+        return lives
+
+    def _note_group(self, groups: str) -> None:
+        self._groups = groups
+        group = memory_group(groups)
+        if group != self._group:
+            self._group = group
+            self._group_kills_before = None if group is None else group_oom_kills(group)
 
     def _exit_status(self) -> int | None:
         """Exit code, or minus the signal; None while it runs. Does not free the process id: a signal to the group
@@ -129,6 +148,21 @@ class EngineProcess:
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode(errors="replace")
 
+    def receive_message(self, timeout_s: float, *, doing: str) -> dict[str, Any]:
+        """The next line, which is to be a JSON object. Raises as ``receive``, and EngineReplyError."""
+        line = self.receive(timeout_s, doing=doing)
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            raise EngineReplyError(
+                f"{self.name}'s process said what is not understood while {doing}: {line[:200]}",
+                hint="Something else writes to its standard output. The line is kept with the trial.",
+                evidence={"known_by": "message", "body": line[:_MOST_KEPT]},
+            )
+        return message
+
     # --- the log --------------------------------------------------------------------------------------------------
 
     def log_size(self) -> int:
@@ -148,21 +182,19 @@ class EngineProcess:
 
     # --- the end --------------------------------------------------------------------------------------------------
 
-    def death(self, *, while_doing: str = "") -> EngineError:
-        """Why the program is gone, as an error to raise: OutOfMemory where the kernel says so, else EngineDied."""
+    def death(self, *, while_doing: str = "", since: int = 0) -> EngineError:
+        """Why the program is gone, as an error to raise. Its log counts from byte ``since`` on."""
         status = self._await_exit(2.0)
-        doing = f" while {while_doing}" if while_doing else ""
-        if status == -signal.SIGKILL:
-            before, now = self._oom_kills_before, oom_kills()
-            if before is not None and now is not None and now > before:
-                return OutOfMemory(
-                    f"{self.name} was killed{doing}: the machine or its container ran out of memory. It got SIGKILL, "
-                    f"and the kernel counted {now - before} out-of-memory kill(s) since the engine started.",
-                    hint="Use a smaller context, fewer sequences or a smaller cache type, or free memory.",
-                )
-        return EngineDied(
-            f"{self.name} ended{doing}: {_in_words(status)}.{_reason(self.log_text())}",
-            hint="The end of its log is kept with the trial.",
+        group_after = None if self._group is None else group_oom_kills(self._group)
+        return death_error(
+            Death(
+                name=self.name,
+                doing=while_doing,
+                status=status,
+                log=self.log_text(max(since, self.log_size() - _TAIL_BYTES)),
+                group_kills=_both(self._group_kills_before, group_after),
+                machine_kills=_both(self._machine_kills_before, machine_oom_kills()),
+            )
         )
 
     def exits_within(self, seconds: float) -> bool:
@@ -220,29 +252,5 @@ def python_command(file: Path, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-P", str(file), *arguments)
 
 
-def oom_kills() -> int | None:
-    """How often the kernel has killed for want of memory since the machine started, in any container: /proc/vmstat,
-    Linux 4.13 or newer. None where it does not say."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        name, _, value = line.partition(" ")
-        if name == "oom_kill":
-            return int(value)
-    return None
-
-
-def _in_words(status: int | None) -> str:
-    if status is None:
-        return "it closed its connection but is still running"
-    if status < 0:
-        return f"killed by signal {-status} ({signal.Signals(-status).name})"
-    return f"exit code {status}"
-
-
-def _reason(log: str) -> str:
-    """The last line of the log, as a sentence of its own, where there is one."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return f" Its last words: {lines[-1][:500]}" if lines else ""
+def _both(before: int | None, after: int | None) -> tuple[int, int] | None:
+    return None if before is None or after is None else (before, after)

@@ -15,11 +15,12 @@ from kvscope.prompt.counting.context_fit import ContextLimit as FitLimit
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
     """What is known of an attempt before it runs. ``counter``: our own tokenizer and template; None: the engine is
-    asked. ``limit_tokens``: what was predicted that one sequence may hold; None: nothing was. ``try_anyway``: send
-    what does not fit, to see what the engine does."""
+    asked. ``limit_tokens``: what was predicted that one sequence may hold; None: nothing was. ``predicted_bytes``: all
+    that the engine was predicted to take. ``try_anyway``: send what does not fit, to see what the engine does."""
 
     counter: OwnCounter | None = None
     limit_tokens: int | None = None
+    predicted_bytes: int | None = None
     try_anyway: bool = False
 
 

@@ -280,6 +280,7 @@ class _Loop:
         return Expected(
             counter=self.counter,
             limit_tokens=None if prediction is None else prediction.limit_tokens,
+            predicted_bytes=None if prediction is None else prediction.to_dict()["totals"]["total_bytes"],
             try_anyway=self.options.try_anyway,
         )
 

@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, OwnMemory, ReportedBuffer
-from kvscope.errors import KvscopeError, ProbeError
+from kvscope.errors import KvscopeError, ProbeError, ProbeLost
 from kvscope.experiment.attempt_rows import AttemptRows, reported_row
 from kvscope.experiment.design import Trial
-from kvscope.experiment.ending import INTERRUPTED, Ending, ending_of
+from kvscope.experiment.ending import INTERRUPTED, UNKNOWN_OUTLOOK, Ending, Outlook, ending_of, why_lost
 from kvscope.experiment.play import play_prompts
 from kvscope.experiment.release_check import check_release, kept_buffers
 from kvscope.experiment.request_counts import Expected, RequestCounts
 from kvscope.experiment.settings_check import memory_settings_unstated, settings_not_obeyed
+from kvscope.probe.cgroup import available_bytes
 from kvscope.probe.machine_memory import machine_memory, other_occupants
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
 from kvscope.probe.sampler import Sampler
@@ -62,6 +63,7 @@ def run_trial(
     rows = AttemptRows()
     attempt = _Attempt(rows)
     try:
+        attempt.outlook = _outlook(expected)
         attempt.engine = create()
         clock = (lambda: now() - started_s), sleep
         attempt.run = _TrialRun(attempt.engine, trial, rows, seed=seed, clock=clock, expected=expected or Expected())
@@ -99,6 +101,13 @@ def run_trial(
     )
 
 
+def _outlook(expected: Expected | None) -> Outlook:
+    available = None
+    with contextlib.suppress(ProbeError):
+        available = available_bytes()
+    return Outlook(predicted_bytes=None if expected is None else expected.predicted_bytes, available_bytes=available)
+
+
 @dataclass(slots=True)
 class _Attempt:
     """What has to be put in order however an attempt ends."""
@@ -107,10 +116,14 @@ class _Attempt:
     engine: Engine | None = None
     run: "_TrialRun | None" = None
     ending: Ending = INTERRUPTED
+    outlook: Outlook = UNKNOWN_OUTLOOK
 
     def fail(self, error: BaseException) -> None:
         is_failure = not isinstance(error, KeyboardInterrupt)
-        self.ending = ending_of(error, self.engine.log_tail() if is_failure and self.engine is not None else None)
+        if isinstance(error, ProbeLost) and self.engine is not None:
+            error = why_lost(error, self.engine)
+        log_tail = self.engine.log_tail() if is_failure and self.engine is not None else None
+        self.ending = ending_of(error, log_tail, self.outlook)
         with contextlib.suppress(Exception):  # what is recorded is the error
             self.rows.judge_counts()
 

@@ -1,0 +1,148 @@
+"""Why an engine's process is gone, from all that is known of its end, in this order: what it says itself, what the
+kernel counted, and last its exit code or signal, which alone mean little.
+
+(Between the last two stands the prediction against free memory, which an engine does not know:
+``kvscope.experiment.ending``.)
+"""
+
+import re
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from kvscope.engine.failure_words import classify_message
+from kvscope.errors import EngineDied, EngineError, EngineModelError, InvalidSettings, OutOfMemory
+
+# A log is a story; how it ended is in its last lines.
+LAST_LINES = 60
+
+OUT_OF_MEMORY_HINT = "Use a smaller context, fewer sequences or a smaller cache type, or free memory."
+_LOG_HINT = "The end of its log is kept with the trial."
+
+# llama.cpp's --fit (common/fit.cpp, b8000 and later): what it expects a load to take, before it loads.
+_PROJECTED = re.compile(r"projected to use (\d+) MiB of [\w ]*memory vs\.? (\d+) MiB of", re.IGNORECASE)
+_MARGIN = re.compile(r"(?:target|margin|at least|free memory target)\D{0,40}(\d+) MiB", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """What is known of a process that has ended. ``status``: exit code, or minus the signal; None: it hung up and
+    still runs. ``log``: what it wrote while it did this. ``group_kills`` and ``machine_kills``: the kernel's counts of
+    processes killed for want of memory, before and after, in its control group and anywhere on the machine; None where
+    they are not to be had."""
+
+    name: str
+    doing: str
+    status: int | None
+    log: str
+    group_kills: tuple[int, int] | None = None
+    machine_kills: tuple[int, int] | None = None
+
+
+def death_error(death: Death) -> EngineError:
+    """The death as an error to raise, with its evidence."""
+    kind, line = classify_message("\n".join(death.log.splitlines()[-LAST_LINES:]))
+    ended = f"{death.name} ended{_while(death)}: {_in_words(death.status)}."
+    said = {**_facts(death), "known_by": "message", "log_line": line}
+    match kind:
+        case "out_of_memory":
+            return OutOfMemory(
+                f"{ended} It could not get the memory it needs: {line}{ignored_estimate(death.log)}",
+                hint=OUT_OF_MEMORY_HINT,
+                evidence=said,
+            )
+        case "invalid_settings":
+            return InvalidSettings(
+                f"{ended} It refuses these settings: {line}",
+                hint="Change the setting it names and start again.",
+                evidence=said,
+            )
+        case "model_error":
+            return EngineModelError(
+                f"{ended} It cannot load the model: {line}", hint="Check the file with `kvscope show`.", evidence=said
+            )
+    if (counted := _counted_kills(death)) is not None:
+        return counted
+    if kind == "engine_fault":
+        return EngineDied(
+            f"{ended} A fault of the engine, not a lack of memory: {line}",
+            hint=f"Report it to the engine's project, with the settings. {_LOG_HINT}",
+            evidence=said,
+        )
+    return EngineDied(
+        f"{ended}{_last_words(death.log)}", hint=_LOG_HINT, evidence={**_facts(death), "known_by": "exit"}
+    )
+
+
+def _counted_kills(death: Death) -> OutOfMemory | None:
+    """Out of memory, where the process was killed and the kernel counted a kill of its own making. A kill in its own
+    group is certain; the machine's count is asked only where that is not known, for any container moves it."""
+    if death.status not in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        return None
+    kills, where = death.group_kills, "in its control group"
+    if kills is None:
+        kills, where = death.machine_kills, "on this machine"
+    if kills is None or kills[1] <= kills[0]:
+        return None
+    return OutOfMemory(
+        f"{death.name} was killed{_while(death)}: the machine or its container ran out of memory. It got SIGKILL, and "
+        f"the kernel counted {kills[1] - kills[0]} out-of-memory kill(s) {where} since the engine started."
+        f"{ignored_estimate(death.log)}",
+        hint=OUT_OF_MEMORY_HINT,
+        evidence={**_facts(death), "known_by": "counters"},
+    )
+
+
+def ignored_estimate(log: str) -> str:
+    """What the engine had said of its memory before it loaded, as a sentence, where it was more than there is; else
+    nothing. By llama.cpp's own arithmetic: needed - free + what is to be left free."""
+    projected = _PROJECTED.search(log)
+    if projected is None:
+        return ""
+    needed, free = int(projected[1]), int(projected[2])
+    margin = _MARGIN.search(log, projected.end())
+    left = int(margin[1]) if margin else 0
+    short = needed - free + left
+    if short <= 0:
+        return ""
+    return (
+        f" Predicted and ignored: by its own estimate it needs {needed} MiB of {free} MiB free and is to leave "
+        f"{left} MiB: {short} MiB short."
+    )
+
+
+def _facts(death: Death) -> dict[str, Any]:
+    status = death.status
+    counters = {"group.oom_kill": death.group_kills, "machine.oom_kill": death.machine_kills}
+    facts: dict[str, Any] = {"counters": {name: list(both) for name, both in counters.items() if both is not None}}
+    if status is not None and status < 0:
+        facts["signal"] = signal_name(-status)
+    elif status is not None:
+        facts["exit_code"] = status
+    return facts
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; real-time signals have no name of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _while(death: Death) -> str:
+    return f" while {death.doing}" if death.doing else ""
+
+
+def _in_words(status: int | None) -> str:
+    if status is None:
+        return "it closed its connection but is still running"
+    if status < 0:
+        return f"killed by signal {-status} ({signal_name(-status)})"
+    return f"exit code {status}"
+
+
+def _last_words(log: str) -> str:
+    """The last line of the log, as a sentence of its own, where there is one."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return f" Its last words: {lines[-1][:500]}" if lines else ""

@@ -1,0 +1,86 @@
+"""The control group (container, service, job) that an engine is in, for one thing: how often the kernel has killed in
+it for want of memory.
+
+Files: kernel documentation, admin-guide/cgroup-v2.rst (memory.events) and cgroup-v1/memory.rst (memory.oom_control).
+The kernel counts a kill in the group of the process that it killed, whatever made memory short: that group's limit, one
+around it, or the machine (mm/oom_kill.c, Linux 4.13 and newer). So a kill in another container does not move it.
+"""
+
+import sys
+from pathlib import Path
+
+PROC = Path("/proc")
+# File with the count, by version of control groups.
+_EVENTS = {1: "memory.oom_control", 2: "memory.events"}
+
+
+def membership(pid: int, proc: Path = PROC) -> str:
+    """The groups of a process, as the kernel writes them; "" where it does not say, or the process has gone. A process
+    that has ended and is not yet waited for is listed in no group of its own any more: ask while it runs."""
+    if sys.platform != "linux":
+        return ""
+    try:
+        return (proc / str(pid) / "cgroup").read_text()
+    except OSError:
+        return ""
+
+
+def memory_group(groups: str, proc: Path = PROC) -> Path | None:
+    """The folder of the memory group among ``groups``, as ``membership`` gave them; None where none can be seen that
+    counts kills."""
+    try:
+        mounts = (proc / "self" / "mountinfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in groups.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        version = 1 if "memory" in controllers.split(",") else 2 if (number, controllers) == ("0", "") else None
+        folder = None if version is None else _mounted(mounts, version, path)
+        if version is not None and folder is not None and (folder / _EVENTS[version]).exists():
+            return folder
+    return None
+
+
+def _mounted(mounts: list[str], version: int, path: str) -> Path | None:
+    """Where the group ``path`` stands in the file system: proc_pid_mountinfo(5)."""
+    for line in mounts:
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        root, point = before.split()[3:5]
+        wanted = kind == "cgroup" and "memory" in options.split(",") if version == 1 else kind == "cgroup2"
+        if not wanted:
+            continue
+        inside = path.removeprefix(root) if root != "/" and path.startswith(root) else path
+        folder = Path(point) / inside.lstrip("/")
+        # A container may see only its own group, mounted as the root, while its path is told from outside.
+        return folder if folder.exists() else Path(point)
+    return None
+
+
+def group_oom_kills(folder: Path) -> int | None:
+    """How often the kernel has killed a process of this group for want of memory; None where it does not count."""
+    for name in _EVENTS.values():
+        try:
+            lines = (folder / name).read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            key, _, value = line.partition(" ")
+            if key == "oom_kill":
+                return int(value)
+    return None
+
+
+def machine_oom_kills(proc: Path = PROC) -> int | None:
+    """How often the kernel has killed for want of memory since the machine started, in any container: /proc/vmstat,
+    Linux 4.13 or newer. None where it does not say."""
+    try:
+        lines = (proc / "vmstat").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition(" ")
+        if name == "oom_kill":
+            return int(value)
+    return None
