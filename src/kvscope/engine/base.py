@@ -21,8 +21,9 @@ class Capabilities:
     """``baseline_before_load``: ``launch`` returns before the model is loaded, so memory can be read in between.
     ``can_unload``: the engine can give up its model while its process stays alive; ``unload_way`` says by what.
     ``owns_process``: kvscope starts it and ends it; otherwise it was running before, is used as it is, and is never
-    stopped or given other settings. ``forces_length``: it obeys ``ChatRequest.ignore_end``. ``can_clear_cache``: see
-    ``Engine.clear_cache``."""
+    stopped or given other settings. ``counts_by_requests``: to count, it sends the prompt and reads how many tokens the
+    answer states, which takes time and may leave the prompt in the engine's cache. ``forces_length``: it obeys
+    ``ChatRequest.ignore_end``. ``can_clear_cache``: see ``Engine.clear_cache``."""
 
     baseline_before_load: bool
     can_unload: bool
@@ -33,6 +34,7 @@ class Capabilities:
     reports_buffers: bool
     has_pid: bool
     owns_process: bool = True
+    counts_by_requests: bool = False
     forces_length: bool = True
     can_clear_cache: bool = False
     unload_way: str = ""
@@ -122,7 +124,8 @@ class ContextLimit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReport:
     """What the engine itself says after load. ``effective`` holds n_ctx, n_ctx_seq, n_batch ... as it states them.
-    ``context_limit`` is None where it does not say it."""
+    ``context_limit`` is None where it does not say it. ``warnings``: what the record should warn of, each as (slug,
+    message, what to do)."""
 
     version: str
     build: str
@@ -131,6 +134,7 @@ class EngineReport:
     slots: tuple[int, ...]
     notes: tuple[str, ...] = ()
     context_limit: ContextLimit | None = None
+    warnings: tuple[tuple[str, str, str], ...] = ()
 
 
 class OwnMapping(Protocol):

@@ -1,10 +1,10 @@
 """Before a request is sent: how many tokens it has by our count, and whether it fits what the engine says it holds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvscope.engine.base import ChatRequest, ContextLimit, Engine
-from kvscope.errors import PromptDoesNotFit
+from kvscope.errors import PromptDoesNotFit, UsageError
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.own_count import FROM_ENGINE, OwnCount, OwnCounter
 from kvscope.prompt.conversation import Message
@@ -22,6 +22,13 @@ class Expected:
     limit_tokens: int | None = None
     predicted_bytes: int | None = None
     try_anyway: bool = False
+
+
+_SHORT = (
+    Message(role="user", content="Hello, what is 17 + 4?"),
+    Message(role="assistant", content="It is 21."),
+    Message(role="user", content="고마워요!"),
+)
 
 
 class RequestCounts:
@@ -54,10 +61,55 @@ class RequestCounts:
             )
 
     def of_engine(self, messages: Sequence[Message]) -> int | None:
-        """The engine's own count before sending; None where it cannot count."""
-        if not self._engine.capabilities.counts_prompt_tokens:
-            return None
-        return self._engine.count_prompt_tokens(messages)
+        """The engine's own count before sending; None where it cannot count, or only by being sent it."""
+        can = self._engine.capabilities
+        return (
+            self._engine.count_prompt_tokens(messages)
+            if can.counts_prompt_tokens and not can.counts_by_requests
+            else None
+        )
+
+    def prompt_counter(self) -> Callable[[Sequence[Message]], int]:
+        """Who counts while prompts are built. The engine, where it can count without computing; else the model's own
+        files, where they say of a short conversation what the engine states; else the engine, by being sent each
+        prompt, of which a warning tells. Raises UsageError where nobody can count."""
+        can = self._engine.capabilities
+        if can.counts_prompt_tokens and not can.counts_by_requests:
+            return self._engine.count_prompt_tokens
+        if self._files_agree():
+            return self._by_files
+        if can.counts_prompt_tokens:
+            self._rows.warn(
+                "counted-by-requests",
+                "The server counts a prompt only by being sent it: each one was sent about a dozen times while it was "
+                "built.",
+                "What the server keeps of earlier prompts can make the measured request faster: look at cached_tokens, "
+                "turn its prefix cache off, or give the model's file with --model to count here.",
+            )
+            return self._engine.count_prompt_tokens
+        raise UsageError(
+            "The server does not say how many tokens a prompt has, so none of an exact length can be made.",
+            hint="Give the model's own file (a GGUF, or a folder with its tokenizer) with --model.",
+        )
+
+    def _files_agree(self) -> bool:
+        counted = None if self._expected.counter is None else self._by_files_or_none(_SHORT)
+        if counted is None or not self._engine.capabilities.counts_prompt_tokens:
+            return counted is not None
+        return counted == self._engine.count_prompt_tokens(_SHORT)
+
+    def _by_files(self, messages: Sequence[Message]) -> int:
+        tokens = self._by_files_or_none(messages)
+        if tokens is None:
+            raise UsageError(
+                "The model's files do not say how many tokens this prompt has.", hint="Use the model's own GGUF."
+            )
+        return tokens
+
+    def _by_files_or_none(self, messages: Sequence[Message]) -> int | None:
+        assert self._expected.counter is not None
+        own = self._expected.counter.count([ChatRequest(messages=tuple(messages), max_output_tokens=1)])[0]
+        return None if own is None else own.tokens
 
     def before_sending(self, request: ChatRequest, *, by_engine: int | None, index: int) -> OwnCount | None:
         """Our count of the request with this index: by the model's files, else ``by_engine``, what the engine counted;

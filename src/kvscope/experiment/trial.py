@@ -179,6 +179,8 @@ class _TrialRun:
         pids = self.engine.pids()
         self._stop_sampler()
         self.engine.stop()
+        if not self.engine.capabilities.owns_process:
+            return  # it runs on, as it did before
         still_there = [pid for pid in pids if process_exists(pid)]
         if still_there:
             self.rows.warn(
@@ -196,7 +198,10 @@ class _TrialRun:
             )
 
     def _start_sampler(self) -> None:
-        self.probe = self.engine.memory_probe() or self.probe
+        own = self.engine.memory_probe()
+        if own is None and not self.engine.capabilities.has_pid:
+            return  # the engine's report says why
+        self.probe = own or self.probe
         reason = self.probe.unavailable()
         if reason is not None:
             self.rows.warn("probe-unavailable", f"Memory of the engine cannot be read: {reason}", "See kvscope doctor.")
@@ -314,6 +319,8 @@ class _TrialRun:
         }
         self.counts.note_limit(report.context_limit)
         self.rows.reported += [reported_row(buffer, "loaded", None) for buffer in report.buffers]
+        for slug, message, hint in report.warnings:
+            self.rows.warn(slug, message, hint)
         differing = settings_not_obeyed(self.trial.condition.settings, report.effective)
         if differing:
             self.rows.warn(
@@ -330,10 +337,11 @@ class _TrialRun:
     def _build_prompts(self) -> list[ExactPrompt]:
         """One prompt per request, each of exactly the asked length as the engine counts, none like another."""
         condition = self.trial.condition
+        count = self.counts.prompt_counter()
         prompts = [
             build_prompt(
                 prompt_tokens=condition.prompt_tokens,
-                count=self.engine.count_prompt_tokens,
+                count=count,
                 language=condition.language,
                 # Prompts of one salt and different seeds are certain to begin differently.
                 seed=self.seed + number,
@@ -361,7 +369,7 @@ class _TrialRun:
                 self.rows.warn("peak-not-reset", reason, "Peaks then come from samples alone and may be missed.")
         self._mark("before_request")
         if condition.is_conversation:
-            play_prompts([prompt.messages for prompt in prompts], self.engine.count_prompt_tokens, self._ask_next)
+            play_prompts([prompt.messages for prompt in prompts], self.counts.prompt_counter(), self._ask_next)
             return
         rounds = [(prompt, "measured") for prompt in prompts] + [(prompts[-1], SAME_AGAIN)] * condition.same_again
         for number, (prompt, role) in enumerate(rounds, start=1):

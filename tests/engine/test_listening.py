@@ -1,0 +1,155 @@
+"""Who listens on a port: real sockets of real processes, and the kernel's tables as proc(5) writes them."""
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvscope.engine.listening import (
+    ProcessIdentity,
+    identify,
+    is_local,
+    is_same_process,
+    listens,
+    pid_of_port,
+    process_name,
+)
+from kvscope.errors import ProbeUnavailable
+
+LISTENER = """
+    import os, socket, sys
+    server = socket.create_server((sys.argv[1], 0))
+    child = os.fork() if sys.argv[2] == "forks" else None
+    if child == 0:
+        sys.stdin.read()
+        os._exit(0)
+    print(server.getsockname()[1], child, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def listener(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], int, int | None]]:
+    """(process, port, its child that shares the socket)."""
+    address, forks = request.param
+    command = [sys.executable, "-c", textwrap.dedent(LISTENER), address, forks]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port, child = process.stdout.readline().split()
+        yield process, int(port), None if child == "None" else int(child)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.mark.parametrize("listener", [("127.0.0.1", "alone"), ("0.0.0.0", "alone"), ("", "forks")], indirect=True)
+def test_the_process_that_listens_is_found_also_where_its_child_shares_the_socket(
+    listener: tuple[subprocess.Popen[str], int, int | None],
+) -> None:
+    process, port, child = listener
+    found = pid_of_port("127.0.0.1", port)
+    assert found.pid == process.pid
+    assert is_same_process(found)
+    assert listens(process.pid, "localhost", port) is True
+    assert listens(os.getpid(), "localhost", port) is False
+    if child is not None:
+        assert listens(child, "localhost", port) is True
+        assert identify(child) is not None
+
+
+def test_of_two_that_listen_on_one_port_the_one_at_the_address_is_taken() -> None:
+    """Linux lets a second socket take a port that is taken, at another address."""
+    with socket.create_server(("127.0.0.1", 0)) as here:
+        port = here.getsockname()[1]
+        command = [
+            sys.executable,
+            "-c",
+            "import socket, sys\ns = socket.create_server(('127.0.0.2', int(sys.argv[1])))",
+        ]
+        command[-1] += "\nprint('', flush=True)\nsys.stdin.read()"
+        with subprocess.Popen([*command, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            assert pid_of_port("127.0.0.1", port).pid == os.getpid()
+            assert pid_of_port("127.0.0.2", port).pid == other.pid
+            assert other.stdin is not None
+            other.stdin.close()
+
+
+def test_a_process_that_has_ended_is_no_longer_the_same_even_before_it_is_collected() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        identity = identify(process.pid)
+        assert identity is not None
+        assert is_same_process(identity)
+        assert not is_same_process(ProcessIdentity(identity.pid, identity.started_ticks - 1))
+        assert process.stdin is not None
+        process.stdin.close()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and its id still taken
+        assert identify(process.pid) is None
+        assert not is_same_process(identity)
+    finally:
+        process.wait()
+
+
+def test_a_port_that_nobody_listens_on() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(ProbeUnavailable, match=f"No process that listens on port {port}"):
+        pid_of_port("127.0.0.1", port)
+
+
+def test_another_machine_is_not_looked_for_here() -> None:
+    # 192.0.2.0/24 is reserved for documentation (RFC 5737): no machine has such an address.
+    assert not is_local("192.0.2.7")
+    assert not is_local("no such name")
+    assert is_local("localhost")
+    assert is_local("::1")
+    with pytest.raises(ProbeUnavailable, match="another machine"):
+        pid_of_port("192.0.2.7", 8080)
+
+
+def kernel_tables(folder: Path, *, name: str = "llama-server", readable: bool = True) -> Path:
+    """/proc with one process, 700, that listens on [::]:8080, in the form of proc_pid_net(5) and proc_pid_stat(5)."""
+    (folder / "net").mkdir()
+    header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    (folder / "net" / "tcp").write_text(
+        # 127.0.0.1:8080, but a connection (01), not a listener; 127.0.0.1:8081 listens.
+        header
+        + "   0: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000 00000000  1000 0 111 1 0 20 4 30 10 -1\n"
+        + "   1: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000 0 222 1 0 100 0 0 10 0\n"
+    )
+    (folder / "net" / "tcp6").write_text(
+        header
+        + "   0: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 0A 00000000:00000000 "
+        + "00:00000000 00000000  1000 0 333 1 0 100 0 0 10 0\n"
+    )
+    process = folder / "700"
+    (process / "fd").mkdir(parents=True)
+    (process / "fd" / "3").symlink_to("socket:[333]" if readable else "socket:[1]")
+    (process / "comm").write_text(f"{name}\n")
+    (process / "stat").write_text(f"700 ({name}) (x) S 1 700 700 0 -1 4194304 9 0 0 0 5 6 0 0 20 0 1 0 4321 99 1\n")
+    return folder
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="addresses are written in the machine's byte order")
+def test_the_kernels_tables(tmp_path: Path) -> None:
+    assert pid_of_port("127.0.0.1", 8080, kernel_tables(tmp_path)) == ProcessIdentity(700, 4321)
+    assert process_name(700, tmp_path) == "llama-server"
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="addresses are written in the machine's byte order")
+def test_a_listener_of_another_user(tmp_path: Path) -> None:
+    with pytest.raises(ProbeUnavailable, match="belongs to another user") as caught:
+        pid_of_port("127.0.0.1", 8080, kernel_tables(tmp_path, readable=False))
+    assert "--pid" in str(caught.value.hint)
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="addresses are written in the machine's byte order")
+def test_a_program_that_only_passes_connections_on_is_not_taken_for_the_engine(tmp_path: Path) -> None:
+    with pytest.raises(ProbeUnavailable, match="docker-proxy's, which passes it on"):
+        pid_of_port("127.0.0.1", 8080, kernel_tables(tmp_path, name="docker-proxy"))
