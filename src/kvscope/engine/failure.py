@@ -29,7 +29,7 @@ class Death:
     """What is known of a process that has ended. ``status``: exit code, or minus the signal; None: it hung up and
     still runs. ``log``: what it wrote while it did this. ``group_kills`` and ``machine_kills``: the kernel's counts of
     processes killed for want of memory, before and after, in its control group and anywhere on the machine; None where
-    they are not to be had."""
+    they are not to be had. ``is_alone``: that group is not kvscope's own, so what is killed in it is the engine's."""
 
     name: str
     doing: str
@@ -37,6 +37,7 @@ class Death:
     log: str
     group_kills: tuple[int, int] | None = None
     machine_kills: tuple[int, int] | None = None
+    is_alone: bool = False
 
 
 def death_error(death: Death) -> EngineError:
@@ -76,18 +77,18 @@ def death_error(death: Death) -> EngineError:
 
 def _counted_kills(death: Death) -> OutOfMemory | None:
     """Out of memory, where the process was killed and the kernel counted a kill of its own making. A kill in its own
-    group is certain; the machine's count is asked only where that is not known, for any container moves it."""
-    if death.status not in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        return None
+    group is certain; the machine's count is asked only where that is not known, for any container moves it. In a group
+    of its own the kill may have hit a process that the engine started, of which it then died."""
     kills, where = death.group_kills, "in its control group"
     if kills is None:
         kills, where = death.machine_kills, "on this machine"
-    if kills is None or kills[1] <= kills[0]:
+    was_killed = death.status in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    if kills is None or kills[1] <= kills[0] or not (was_killed or (death.is_alone and death.group_kills is not None)):
         return None
+    how = "It got SIGKILL, and the" if was_killed else f"It ended ({_in_words(death.status)}) after the"
     return OutOfMemory(
-        f"{death.name} was killed{_while(death)}: the machine or its container ran out of memory. It got SIGKILL, and "
-        f"the kernel counted {kills[1] - kills[0]} out-of-memory kill(s) {where} since the engine started."
-        f"{ignored_estimate(death.log)}",
+        f"{death.name} was killed{_while(death)}: the machine or its container ran out of memory. {how} kernel counted "
+        f"{kills[1] - kills[0]} out-of-memory kill(s) {where} since the engine started.{ignored_estimate(death.log)}",
         hint=OUT_OF_MEMORY_HINT,
         evidence={**_facts(death), "known_by": "counters"},
     )

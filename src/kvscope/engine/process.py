@@ -1,9 +1,13 @@
 """A program that kvscope starts: its log, its death and the reason, its end.
 
 Only what was started here is ever signalled. The program leads a session and process group of its own, so that Ctrl-C
-in the terminal reaches kvscope alone, and ending the group ends everything the program started in turn.
+in the terminal reaches kvscope alone, and ending the group ends what the program started in turn. As long as its group
+may be signalled, the program is a child of ours that nobody has waited for: its id cannot be anybody else's.
 """
 
+import atexit
+import contextlib
+import itertools
 import json
 import os
 import selectors
@@ -13,32 +17,91 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from kvscope.engine.failure import Death, death_error
+from kvscope.engine.guard import VARIABLE, end_marked, started_at
 from kvscope.engine.oom_kills import group_oom_kills, machine_oom_kills, membership, memory_group
-from kvscope.errors import EngineError, EngineNotFound, EngineReplyError, EngineTimeout
+from kvscope.errors import EngineError, EngineNotFound, EngineReplyError, EngineStartFailed, EngineTimeout
 
 LOG_TAIL_LINES = 60
 _TAIL_BYTES = 256 * 1024
 _MOST_KEPT = 64 * 1024
 
+# With less room than this for the log, nothing is started: a log that is cut explains nothing.
+_ROOM_FOR_LOG_BYTES = 1024 * 1024
+
+_LOG_IS_CUT = "[The log is cut: the disk that holds it is full.]"
+
 _TIED = Path(__file__).with_name("die_with_parent.py")
+_GUARD = Path(__file__).with_name("guard.py")
 
 # Linux ends a child with its parent (PR_SET_PDEATHSIG) when the *thread* that started it ends. So one thread starts
 # them all, and lives as long as kvscope does.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvscope-starter")
 
 
-def _new_starter() -> None:
+class _Guard:
+    """The one process beside kvscope that outlives it for a moment: guard.py, started with the first engine."""
+
+    def __init__(self) -> None:
+        self.mark = uuid.uuid4().hex
+        self._numbers = itertools.count(1)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def next_mark(self) -> str:
+        """A mark of kvscope's for one engine."""
+        return f"{self.mark}.{next(self._numbers)}"
+
+    def tell(self, line: str) -> None:
+        if sys.platform != "linux":
+            return
+        if self._process is None:
+            self._process = subprocess.Popen(
+                (sys.executable, "-I", "-S", str(_GUARD), self.mark),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # somebody ended it; what is stopped in order needs none
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """Let it tidy up and end."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                process.communicate(timeout=5)
+
+    def forget(self) -> None:
+        """In a forked copy of kvscope: the guard is the original's, which must not wait for the copy's end."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.returncode = 0  # not the copy's child
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+
+
+_guard = _Guard()
+atexit.register(_guard.close)
+
+
+def _in_forked_copy() -> None:
     global _starter
     _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvscope-starter")
+    _guard.forget()
+    _guard.mark = uuid.uuid4().hex
 
 
-os.register_at_fork(after_in_child=_new_starter)  # a forked copy has the object but not its thread
+os.register_at_fork(after_in_child=_in_forked_copy)  # it has the starter's object but not its thread
 
 
 class EngineProcess:
@@ -59,21 +122,26 @@ class EngineProcess:
         self._log: BinaryIO | None = None
         self._kept_log = ""
         self._unread = b""
+        self._mark = _guard.next_mark()
+        self._started_at: int | None = None
         self._machine_kills_before: int | None = None
         self._groups = ""
         self._group: Path | None = None
         self._group_kills_before: int | None = None
 
     def start(self) -> None:
-        """Raises EngineNotFound when there is no such program, or it may not be run."""
+        """Raises EngineNotFound when there is no such program, or it may not be run; EngineStartFailed where there is
+        no room for its log."""
         if shutil.which(self.command[0]) is None:
             raise EngineNotFound(
                 f"{self.name}: there is no program {self.command[0]!r}, or it may not be executed.",
                 hint="Give its full path, or put its folder on PATH.",
             )
         self._machine_kills_before = machine_oom_kills()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives until stop)
+        self._log = _new_log(self.name)
         self._process = _starter.submit(self._popen, self._log).result()
+        self._started_at = started_at(self._process.pid)
+        _guard.tell(f"+{self._process.pid} {self._started_at}")
         self.alive()  # notes its control group
 
     def _popen(self, log: BinaryIO) -> "subprocess.Popen[bytes]":
@@ -82,7 +150,7 @@ class EngineProcess:
             stdin=subprocess.PIPE if self._talks else subprocess.DEVNULL,
             stdout=subprocess.PIPE if self._talks else log,
             stderr=log,
-            env={**os.environ, **self._environment},
+            env={**os.environ, **self._environment, VARIABLE: self._mark},
             start_new_session=True,
         )
 
@@ -178,7 +246,8 @@ class EngineProcess:
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
         """The last lines of the log."""
         text = self.log_text(since=max(0, self.log_size() - _TAIL_BYTES))
-        return "\n".join(text.splitlines()[-lines:])
+        full = self._log is not None and os.fstatvfs(self._log.fileno()).f_bavail == 0
+        return "\n".join([*text.splitlines()[-lines:], *([_LOG_IS_CUT] if full else [])])
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -191,6 +260,7 @@ class EngineProcess:
                 name=self.name,
                 doing=while_doing,
                 status=status,
+                is_alone=self._group is not None and self._group != memory_group(membership(os.getpid())),
                 log=self.log_text(max(since, self.log_size() - _TAIL_BYTES)),
                 group_kills=_both(self._group_kills_before, group_after),
                 machine_kills=_both(self._machine_kills_before, machine_oom_kills()),
@@ -223,21 +293,41 @@ class EngineProcess:
                 self._await_exit(grace_s)
             self._signal(signal.SIGKILL)  # what is left of the group, the program itself included
             process.wait()
+            _guard.tell(f"-{process.pid}")
+            end_marked(self._mark)  # what left the group
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     _close(pipe)
         if self._log is not None:
-            self._kept_log = self.log_text(since=max(0, self.log_size() - _TAIL_BYTES))
+            self._kept_log = self.log_tail(sys.maxsize)
             self._log.close()
             self._log = None
         self._process = None
 
     def _signal(self, number: int) -> None:
         assert self._process is not None
+        if started_at(self._process.pid) != self._started_at:
+            return  # cannot be, as long as nobody else waits for our children; then nobody's process is signalled
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
             return  # nobody is left in the group (macOS says "not permitted" where only an ended process is)
+
+
+def _new_log(name: str) -> BinaryIO:
+    """A temporary file. Raises EngineStartFailed where there is no room for one."""
+    try:
+        room = shutil.disk_usage(tempfile.gettempdir()).free
+        if room >= _ROOM_FOR_LOG_BYTES:
+            return tempfile.TemporaryFile()
+        why = f"{tempfile.gettempdir()} has {room} bytes left"
+    except OSError as error:
+        why = str(error)
+    raise EngineStartFailed(
+        f"{name} was not started: there is no room for its log ({why}).",
+        hint="Free some space, or set TMPDIR to a folder on another disk.",
+        evidence={"known_by": "message"},
+    )
 
 
 def _close(pipe: IO[Any]) -> None:
