@@ -17,7 +17,8 @@ def readings_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def stopped(self: Sampler) -> Sequence[Sample]:
         samples = [replace(sample, late_s=0.0) for sample in stop(self)]
-        self.missed = 0
+        for stream in self.streams:
+            stream.missed = 0
         return samples
 
     monkeypatch.setattr(Sampler, "stop", stopped)

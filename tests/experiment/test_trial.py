@@ -292,7 +292,7 @@ def test_readings_that_are_missing_are_said(
 
     def stopped(self: Sampler) -> Sequence[object]:
         samples = stop(self)
-        self.missed, self.error = missed, error
+        self.streams[0].missed, self.streams[0].error = missed, error
         return samples
 
     monkeypatch.setattr(Sampler, "stop", stopped)

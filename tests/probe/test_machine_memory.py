@@ -1,18 +1,12 @@
-"""The machine's memory and its occupants."""
+"""The machine's memory."""
 
-import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kvscope.errors import ProbeUnavailable
-from kvscope.probe.machine_memory import MachineMemory, machine_memory, other_occupants
-from kvscope.units import MIB
-
-if TYPE_CHECKING:
-    from conftest import Occupant
+from kvscope.probe.machine_memory import MachineMemory, machine_memory
 
 
 def test_the_fields_as_the_kernel_writes_them(tmp_path: Path) -> None:
@@ -38,15 +32,3 @@ def test_this_machine_agrees_with_free() -> None:
 def test_without_proc_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(ProbeUnavailable, match="cannot be read"):
         machine_memory(tmp_path)
-
-
-def test_the_largest_other_program_is_named(occupant: "Occupant") -> None:
-    occupant.do("anon 200")
-    found = {each.pid: each for each in other_occupants(top=1000)}
-    assert found[occupant.pid].resident_bytes >= 200 * MIB
-    assert found[occupant.pid].name.startswith("python")
-    assert occupant.pid not in {each.pid for each in other_occupants(exclude=(occupant.pid,), top=1000)}
-    sizes = [each.resident_bytes for each in other_occupants(top=1000)]
-    assert sizes == sorted(sizes, reverse=True)
-    assert len(other_occupants(top=1)) == 1
-    assert os.getpid() in found

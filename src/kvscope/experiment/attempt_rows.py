@@ -55,6 +55,13 @@ class AttemptRows:
         if all(warning.slug != slug for warning in self.warnings):
             self.warnings.append(WarningRow(slug=slug, message=message, hint=hint))
 
+    def information(self, name: str, phase: str, value: int | None) -> None:
+        """Keep a number that no metric uses, by the moment it was read at. One that is not known is left out."""
+        if value is not None:
+            kept = self.client.setdefault("information", {})
+            assert isinstance(kept, dict)
+            kept.setdefault(name, {})[phase] = value
+
     def add_answer(self, sent: RequestRow, answer: Generation, *, reuse_prefix: bool) -> None:
         """Add an answered request. ``reuse_prefix``: it was allowed to reuse what it kept. What the counts of several
         say together, ``judge_counts`` finds."""

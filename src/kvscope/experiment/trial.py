@@ -4,12 +4,11 @@ Whatever happens, the attempt ends as a result: what was seen until then, and wh
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, OwnMemory, ReportedBuffer
+from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, ReportedBuffer
 from kvscope.errors import KvscopeError, ProbeError, ProbeLost
 from kvscope.experiment.attempt_rows import AttemptRows, reported_row
 from kvscope.experiment.design import Trial
@@ -18,33 +17,20 @@ from kvscope.experiment.play import play_prompts
 from kvscope.experiment.release_check import check_release, kept_buffers
 from kvscope.experiment.request_counts import Expected, RequestCounts
 from kvscope.experiment.settings_check import memory_settings_unstated, settings_not_obeyed
+from kvscope.experiment.trial_memory import TrialMemory
 from kvscope.probe.cgroup import available_bytes
-from kvscope.probe.machine_memory import machine_memory, other_occupants
-from kvscope.probe.proc import ProcessTreeProbe, process_exists
-from kvscope.probe.sampler import Sampler
+from kvscope.probe.proc import process_exists
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.exact_length.build import ExactPrompt, build_prompt
 from kvscope.record.rows import (
     SAME_AGAIN,
-    MapRow,
-    MarkRow,
-    OccupantRow,
     RequestRow,
-    SampleRow,
     TrialResult,
     TrialRow,
 )
 
 WARMUP_MESSAGES = (Message(role="user", content="Hello."),)
 WARMUP_OUTPUT_TOKENS = 4
-
-SAMPLE_INTERVAL_S = 0.02
-# Memory counts as settled when two readings this far apart differ by less than this; pages still trickle in after that.
-SETTLE_STEP_S = 0.05
-SETTLE_LIMIT_S = 1.0
-SETTLE_BYTES = 64 * 1024
-LATE_SAMPLE_S = 0.02
-LATE_SHARE_LIMIT = 0.05
 
 
 def run_trial(
@@ -155,30 +141,31 @@ class _TrialRun:
         self.now, self.sleep = clock
         self.rows = rows
         self.counts = RequestCounts(engine, rows, expected)
-        self.probe: OwnMemory = ProcessTreeProbe(engine.pids)
-        self.sampler: Sampler | None = None
+        self.memory = TrialMemory(engine, rows, now=self.now, sleep=self.sleep)
 
     def run(self) -> None:
-        self._note_occupants()
+        self.memory.look_around("before")
         self.engine.launch()
-        self._start_sampler()
+        self.memory.start()
         if self.engine.capabilities.baseline_before_load:
-            self._settle()
-            self._mark("launched", with_maps=True)
+            self.memory.settle()
+            self.memory.mark("launched", with_maps=True)
         report = self.engine.load()
         self._note_report(report)
-        self._settle()
-        self._mark("loaded", with_maps=True)
+        self.memory.settle()
+        self.memory.mark("loaded", with_maps=True)
         prompts = self._build_prompts()
         self._warm_up()
         self._measure(prompts)
+        self.memory.look_around("after")
         self._release()
 
     def close(self) -> None:
         """Stop sampling and the engine, whatever state they are in."""
         pids = self.engine.pids()
-        self._stop_sampler()
+        self.memory.stop()
         self.engine.stop()
+        self.memory.note_kills()
         if not self.engine.capabilities.owns_process:
             return  # it runs on, as it did before
         still_there = [pid for pid in pids if process_exists(pid)]
@@ -189,125 +176,7 @@ class _TrialRun:
                 "Look at them before measuring again; they hold memory.",
             )
         elif pids and not self.engine.memory_probe():
-            self._mark_exited()
-
-    def _note_occupants(self) -> None:
-        for occupant in other_occupants(exclude=(os.getpid(), *self.engine.pids())):
-            self.rows.occupants.append(
-                OccupantRow(pid=occupant.pid, name=occupant.name, resident_bytes=occupant.resident_bytes)
-            )
-
-    def _start_sampler(self) -> None:
-        own = self.engine.memory_probe()
-        if own is None and not self.engine.capabilities.has_pid:
-            return  # the engine's report says why
-        self.probe = own or self.probe
-        reason = self.probe.unavailable()
-        if reason is not None:
-            self.rows.warn("probe-unavailable", f"Memory of the engine cannot be read: {reason}", "See kvscope doctor.")
-            return
-        self.sampler = Sampler(self.probe, interval_s=SAMPLE_INTERVAL_S, now=self.now)
-        self.sampler.start()
-
-    def _stop_sampler(self) -> None:
-        if self.sampler is None:
-            return
-        sampler, self.sampler = self.sampler, None
-        samples = sampler.stop()
-        self.rows.samples += [
-            SampleRow(quantity=s.quantity, at_s=s.at_s, value_bytes=s.value_bytes, late_s=s.late_s) for s in samples
-        ]
-        self.rows.client["samples_missed"] = sampler.missed
-        readings = {sample.at_s: sample.late_s for sample in samples}
-        late = sum(late_s > LATE_SAMPLE_S for late_s in readings.values()) + sampler.missed
-        due = len(readings) + sampler.missed
-        if due and late / due > LATE_SHARE_LIMIT:
-            self.rows.warn(
-                "late-samples",
-                f"{late} of {due} memory readings were missed or came more than {LATE_SAMPLE_S * 1000:.0f} ms late.",
-                "The machine was busy: short peaks in between may be missed. Close other programs.",
-            )
-        if sampler.error is not None:
-            self.rows.warn(
-                "samples-stopped",
-                f"Memory was not read to the end of the trial: {sampler.error}",
-                "The curve is cut short; look at the other marks of the trial.",
-            )
-
-    def _settle(self) -> None:
-        """Wait until memory stands still, for at most SETTLE_LIMIT_S."""
-        if self.sampler is None:
-            return
-        deadline = self.now() + SETTLE_LIMIT_S
-        before = self._held()
-        while self.now() < deadline:
-            self.sleep(SETTLE_STEP_S)
-            held = self._held()
-            if abs(held - before) < SETTLE_BYTES:
-                return
-            before = held
-
-    def _held(self) -> int:
-        reading = self.probe.read()
-        return reading["anon_bytes"] + reading["swap_bytes"]
-
-    def _mark(self, phase: str, *, request_index: int | None = None, with_maps: bool = False) -> None:
-        if self.sampler is None:
-            return
-        reading = self.probe.read()
-        self.rows.marks.append(
-            MarkRow(
-                phase=phase,
-                at_s=self.now(),
-                anon_bytes=reading["anon_bytes"],
-                swap_bytes=reading["swap_bytes"],
-                file_bytes=reading["file_bytes"],
-                shmem_bytes=reading["shmem_bytes"],
-                peak_bytes=reading.get("peak_bytes"),
-                machine_available_bytes=machine_memory().available_bytes,
-                request_index=request_index,
-                active_requests=self.engine.active_requests() if phase in ("after_request", "loaded") else None,
-            )
-        )
-        if reading["swap_bytes"]:
-            self.rows.warn("swap-active", "Part of the engine's memory is swapped out.", "Free memory, then repeat.")
-        if with_maps:
-            self._note_maps(phase, request_index)
-
-    def _note_maps(self, phase: str, request_index: int | None) -> None:
-        try:
-            found = self.probe.maps()
-        except ProbeError as error:
-            self.rows.warn("maps-unavailable", str(error), error.hint or "Memory is given as a total only.")
-            return
-        self.rows.maps += [
-            MapRow(
-                phase=phase,
-                kind=m.kind,
-                name=m.name,
-                size_bytes=m.size_bytes,
-                resident_bytes=m.resident_bytes,
-                anonymous_bytes=m.anonymous_bytes,
-                count=m.count,
-                request_index=request_index,
-            )
-            for m in found
-        ]
-
-    def _mark_exited(self) -> None:
-        """All processes of the engine are gone, so what they hold is a known zero."""
-        self.rows.marks.append(
-            MarkRow(
-                phase="exited",
-                at_s=self.now(),
-                anon_bytes=0,
-                swap_bytes=0,
-                file_bytes=0,
-                shmem_bytes=0,
-                peak_bytes=None,
-                machine_available_bytes=machine_memory().available_bytes,
-            )
-        )
+            self.memory.mark_exited()
 
     def _note_report(self, report: EngineReport) -> None:
         self.rows.effective = {
@@ -359,15 +228,12 @@ class _TrialRun:
     def _warm_up(self) -> None:
         request = ChatRequest(messages=WARMUP_MESSAGES, max_output_tokens=WARMUP_OUTPUT_TOKENS, seed=self.seed)
         self._ask(request, role="warmup", asked=None, ours=self.counts.of_engine(WARMUP_MESSAGES))
-        self._settle()
+        self.memory.settle()
 
     def _measure(self, prompts: list[ExactPrompt]) -> None:
         condition = self.trial.condition
-        if self.sampler is not None:
-            reason = self.probe.reset_peak()
-            if reason is not None:
-                self.rows.warn("peak-not-reset", reason, "Peaks then come from samples alone and may be missed.")
-        self._mark("before_request")
+        self.memory.reset_peaks()
+        self.memory.mark("before_request")
         if condition.is_conversation:
             play_prompts([prompt.messages for prompt in prompts], self.counts.prompt_counter(), self._ask_next)
             return
@@ -392,8 +258,8 @@ class _TrialRun:
             seed=self.seed,
         )
         answer = self._ask(request, role=role, asked=asked, ours=ours)
-        self._settle()
-        self._mark("after_request", request_index=len(self.rows.requests) - 1, with_maps=is_last)
+        self.memory.settle()
+        self.memory.mark("after_request", request_index=len(self.rows.requests) - 1, with_maps=is_last)
         self._note_kept()
         return answer
 
@@ -436,8 +302,8 @@ class _TrialRun:
         self.rows.reported += [reported_row(buffer, phase, index) for buffer in buffers]
 
     def _mark_at_rest(self, phase: str) -> None:
-        self._settle()
-        self._mark(phase, with_maps=True)
+        self.memory.settle()
+        self.memory.mark(phase, with_maps=True)
 
     def _release(self) -> None:
         check_release(self.engine, mark=self._mark_at_rest, warn=self.rows.warn, note_kept=self._note_reported)

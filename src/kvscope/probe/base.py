@@ -1,6 +1,6 @@
 """What a probe must do: readings of memory, each with its time, and the reason when there is none."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +30,16 @@ class MemoryMapping:
     count: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOccupant:
+    """A program that holds memory on a device. ``held_bytes`` is None where the driver does not tell."""
+
+    device: str
+    pid: int
+    name: str
+    held_bytes: int | None
+
+
 class Probe(Protocol):
     """A source of readings."""
 
@@ -54,3 +64,22 @@ class MemoryProbe(Probe, Protocol):
     def maps(self) -> tuple[MemoryMapping, ...]:
         """The mappings now. Raises ProbeLost or ProbeUnavailable."""
         ...
+
+
+class DeviceProbe(Probe, Protocol):
+    """A probe of accelerators. ``read`` gives device_used_bytes and device_total_bytes of all of them, and device_bytes
+    of the watched processes where that is known."""
+
+    def device_names(self) -> tuple[str, ...]:
+        """The devices that are read."""
+        ...
+
+    def occupants(self, exclude: Collection[int]) -> tuple[DeviceOccupant, ...]:
+        """The other programs that hold memory there."""
+        ...
+
+    def doubts(self) -> tuple[str, ...]:
+        """What could not be told so far, in words for a person."""
+        ...
+
+    def close(self) -> None: ...

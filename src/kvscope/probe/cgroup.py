@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from kvscope.probe.machine_memory import PROC, machine_memory
 
-_CURRENT = {1: "memory.usage_in_bytes", 2: "memory.current"}
+CURRENT = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
 # Fields of memory.stat with the group's page cache, those of the groups within it included.
 _PAGE_CACHE = {1: ("total_inactive_file", "total_active_file"), 2: ("inactive_file", "active_file")}
@@ -19,8 +19,9 @@ _NO_LIMIT_FROM_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """``folder`` is the process's group, ``top`` the outermost of the groups around it that can be seen."""
+class Group:
+    """A control group with memory accounting. ``folder`` is where its files are, ``top`` the outermost of the groups
+    around it that can be seen."""
 
     version: int
     folder: Path
@@ -35,18 +36,18 @@ def available_bytes(proc: Path = PROC) -> int | None:
     so it is not taken as used. Raises ProbeUnavailable where /proc/meminfo cannot be read.
     """
     left = [] if (machine := machine_memory(proc).available_bytes) is None else [machine]
-    group = _group(proc)
-    if isinstance(group, _Group):
+    group = group_of(proc)
+    if isinstance(group, Group):
         left += [each for folder in _upwards(group) if (each := _left(folder, group.version)) is not None]
     return min(left, default=None)
 
 
 def unavailable(proc: Path = PROC) -> str | None:
     """None when the use of the control group can be read, otherwise why not, in words for a person."""
-    group = _group(proc)
+    group = group_of(proc)
     if isinstance(group, str):
         return group
-    file = group.folder / _CURRENT[group.version]
+    file = group.folder / CURRENT[group.version]
     if not file.exists():
         return f"The control group has no memory accounting ({file} does not exist; the root group has none)."
     return None
@@ -54,7 +55,7 @@ def unavailable(proc: Path = PROC) -> str | None:
 
 def _left(folder: Path, version: int) -> int | None:
     """What one group's limit leaves; None where it states no limit or no use."""
-    limit, current = _number(folder / _LIMIT[version]), _number(folder / _CURRENT[version])
+    limit, current = number_in(folder / _LIMIT[version]), number_in(folder / CURRENT[version])
     if limit is None or current is None or limit >= _NO_LIMIT_FROM_BYTES:
         return None
     return max(limit - current + _page_cache_bytes(folder, version), 0)
@@ -70,7 +71,7 @@ def _page_cache_bytes(folder: Path, version: int) -> int:
     return sum(int(fields.get(name, 0)) for name in _PAGE_CACHE[version])
 
 
-def _upwards(group: _Group) -> Iterator[Path]:
+def _upwards(group: Group) -> Iterator[Path]:
     """The group's folder and those around it."""
     folder = group.folder
     yield folder
@@ -79,28 +80,36 @@ def _upwards(group: _Group) -> Iterator[Path]:
         yield folder
 
 
-def _group(proc: Path) -> _Group | str:
-    """The group with memory accounting, or why there is none."""
-    folder = proc / "self"
+def group_of(proc: Path = PROC, pid: int | None = None) -> Group | str:
+    """The control group with memory accounting that a process is in (None: this very process), or why there is none."""
     try:
-        memberships = (folder / "cgroup").read_text().splitlines()
-        mounts = (folder / "mountinfo").read_text().splitlines()
+        memberships = _memberships(proc / ("self" if pid is None else str(pid)))
+        own = memberships if pid is None else _memberships(proc / "self")
+        mounts = (proc / "self" / "mountinfo").read_text().splitlines()
     except OSError as error:
         return f"The process's control group cannot be read ({error})."
+    for version in (1, 2):
+        if version not in memberships:
+            continue
+        found = _mounted(mounts, version, memberships[version], is_own=memberships[version] == own.get(version))
+        if found is not None:
+            return found
+    return "No control group file system with memory accounting is mounted here that shows the process's group."
+
+
+def _memberships(folder: Path) -> dict[int, str]:
+    """Version → path of the process's group, of those that may account for memory: cgroups(7)."""
     paths: dict[int, str] = {}
-    for line in memberships:
+    for line in (folder / "cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
             paths[1] = path
         elif number == "0" and not controllers:
             paths[2] = path
-    for version in (1, 2):
-        if version in paths and (found := _mounted(mounts, version, paths[version])) is not None:
-            return found
-    return "No control group file system with memory accounting is mounted here."
+    return paths
 
 
-def _mounted(mounts: list[str], version: int, path: str) -> _Group | None:
+def _mounted(mounts: list[str], version: int, path: str, *, is_own: bool) -> Group | None:
     """Where the group ``path`` can be seen, given the lines of mountinfo: proc_pid_mountinfo(5)."""
     for line in mounts:
         before, _, after = line.partition(" - ")
@@ -113,13 +122,18 @@ def _mounted(mounts: list[str], version: int, path: str) -> _Group | None:
         try:
             inside = PurePosixPath(path).relative_to(root)
         except ValueError:
+            if not is_own:
+                continue
             inside = PurePosixPath()  # a container that sees only its own group, mounted as the root
-        return _Group(version, Path(point) / inside, Path(point))
+        if ".." in inside.parts:
+            continue  # it lies outside the part of the tree that this container sees: cgroup_namespaces(7)
+        return Group(version, Path(point) / inside, Path(point))
     return None
 
 
-def _number(file: Path) -> int | None:
+def number_in(file: Path) -> int | None:
+    """The one number of a file; None where there is no such file, or it says "max"."""
     try:
         return int(file.read_text())
-    except (OSError, ValueError):  # absent in this kernel, or "max"
+    except (OSError, ValueError):
         return None

@@ -1,6 +1,5 @@
-"""The machine's own memory, and who else holds it, from /proc."""
+"""The machine's own memory, from /proc."""
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +20,6 @@ class MachineMemory:
     cached_bytes: int
     swap_total_bytes: int
     swap_free_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occupant:
-    """Another program and its resident memory, files it maps included."""
-
-    pid: int
-    name: str
-    resident_bytes: int
 
 
 def machine_memory(proc: Path = PROC) -> MachineMemory:
@@ -55,24 +45,9 @@ def machine_memory(proc: Path = PROC) -> MachineMemory:
     )
 
 
-def other_occupants(exclude: Collection[int] = (), top: int = 5, proc: Path = PROC) -> tuple[Occupant, ...]:
-    """The ``top`` programs that hold most resident memory, largest first, without the processes in ``exclude``.
-
-    Only what this user may see: a process that hides its status is left out.
-    """
-    found = [occupant for occupant in _occupants(proc) if occupant.pid not in exclude]
-    return tuple(sorted(found, key=lambda occupant: (-occupant.resident_bytes, occupant.pid))[:top])
-
-
-def _occupants(proc: Path) -> Iterator[Occupant]:
-    for folder in proc.iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            text = (folder / "status").read_text(errors="replace")
-        except OSError:
-            continue  # it ended meanwhile, or is hidden from this user
-        fields = dict(line.partition(":\t")[::2] for line in text.splitlines())
-        resident = fields.get("VmRSS", "").split()
-        if resident:  # kernel threads have none
-            yield Occupant(pid=int(folder.name), name=fields["Name"], resident_bytes=int(resident[0]) * KIB)
+def process_name(pid: int, proc: Path = PROC) -> str | None:
+    """A process's name as the kernel keeps it (its first 15 characters); None where it cannot be read."""
+    try:
+        return (proc / str(pid) / "comm").read_text(errors="replace").strip() or None
+    except OSError:
+        return None

@@ -2,6 +2,7 @@
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -45,6 +46,9 @@ class ProcessTreeProbe:
         self._tree_until_s = 0.0
         # Kept open: opening a file of /proc costs several times what reading it does.
         self._open: dict[int, int] = {}
+        self._started: dict[int, int] = {}
+        # The sampler's thread and the trial's own read the same probe.
+        self._lock = threading.Lock()
 
     def unavailable(self) -> str | None:
         """None where /proc states RssAnon (Linux 4.5 or newer), otherwise why not."""
@@ -58,7 +62,8 @@ class ProcessTreeProbe:
 
     def read(self) -> Mapping[str, int]:
         """Bytes now. Raises ProbeLost when no process of the tree is left."""
-        found = [match for pid in self.tree() if (match := _STATUS.search(self._status(pid)))]
+        with self._lock:
+            found = [match for pid in self._watched() if (match := _STATUS.search(self._status(pid)))]
         if not found:  # one that has ended but was not collected has a status without memory
             raise self._lost()
         totals = [
@@ -68,8 +73,9 @@ class ProcessTreeProbe:
 
     def close(self) -> None:
         """Give back the open status files. Reading again opens them again."""
-        while self._open:
-            os.close(self._open.popitem()[1])
+        with self._lock:
+            while self._open:
+                os.close(self._open.popitem()[1])
 
     def __del__(self) -> None:
         self.close()
@@ -88,15 +94,25 @@ class ProcessTreeProbe:
             ) from error
 
     def tree(self) -> tuple[int, ...]:
-        """Process ids watched now: those named and their descendants, looked for at most once a second."""
+        """Process ids watched now: those named and their descendants, looked for at most once a second. A named one
+        whose id has passed to another process is no longer watched."""
+        with self._lock:
+            return self._watched()
+
+    def _watched(self) -> tuple[int, ...]:
         now = time.monotonic()
         roots = self._pids()
         if roots != self._roots or now >= self._tree_until_s:
-            self._roots, self._tree = roots, process_tree(roots, self._proc)
+            self._roots, self._tree = roots, process_tree(filter(self._is_the_same, roots), self._proc)
             self._tree_until_s = now + _TREE_REFRESH_S
             for pid in self._open.keys() - set(self._tree):
                 os.close(self._open.pop(pid))
         return self._tree
+
+    def _is_the_same(self, pid: int) -> bool:
+        """Whether a process id still means the process that it meant when it was first named."""
+        started = start_ticks(pid, self._proc)
+        return started is None or self._started.setdefault(pid, started) == started
 
     def reset_peak(self) -> str | None:
         """Set the kernel's peak (VmHWM) back to what is resident now. None when done, otherwise why it could not be."""
@@ -129,6 +145,22 @@ class ProcessTreeProbe:
             raise self._lost()
         return sum_small(found)
 
+    def pss_bytes(self) -> int | None:
+        """Proportional set size of the tree, from smaps_rollup: information, and no measure of the engine. A page that
+        several processes map counts to each in part, so it moves with what strangers map. None where the kernel (before
+        Linux 4.14) does not state it, or it may not be read."""
+        total = 0
+        for pid in self.tree():
+            try:
+                text = (self._proc / str(pid) / "smaps_rollup").read_text()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                return None
+            found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+            if found is None:
+                return None
+            total += int(found[1]) * KIB
+        return total
+
     def _stack_bytes(self, pid: int) -> int:
         """Size of a new thread's stack in that process: its soft limit; glibc takes 2 MiB where there is no limit."""
         try:
@@ -158,6 +190,16 @@ def process_exists(pid: int, proc: Path = PROC) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def start_ticks(pid: int, proc: Path = PROC) -> int | None:
+    """When a process started, in the kernel's ticks since boot: with its id, this names it for ever. None where it has
+    gone."""
+    try:
+        stat = (proc / str(pid) / "stat").read_text(errors="replace")
+        return int(stat.rpartition(")")[2].split()[19])  # field 22 of proc_pid_stat(5), counted from the name
+    except (OSError, IndexError):
+        return None
 
 
 def process_tree(roots: Iterable[int], proc: Path = PROC) -> tuple[int, ...]:

@@ -1,4 +1,7 @@
-"""Reading a probe again and again in the background, on a jittered clock; each reading says how late it was.
+"""Reading several probes again and again in the background, each at its own interval, all on one clock.
+
+Every probe has a thread of its own: one that is slow, or hangs in its driver, delays no other. All of them stamp their
+readings on the same clock, so that the curves of host and device lie on one time axis.
 
 Jitter: a strictly regular clock can fall in step with what it watches (an engine's own loop) and see the same moment of
 it every time. Due times lie around a regular grid counted from the start, so that delays do not add up.
@@ -8,12 +11,20 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from kvscope.probe.base import Probe, Sample
+from kvscope.errors import ProbeError
+from kvscope.probe.base import Sample
 
 DEFAULT_INTERVAL_S = 0.020
+HOST_QUANTITIES = ("anon_bytes", "swap_bytes", "file_bytes")
 # Share of the interval by which a due time may lie before or after its place on the grid.
 _JITTER = 0.4
+# A longer wait can be broken off when the sampler is stopped; for a short one that costs more than it is worth.
+_SHORT_WAIT_S = 0.05
+# How long a reading under way is waited for at the end. A driver that hangs is left behind.
+_STOP_WAIT_S = 2.0
 
 
 def due_times(interval_s: float, seed: int) -> Iterator[float]:
@@ -25,63 +36,75 @@ def due_times(interval_s: float, seed: int) -> Iterator[float]:
         place += 1
 
 
-class Sampler:
-    """Reads ``probe`` in a thread until stopped.
+class Readable(Protocol):
+    """What a sampler needs of a probe."""
 
-    ``now`` gives the time that ``at_s`` is on, in seconds (the trial's clock). All quantities of one reading share one
-    ``at_s``, taken just before it; its ``late_s`` is how long after its due moment that was.
+    name: str
 
-    ``missed``: due moments without a reading, because an earlier reading took longer than an interval. ``error``: the
-    first exception of the probe, which ended the sampling; None while all is well. It is never raised into the
-    measurement. Both may be read at any moment, and are final after ``stop``.
-    """
+    def read(self) -> Mapping[str, int]: ...
 
-    def __init__(
-        self,
-        probe: Probe,
-        *,
-        interval_s: float = DEFAULT_INTERVAL_S,
-        quantities: Sequence[str] = ("anon_bytes", "swap_bytes", "file_bytes"),
-        seed: int = 0,
-        now: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.error: Exception | None = None
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A probe to be read every ``interval_s`` seconds, and which of its quantities to keep."""
+
+    probe: Readable
+    interval_s: float = DEFAULT_INTERVAL_S
+    quantities: tuple[str, ...] = HOST_QUANTITIES
+
+
+class Stream:
+    """The readings of one probe. ``missed``: due moments without a reading, because an earlier one took longer than an
+    interval. ``error``: the first exception of the probe, which ended this stream and no other; None while all is
+    well. It is never raised into the measurement. Both may be read at any moment, and are final after the sampler's
+    ``stop``."""
+
+    def __init__(self, watched: Watched, *, seed: int, now: Callable[[], float], stopping: threading.Event) -> None:
+        self.probe = watched.probe
+        self.interval_s = watched.interval_s
         self.missed = 0
-        self._probe = probe
-        self._interval_s = interval_s
-        self._quantities = tuple(quantities)
+        self.error: Exception | None = None
+        self._quantities = watched.quantities
         self._seed = seed
         self._now = now
-        self._stopping = threading.Event()
+        self._stopping = stopping
         # (time, lateness, reading); made into samples at the end, to cost little while it runs.
         self._readings: list[tuple[float, float, Mapping[str, int]]] = []
-        self._thread = threading.Thread(target=self._run, name="kvscope-sampler", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"kvscope-sampler {self.probe.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin. A sampler runs once."""
+        """Begin reading."""
         self._thread.start()
 
-    def stop(self) -> list[Sample]:
-        """End, and give what was read. Safe to call twice."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+    def join(self) -> None:
+        """Wait for the reading under way, but not for ever: one that does not come back becomes the error."""
+        if self._thread.ident is None:
+            return
+        self._thread.join(_STOP_WAIT_S)
+        if self._thread.is_alive() and self.error is None:
+            self.error = ProbeError(
+                f"The last reading of {self.probe.name} had not come back {_STOP_WAIT_S:g} s after the end.",
+                hint="Its driver may hang; readings until then are kept.",
+            )
+
+    def samples(self) -> list[Sample]:
+        """What was read so far. All quantities of one reading share one ``at_s``, taken just before it."""
         return [
-            Sample(probe=self._probe.name, quantity=quantity, at_s=at_s, value_bytes=reading[quantity], late_s=late_s)
-            for at_s, late_s, reading in self._readings
+            Sample(probe=self.probe.name, quantity=quantity, at_s=at_s, value_bytes=reading[quantity], late_s=late_s)
+            for at_s, late_s, reading in tuple(self._readings)
             for quantity in self._quantities
             if quantity in reading
         ]
 
     def _run(self) -> None:
         start_s = self._now()
-        for after_s in due_times(self._interval_s, self._seed):
+        for after_s in due_times(self.interval_s, self._seed):
             due_s = start_s + after_s
             wait_s = due_s - self._now()
-            if wait_s < -self._interval_s:
+            if wait_s < -self.interval_s:
                 self.missed += 1
                 continue
-            time.sleep(max(wait_s, 0.0))  # half the cost of waiting for the event, 50 times a second
+            self._wait(max(wait_s, 0.0))
             if self._stopping.is_set():
                 return
             try:
@@ -90,6 +113,39 @@ class Sampler:
                 self.error = error
                 return
 
+    def _wait(self, wait_s: float) -> None:
+        if self.interval_s <= _SHORT_WAIT_S:
+            time.sleep(wait_s)  # half the cost of waiting for the event, 50 times a second
+        else:
+            self._stopping.wait(wait_s)
+
     def _take(self, due_s: float) -> None:
         now_s = self._now()
-        self._readings.append((now_s, max(now_s - due_s, 0.0), self._probe.read()))
+        self._readings.append((now_s, max(now_s - due_s, 0.0), self.probe.read()))
+
+
+class Sampler:
+    """Reads every probe of ``watched`` until stopped. ``now`` gives the time that ``at_s`` is on, in seconds (the
+    trial's clock). ``streams``: one for each of ``watched``, in their order."""
+
+    def __init__(
+        self, watched: Sequence[Watched], *, seed: int = 0, now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._stopping = threading.Event()
+        self.streams = tuple(
+            Stream(each, seed=seed + number, now=now, stopping=self._stopping) for number, each in enumerate(watched)
+        )
+
+    def start(self) -> None:
+        """Begin. A sampler runs once."""
+        for stream in self.streams:
+            stream.start()
+
+    def stop(self) -> list[Sample]:
+        """End, and give what was read of all probes, in the order of time. Safe to call twice."""
+        self._stopping.set()
+        for stream in self.streams:
+            stream.join()
+        return sorted(
+            (sample for stream in self.streams for sample in stream.samples()), key=lambda sample: sample.at_s
+        )
