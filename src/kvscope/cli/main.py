@@ -26,6 +26,7 @@ COMMANDS = {
     "count": ("kvscope.cli.count", "The tokens of texts and conversations: every part, the chat template, what fits."),
     "explain": ("kvscope.cli.explain", "An engine's error or log line: which product made its number."),
     "measure": ("kvscope.cli.measure", "Run one experiment on a real engine and record every trial."),
+    "watch": ("kvscope.cli.watch", "A running engine, live: its memory by cause, its requests, its speed."),
     "report": ("kvscope.cli.report", "Make the one-page report (or text) from a record."),
     "export": ("kvscope.cli.export", "Write the record as a table: JSON Lines or CSV."),
     "doctor": ("kvscope.cli.doctor", "Which engines and probes work here, which do not, and what to install."),

@@ -47,6 +47,7 @@ PHASES = (
     "cache_cleared",  # engine's own clearing of kept prompts done, model still loaded
     "unloaded",  # engine's own release done, process alive
     "exited",  # process gone
+    "watched",  # a look at an engine that was running already (kvscope watch)
 )
 
 

@@ -1,0 +1,148 @@
+"""A running engine at one moment, and between two: its memory by cause, its KV cache in use, its speed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kvscope.analysis.attribute import Attribution, attribute
+from kvscope.record.rows import Json, MapRow, MarkRow, ReportedBufferRow, TrialResult, TrialRow
+
+# Causes in the order in which they are shown, and the terms of ``attribute`` that each is made of.
+CAUSES: Mapping[str, tuple[str, ...]] = {
+    "weights": ("model_file", "weights"),
+    "kv_cache": ("kv_cache", "recurrent_state"),
+    "compute": ("compute_buffer", "output_buffer", "working_buffers"),
+    "host_cache": ("host_cache", "checkpoint"),
+    "runtime": ("heap", "arenas", "stacks", "library_data", "library_code"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Memory with a name. ``basis``: predicted, reported, rule, shared (at most so much) or measured, of its largest
+    part; unexplained for the rest."""
+
+    slug: str
+    num_bytes: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheUse:
+    """The KV cache: what is reserved for it and how much of that is in use. ``used_bytes`` is None where tokens do not
+    all take the same (windows, states)."""
+
+    reserved_bytes: int | None
+    reserved_tokens: int | None
+    used_tokens: int | None
+    used_share: float | None
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Between two looks. A rate that the engine does not state, or of which nothing happened, is None."""
+
+    seconds: float
+    prompt_tokens_per_s: float | None
+    output_tokens_per_s: float | None
+    ttft_mean_s: float | None
+    prefix_hit_share: float | None
+    preemptions: int | None
+
+
+def memory_by_cause(
+    mark: MarkRow, maps: Sequence[MapRow], kept: Sequence[ReportedBufferRow], prediction: Mapping[str, Json] | None
+) -> tuple[Cause, ...]:
+    """The causes of all memory that the process holds at ``mark``: anonymous, swapped and of files; they sum to it.
+    ``kept``: what the engine's log says it keeps of earlier prompts. One cause, ``unnamed``, where its mappings could
+    not be read."""
+    found = attribute(_after_a_request(mark, maps, kept), prediction, "after_request")
+    assert found is not None  # the mark is there
+    if not found.maps_read:
+        return (Cause(slug="unnamed", num_bytes=found.growth_bytes, basis="measured"),)
+    causes = [cause for slug, terms in CAUSES.items() if (cause := _cause(slug, terms, found)) is not None]
+    return (*causes, Cause(slug="unexplained", num_bytes=found.unexplained_bytes, basis="unexplained"))
+
+
+def _after_a_request(mark: MarkRow, maps: Sequence[MapRow], kept: Sequence[ReportedBufferRow]) -> TrialResult:
+    """What was seen, as a trial's moment after a request: of such a moment memory is named."""
+    trial = TrialRow(
+        trial_id="watch",
+        attempt=1,
+        design_id="watch",
+        run_id="watch",
+        role="measured",
+        levels={},
+        level=None,
+        repeat=0,
+        block=0,
+        position=0,
+        started_at="",
+        settings={},
+    )
+    phase = "after_request"
+    return TrialResult(
+        trial=trial,
+        marks=(replace(mark, phase=phase, request_index=0),),
+        maps=tuple(replace(m, phase=phase, request_index=0) for m in maps),
+        reported=tuple(replace(r, phase=phase, request_index=0) for r in kept),
+    )
+
+
+def _cause(slug: str, names: Sequence[str], found: Attribution) -> Cause | None:
+    terms = [term for term in found.terms if term.slug in names and term.num_bytes]
+    if not terms:
+        return None
+    largest = max(terms, key=lambda term: term.num_bytes)
+    return Cause(slug=slug, num_bytes=sum(term.num_bytes for term in terms), basis=largest.basis)
+
+
+def cache_use(statistics: Mapping[str, float], prediction: Mapping[str, Json] | None) -> CacheUse:
+    """The KV cache as the engine states it, and by the prediction where it does not."""
+    totals = (prediction or {}).get("totals") or {}
+    growth = (prediction or {}).get("growth") or {}
+    effective = (prediction or {}).get("effective") or {}
+    reserved_tokens = _whole(statistics.get("kv_cache_pool_tokens")) or effective.get("context_tokens")
+    used_tokens = _whole(statistics.get("kv_cache_used_tokens"))
+    share = statistics.get("kv_cache_used_share")
+    if share is None and used_tokens is not None and reserved_tokens:
+        share = used_tokens / reserved_tokens
+    per_token = growth.get("bytes_per_token")
+    is_even = not growth.get("knees") and not growth.get("bytes_per_sequence")
+    return CacheUse(
+        reserved_bytes=_whole(statistics.get("kv_cache_pool_bytes")) or totals.get("cache_bytes"),
+        reserved_tokens=reserved_tokens,
+        used_tokens=used_tokens,
+        used_share=share,
+        used_bytes=used_tokens * per_token if is_even and per_token and used_tokens is not None else None,
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def rates(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> Rates:
+    """What happened between two looks ``seconds`` apart. A counter that went back (the engine was started anew) tells
+    nothing."""
+
+    def grown(name: str) -> float | None:
+        if name not in before or name not in after or after[name] < before[name]:
+            return None
+        return after[name] - before[name]
+
+    def per_s(name: str) -> float | None:
+        growth = grown(name)
+        return None if growth is None or seconds <= 0 else growth / seconds
+
+    answered, waited = grown("ttft_count"), grown("ttft_sum_s")
+    queried, hit = grown("prefix_queried_tokens"), grown("prefix_hit_tokens")
+    preempted = grown("preemptions")
+    return Rates(
+        seconds=seconds,
+        prompt_tokens_per_s=per_s("prompt_tokens"),
+        output_tokens_per_s=per_s("output_tokens"),
+        ttft_mean_s=waited / answered if answered and waited is not None else None,
+        prefix_hit_share=hit / queried if queried and hit is not None else None,
+        preemptions=None if preempted is None else round(preempted),
+    )

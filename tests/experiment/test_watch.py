@@ -1,0 +1,130 @@
+"""What a watch asks and reads, against servers that state exactly what they are told to."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from kvscope.errors import ConnectionRefused
+from kvscope.experiment.watch import Watcher
+from kvscope.experiment.watch_target import command_settings, find_target
+
+# As vLLM 0.32.0 writes them, shortened.
+VLLM = """
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 2.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:generation_tokens_total{engine="0",model_name="m"} 900.0
+"""
+
+
+@contextmanager
+def server(pages: dict[str, bytes]) -> Iterator[tuple[str, list[str]]]:
+    """Its URL, and the requests it was sent ("GET /metrics")."""
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            seen.append(f"{self.command} {self.path}")
+            body = pages.get(self.path)
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 (http.server's names)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.server_address[1]}", seen
+        finally:
+            listening.shutdown()
+            thread.join()
+
+
+def test_vllm_is_recognised_and_only_read() -> None:
+    with server({"/metrics": VLLM.encode()}) as (url, seen):
+        target = find_target(url=url)
+        look = Watcher(target).look()
+    assert target.engine == "vllm"
+    assert look.statistics["requests_running"] == 3
+    assert look.statistics["requests_waiting"] == 2
+    assert look.statistics["kv_cache_used_share"] == 0.25
+    assert look.statistics["output_tokens"] == 900
+    assert "kv_cache_used_tokens" not in look.statistics
+    assert any("only llama.cpp's buffers" in text for text in look.unknown)
+    assert {each.split()[0] for each in seen} == {"GET"}
+
+
+def test_output_of_answers_that_are_not_finished_is_counted() -> None:
+    """llama.cpp's counters have an answer only when it is finished; its slots have it token by token."""
+    slots = [
+        {"id": 0, "n_ctx": 512, "is_processing": False, "n_prompt_tokens": 40, "next_token": [{"n_decoded": 9}]},
+        {"id": 1, "n_ctx": 512, "is_processing": True, "n_prompt_tokens": 60, "next_token": [{"n_decoded": 7}]},
+        {"id": 2, "n_ctx": 512, "is_processing": False},
+    ]
+    pages = {
+        "/props": b'{"default_generation_settings": {"n_ctx": 512}, "total_slots": 3}',
+        "/slots": json.dumps(slots).encode(),
+        "/metrics": b"llamacpp:tokens_predicted_total 100\nllamacpp:requests_deferred 4\n",
+    }
+    with server(pages) as (url, seen):
+        look = Watcher(find_target(url=url)).look()
+    assert look.statistics["output_tokens"] == 107
+    assert look.statistics["kv_cache_used_tokens"] == 100
+    assert look.statistics["requests_running"] == 1
+    assert look.statistics["requests_waiting"] == 4
+    assert {each.split()[0] for each in seen} == {"GET"}
+
+
+def test_metrics_that_are_turned_off_are_said_to_be() -> None:
+    with server({"/props": b'{"default_generation_settings": {}}'}) as (url, _):
+        look = Watcher(find_target(url=url)).look()
+    assert look.statistics == {}
+    assert any("/metrics answers 404" in text and "--metrics" in text for text in look.unknown)
+
+
+def test_ollama_states_its_models_sizes() -> None:
+    models = {"models": [{"name": "a", "size": 5_000, "size_vram": 3_000}, {"name": "b", "size": 70, "size_vram": 0}]}
+    with server({"/api/version": b'{"version": "0.11"}', "/api/ps": json.dumps(models).encode()}) as (url, _):
+        target = find_target(url=url)
+        look = Watcher(target).look()
+    assert target.engine == "ollama"
+    assert look.statistics == {"engine_bytes": 5_070, "engine_device_bytes": 3_000}
+
+
+def test_a_server_that_is_no_engine_is_watched_by_its_memory_alone() -> None:
+    with server({"/": b"hello"}) as (url, _):
+        target = find_target(url=url)
+        look = Watcher(target).look()
+    assert target.engine is None
+    assert look.mark is not None
+    assert look.statistics == {}
+
+
+def test_nothing_answers() -> None:
+    with pytest.raises(ConnectionRefused):
+        find_target(port=1)
+
+
+@pytest.mark.parametrize(
+    ("command", "settings"),
+    [
+        (["llama-server", "-m", "a.gguf", "-c", "4096", "--metrics"], {"m": "a.gguf", "c": "4096", "metrics": True}),
+        (["s", "--cache-ram", "-1", "--no-mmap"], {"cache_ram": "-1", "no_mmap": True}),
+        (["python", "-m", "vllm", "--max-model-len=8k"], {"m": "vllm", "max_model_len": "8k"}),
+        (["s", "--temp", "-0.5", "-ngl", "99"], {"temp": "-0.5", "ngl": "99"}),
+        ([], {}),
+    ],
+)
+def test_flags_of_a_command_line(command: list[str], settings: dict[str, object]) -> None:
+    assert command_settings(tuple(command)) == settings
