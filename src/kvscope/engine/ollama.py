@@ -1,0 +1,410 @@
+"""A model on an Ollama server that runs already. The server is never started, stopped or given other settings; a model
+is loaded and unloaded in it, unless another program had it loaded before: that one is used as it is.
+
+Written from Ollama's documents and source (docs/api.md, server/routes.go, server/sched.go of 0.3 to 0.33) and tested
+against a stand-in made from them. It has not been run against a real Ollama.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from kvscope.engine.base import (
+    NO_VARIABLES,
+    Capabilities,
+    ChatRequest,
+    ContextLimit,
+    EngineReport,
+    Generation,
+    Message,
+    ReportedBuffer,
+)
+from kvscope.engine.http_client import run
+from kvscope.engine.listening import ProcessIdentity, identify, is_same_process, pid_of_port
+from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT
+from kvscope.engine.ollama_http import stream_chat, wire_conversation
+from kvscope.engine.ollama_server import (
+    COUNTS_WHOLE_PROMPT,
+    REFUSES_LONG_PROMPTS,
+    Held,
+    OllamaServer,
+    effective_settings,
+    own_tokenizer,
+)
+from kvscope.engine.ollama_settings import load_options, server_url
+from kvscope.errors import (
+    EngineDied,
+    EngineError,
+    EngineNotFound,
+    EngineReplyError,
+    EngineStartFailed,
+    EngineTimeout,
+    InvalidSettings,
+    ProbeUnavailable,
+)
+from kvscope.model.ollama_store import PREFIX
+from kvscope.model.spec import ModelSpec
+from kvscope.scenario import SettingValue
+
+if TYPE_CHECKING:
+    from kvscope.engine.registry import EngineChoice
+    from kvscope.prompt.tokenizers.base import Tokenizer
+
+LOAD_TIMEOUT_S = 600.0
+UNLOAD_TIMEOUT_S = 60.0
+# How long Ollama keeps what we loaded, should kvscope be killed before it unloads it. Each request starts it anew.
+KEEP_ALIVE = "10m"
+_POLL_S = 0.05
+
+CAPABILITIES = Capabilities(
+    baseline_before_load=True,
+    can_unload=True,
+    counts_prompt_tokens=False,
+    reports_prompt_tokens=True,
+    reports_cached_tokens=False,
+    reports_timings=True,
+    reports_buffers=False,
+    has_pid=False,
+    owns_process=False,
+    forces_length=False,
+    can_clear_cache=False,
+    unload_way="keep_alive 0, then waited for until /api/ps does not list the model any more",
+)
+
+
+class OllamaEngine:
+    """``served_model``: the model's name in Ollama. ``settings``: options of its loading (num_ctx ...).
+    ``pid``: the server's process, where it is not to be found by its port. ``capabilities`` are known in full after
+    ``launch``. Raises InvalidSettings for a process id that is nobody's."""
+
+    name = "ollama"
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        served_model: str,
+        settings: Mapping[str, SettingValue],
+        pid: int | None = None,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.settings: Mapping[str, SettingValue] = dict(settings)
+        self._process, self._why_no_process = _server_process(url, pid)
+        self.capabilities = replace(CAPABILITIES, has_pid=self._process is not None)
+        self._server = OllamaServer(url)
+        self._served_model = served_model
+        self._now, self._sleep = now, sleep
+        self._model: Mapping[str, Any] | None = None
+        self._options: dict[str, SettingValue] = {}
+        self._tokenizer: Tokenizer | None = None
+        self._context_tokens: int | None = None
+        self._is_loaded = False
+        # We asked for it to be loaded, and did not unload it yet.
+        self._is_ours = False
+
+    # --- its life -------------------------------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Find the server, and the model on it. Nothing is loaded yet. Raises InvalidSettings, EngineModelError (it
+        does not have the model), ConnectionRefused and what else a server can fail by."""
+        self._options = load_options(self.settings)
+        self._server.ask_version()
+        self._model = self._server.find_model(self._served_model)
+        if self._server.has(REFUSES_LONG_PROMPTS):
+            self._tokenizer = own_tokenizer(self._served_model, self._model)
+        theirs, whole = self._held(), self._server.has(COUNTS_WHOLE_PROMPT)
+        if theirs is not None:
+            self._take_theirs(theirs)
+        self.capabilities = replace(
+            self.capabilities,
+            counts_prompt_tokens=self._tokenizer is not None or whole,
+            counts_by_requests=self._tokenizer is None,
+            reports_prompt_tokens=whole,
+            baseline_before_load=theirs is None,
+            can_unload=theirs is None,
+        )
+
+    def load(self) -> EngineReport:
+        """Load the model with our options, or take it as another program loaded it. Raises InvalidSettings,
+        EngineModelError, OutOfMemory, EngineDied, EngineTimeout."""
+        if self._model is None:
+            raise EngineStartFailed("It is not known yet whether Ollama has the model.", hint="Call launch() first.")
+        held = self._held()
+        if held is not None:
+            self._take_theirs(held)
+            self.capabilities = replace(self.capabilities, can_unload=False)
+        else:
+            self._is_ours = True
+            self._server.ask_without_prompt(self._fixed(), LOAD_TIMEOUT_S)
+            held = self._held()
+            if held is None:
+                raise EngineStartFailed("Ollama said the model is loaded, and does not list it.", hint=NOT_OLLAMA_HINT)
+        self._is_loaded = True
+        self._context_tokens = held.context_tokens
+        return self._report(held)
+
+    def unload(self) -> None:
+        """keep_alive 0, and wait until Ollama does not list the model any more. How much memory came back is measured,
+        not waited for. Raises EngineStartFailed for a model that another program loaded, EngineTimeout."""
+        if not (self._is_ours and self._is_loaded):
+            raise EngineStartFailed(
+                "The model is not ours to unload: another program had it loaded, or it is not loaded.",
+                hint="Its memory is released when that program, or its keep_alive, lets it go.",
+            )
+        self._give_up()
+
+    def _give_up(self) -> None:
+        until_s = self._now() + UNLOAD_TIMEOUT_S
+        self._is_loaded = False
+        if self._held() is not None:
+            self._server.ask_without_prompt({"model": self._served_model, "keep_alive": 0}, UNLOAD_TIMEOUT_S)
+        while self._held() is not None:
+            if self._now() > until_s:
+                raise EngineTimeout(
+                    f"Ollama still lists the model {UNLOAD_TIMEOUT_S:g} s after it was told to unload it.",
+                    hint="Another program may be using it; `ollama ps` shows until when it stays.",
+                )
+            self._sleep(_POLL_S)
+        self._is_ours = False
+
+    def stop(self) -> None:
+        """Unload what we loaded; the server goes on. Safe to call twice and at any moment."""
+        if self._is_ours:
+            with contextlib.suppress(EngineError):
+                self._give_up()
+        self._is_loaded = self._is_ours = False
+
+    # --- what is asked of it --------------------------------------------------------------------------------------
+
+    def generate(self, request: ChatRequest) -> Generation:
+        """One answer. Ollama cannot be told to go on after the end of a text, nor to reuse nothing: it always keeps
+        the last prompt. Raises an EngineError; EngineDied where Ollama does not hold the model as it was any more."""
+        self._check_still_held()
+        body = {**self._fixed(), **wire_conversation(request.messages, request.tools, request.template_variables)}
+        sampling = {"num_predict": request.max_output_tokens, "temperature": 0, "seed": request.seed}
+        body["options"] = {**body["options"], **sampling}
+        whole = self._server.has(COUNTS_WHOLE_PROMPT)
+        return run(stream_chat(self._server.url, body, request, counts_whole_prompt=whole))
+
+    def count_prompt_tokens(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> int:
+        """The prompt as Ollama renders it, in its own template, counted by the tokenizer in the model's file. Where
+        that file is not on this machine, or the release does not render: what it states of the prompt when it is sent
+        (``Capabilities.counts_by_requests``). Raises EngineError where it states no whole prompt either."""
+        self._check_loaded()
+        if self._tokenizer is None:
+            return self._count_by_request(messages, tools, template_variables)
+        from kvscope.prompt.prompt_text import ids_of_text
+
+        body = {**self._fixed(), **wire_conversation(messages, tools, template_variables)}
+        return len(ids_of_text(self._server.render(body), tokenizer=self._tokenizer).ids)
+
+    def _count_by_request(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], template_variables: Mapping[str, Any]
+    ) -> int:
+        request = ChatRequest(
+            messages=tuple(messages), tools=tuple(tools), template_variables=template_variables, max_output_tokens=1
+        )
+        counted = self.generate(request).prompt_tokens
+        if counted is None:
+            raise EngineReplyError(
+                f"Ollama {self._server.version} does not state how many tokens a whole prompt has.",
+                hint="Ollama 0.4 and newer do. Or give the model's own file with --model to count here.",
+            )
+        return counted
+
+    def statistics(self) -> Mapping[str, float]:
+        """What /api/ps says of the model's size. Nothing where it is not loaded."""
+        held = self._held()
+        if held is None:
+            return {}
+        stated = {"engine_bytes": held.total_bytes, "engine_device_bytes": held.device_bytes}
+        return {name: float(value) for name, value in stated.items() if value is not None}
+
+    def clear_cache(self) -> str | None:
+        """Always why not."""
+        return "Ollama keeps the last prompt of each slot and has no way to drop it but to unload the model."
+
+    def pids(self) -> tuple[int, ...]:
+        """The server's process, where it is on this machine; the runners of its models are its children."""
+        process = self._process
+        return (process.pid,) if process is not None and is_same_process(process) else ()
+
+    def memory_probe(self) -> None:
+        """None: the process is there to be watched, or nothing is."""
+
+    def host_cache(self) -> ReportedBuffer | None:
+        """None: Ollama does not state it."""
+        return None
+
+    def checkpoints(self) -> Sequence[ReportedBuffer]:
+        """None are stated."""
+        return ()
+
+    def active_requests(self) -> int | None:
+        """None: Ollama does not say."""
+        return None
+
+    def log_tail(self, lines: int = 60) -> str:
+        """Empty: the log is where the server was started."""
+        return ""
+
+    # --- what it holds --------------------------------------------------------------------------------------------
+
+    def _held(self) -> Held | None:
+        return self._server.held(self._served_model)
+
+    def _fixed(self) -> dict[str, Any]:
+        """What every request says alike, so that the model is not loaded anew. Of another program's model only what
+        /api/ps states is repeated, and its keep_alive is left as it is."""
+        body: dict[str, Any] = {"model": self._served_model, "options": dict(self._options)}
+        refuses = self._server.has(REFUSES_LONG_PROMPTS)
+        if refuses:
+            body["truncate"] = False
+        if self._is_ours:
+            body["keep_alive"] = KEEP_ALIVE
+            if refuses:
+                body["shift"] = False  # since 0.30 it is decided when the model is loaded
+        return body
+
+    def _take_theirs(self, held: Held) -> None:
+        """Use another program's model. Raises InvalidSettings where it is not what was asked for: Ollama would load it
+        anew."""
+        until = f" Ollama keeps it until {held.expires_at}." if held.expires_at else ""
+        hint = f"Leave the setting out, or unload it first (`ollama stop {held.name}`).{until}"
+        asked = self._options.get("num_ctx")
+        others = ", ".join(name for name in self._options if name != "num_ctx")
+        if held.context_tokens is None:
+            differs = f"Ollama {self._server.version} does not say with which context (0.10 and newer do)"
+        elif asked is not None and asked != held.context_tokens:
+            differs = f"its context is {held.context_tokens} tokens, and num_ctx {asked} was asked for"
+        elif others:
+            differs = f"Ollama does not say with which {others}"
+        else:
+            self._options = {"num_ctx": held.context_tokens}
+            return
+        raise InvalidSettings(
+            f"{held.name} is loaded by another program: {differs}. kvscope does not load another's model anew.",
+            hint=hint,
+        )
+
+    def _check_loaded(self) -> None:
+        if not self._is_loaded:
+            raise EngineStartFailed("The engine has no model loaded.", hint="Call load() first.")
+
+    def _check_still_held(self) -> None:
+        """Raises EngineDied where a request would load the model anew, and its time to the first token hold that."""
+        self._check_loaded()
+        held = self._held()
+        if held is not None and held.context_tokens == self._context_tokens:
+            return
+        now = "does not hold the model any more" if held is None else "holds the model loaded anew, in another way"
+        self._is_ours = False
+        raise EngineDied(
+            f"Ollama {now}: its runner ended, its keep_alive ran out, or another program needed the memory.",
+            hint="Repeat the trial while nothing else uses this server; Ollama's log says more.",
+            evidence={
+                "known_by": "counters",
+                "counters": {"context_length": [self._context_tokens, held and held.context_tokens]},
+            },
+        )
+
+    def _report(self, held: Held) -> EngineReport:
+        shown = self._server.show(self._served_model)
+        limit = None
+        if held.context_tokens is not None:
+            limit = ContextLimit(tokens=held.context_tokens, source="/api/ps: context_length")
+        return EngineReport(
+            version=self._server.version,
+            build=f"{self._served_model} {(self._model or {}).get('digest') or ''}".strip(),
+            buffers=(),
+            effective=effective_settings(held, shown),
+            slots=(),
+            notes=tuple(self._notes(held, shown)),
+            context_limit=limit,
+        )
+
+    def _notes(self, held: Held, shown: Mapping[str, Any]) -> list[str]:
+        version, notes = self._server.version, []
+        if not self._is_ours:
+            notes.append(f"{held.name} had been loaded by another program; it is used as it is, and stays loaded.")
+        if held.expires_at:
+            notes.append(
+                f"Ollama keeps {held.name} until {held.expires_at} (keep_alive, anew from each request on); what it "
+                "holds until then is no leak."
+            )
+        if held.context_tokens is None:
+            notes.append(f"Ollama {version} does not state the context that it holds (0.10 and newer do).")
+        if not self._server.has(REFUSES_LONG_PROMPTS):
+            notes.append(f"Ollama {version} cuts a prompt over the context without a word.")
+        if shown.get("remote_host"):
+            notes.append(f"The model runs at {shown['remote_host']}, not on this server: its memory is not seen.")
+        if self._why_no_process is not None:
+            notes.append(f"Memory is known only as Ollama states it: {self._why_no_process}")
+        others = [each.name for each in self._server.all_held() if each.name != held.name]
+        if others:
+            notes.append(f"Ollama holds other models at the same time: {', '.join(others)}.")
+        return notes
+
+
+def _server_process(url: str, asked: int | None) -> tuple[ProcessIdentity | None, str | None]:
+    """The process to watch, or why there is none. Raises InvalidSettings for a process id that is nobody's."""
+    if asked is not None:
+        found = identify(asked)
+        if found is None:
+            raise InvalidSettings(
+                f"There is no process {asked}.", hint="Give the id of the Ollama server, or leave it."
+            )
+        return found, None
+    parts = urlsplit(url)
+    try:
+        return pid_of_port(parts.hostname or "127.0.0.1", parts.port or 80), None
+    except ProbeUnavailable as error:
+        return None, error.message
+
+
+# --- what the registry calls --------------------------------------------------------------------------------------
+
+
+def check(choice: "EngineChoice") -> None:
+    """Raises EngineNotFound where no Ollama answers."""
+    version(choice)
+
+
+def version(choice: "EngineChoice") -> tuple[str, str]:
+    """(version, where it answers). Raises EngineNotFound."""
+    url = server_url(choice.url)
+    try:
+        return OllamaServer(url).ask_version(), url
+    except EngineError as error:
+        raise EngineNotFound(
+            f"No Ollama answers at {url}: {error.message}",
+            hint="Start it (`ollama serve`), or give its address with --url or OLLAMA_HOST.",
+        ) from error
+
+
+def create(choice: "EngineChoice", model: ModelSpec | None, settings: Mapping[str, SettingValue]) -> OllamaEngine:
+    """The engine, not launched. The model's name is ``served_model``, else that of an "ollama:NAME" model. Raises
+    InvalidSettings where there is neither."""
+    served = choice.served_model
+    if served is None and model is not None and model.source.startswith(PREFIX):
+        served = model.source.removeprefix(PREFIX)
+    if served is None:
+        raise InvalidSettings(
+            "Which of Ollama's models is to be measured is not said.",
+            hint="Give its name with --served-model NAME, or the model as ollama:NAME.",
+        )
+    return OllamaEngine(url=server_url(choice.url), served_model=served, settings=settings, pid=choice.pid)
+
+
+def try_start(choice: "EngineChoice") -> str:
+    """The version of the Ollama that answers. Nothing is started. Raises EngineNotFound."""
+    return version(choice)[0]
