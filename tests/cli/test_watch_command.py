@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from kvscope.cli.watch import watch
 from kvscope.errors import ConnectionRefused, UsageError
+from kvscope.record.metrics import metrics_of
 from kvscope.record.store import open_records
 
 
@@ -50,6 +51,10 @@ def test_what_was_seen_is_kept(tmp_path: Path) -> None:
     assert design.name == "watch"
     assert trial.outcome == "ok"
     assert [mark.phase for mark in result.marks] == ["watched"]
+    memory = metrics_of(result)
+    held = result.marks[0].anon_bytes + result.marks[0].swap_bytes
+    assert (memory.memory_after_bytes, memory.memory_peak_bytes) == (held, held)
+    assert memory.memory_baseline_bytes is None  # it was running before
 
 
 @pytest.mark.parametrize(

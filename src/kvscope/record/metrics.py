@@ -150,7 +150,7 @@ def _memory_moments(result: TrialResult) -> dict[str, tuple[int | None, int | No
     for name, phases in (
         ("baseline", ("launched",)),
         ("loaded", ("loaded",)),
-        ("after", ("after_request",)),
+        ("after", ("after_request", "watched")),
         ("released", ("unloaded", "exited")),
     ):
         mark = last_mark(result, *phases)
@@ -159,7 +159,7 @@ def _memory_moments(result: TrialResult) -> dict[str, tuple[int | None, int | No
     return moments
 
 
-_ASKED_PHASES = ("loaded", "before_request", "after_request")
+_ASKED_PHASES = ("loaded", "before_request", "after_request", "watched")
 
 
 def _peak_anonymous(result: TrialResult) -> int | None:
