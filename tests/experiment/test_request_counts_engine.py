@@ -10,7 +10,7 @@ from kvscope.engine.registry import EngineChoice, create_engine
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.own_count import OwnCounter, own_counter
 from kvscope.experiment.request_counts import Expected
-from kvscope.experiment.runner import predict_condition
+from kvscope.experiment.subject import predict_condition
 from kvscope.experiment.trial import run_trial
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec

@@ -13,15 +13,9 @@ from kvscope.engine.registry import EngineChoice
 from kvscope.errors import ProbeLost, UsageError
 from kvscope.experiment.design import Condition, Design, make_design
 from kvscope.experiment.designs import design_kind
-from kvscope.experiment.runner import (
-    DesignSummary,
-    Progress,
-    RunOptions,
-    predict_condition,
-    refusal,
-    run_design,
-    start_run,
-)
+from kvscope.experiment.refusal import refusal
+from kvscope.experiment.runner import DesignSummary, Progress, RunOptions, run_design, start_run
+from kvscope.experiment.subject import predict_condition
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.record.metrics import metrics_of
@@ -49,6 +43,9 @@ class FakeOnClock(EngineChoice):
     """The fake engine on a clock of the test's own."""
 
     clock: VirtualClock
+
+    def version(self) -> tuple[str, str]:
+        return "1", "fake"  # with a command of one's own too, which is not run
 
     def create(self, model: ModelSpec, settings: Mapping[str, SettingValue]) -> Engine:
         return FakeEngine(settings=settings, clock=self.clock)

@@ -43,6 +43,19 @@ def is_same_process(identity: ProcessIdentity, proc: Path = PROC) -> bool:
     return identify(identity.pid, proc) == identity
 
 
+def is_in_line(one: int, other: int, proc: Path = PROC) -> bool:
+    """Whether one of the two processes descends from the other, or they are the same."""
+    return one in _line(other, proc) or other in _line(one, proc)
+
+
+def _line(pid: int, proc: Path) -> Iterator[int]:
+    """The process, its parent, and so on."""
+    while pid > 0:
+        yield pid
+        fields = _stat_fields(pid, proc)
+        pid = 0 if fields is None else int(fields[1])
+
+
 def process_name(pid: int, proc: Path = PROC) -> str:
     """Its name as the kernel keeps it (15 bytes at most); "unknown" where it has gone."""
     try:

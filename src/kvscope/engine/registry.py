@@ -8,7 +8,7 @@ to start).
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from kvscope.engine.base import Engine
@@ -51,6 +51,15 @@ class Adapter(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What a server that runs already has: the name of the model that is asked for, and those settings that decide what
+    it takes, by the names that ``kvscope.predict`` knows, as far as it states them."""
+
+    model: str
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
     """Which engine, and how it is reached. ``command``: a program of one's own instead of the built-in one. ``port``
     0: any free one. ``url``: a server that runs already; it is used as it is, and nothing is started or ended. For
@@ -78,6 +87,12 @@ class EngineChoice:
         return self.server_url is not None
 
     @property
+    def takes_settings(self) -> bool:
+        """Whether its settings are kvscope's to set: not those of a server that was given them when it was started.
+        Ollama is given them with each load."""
+        return not self.is_attached or self.name == "ollama"
+
+    @property
     def server_url(self) -> str | None:
         """Where the running server is: ``url``, or the engine's usual address where kvscope never starts it."""
         return self.url if self.url is not None else _USUAL_URL.get(self.name)
@@ -90,6 +105,19 @@ class EngineChoice:
         """(version, build), without starting a model: with the model and the settings they make results comparable.
         Raises as ``check``."""
         return _adapter(self).version(self)
+
+    def served(self) -> Served:
+        """What a server that runs already has. Raises as ``check``."""
+        if self.name == "ollama":
+            if self.served_model is None:
+                raise UsageError(
+                    "Which of Ollama's models is to be measured is not said.",
+                    hint="Give its name with --served-model NAME, or the model as --model ollama:NAME.",
+                )
+            return Served(model=self.served_model)
+        from kvscope.engine.openai_server import served
+
+        return served(self)
 
     def create(self, model: ModelSpec | None, settings: Mapping[str, SettingValue]) -> Engine:
         """An engine that is not launched yet. ``model`` None: whatever a running server has loaded. Raises as

@@ -9,23 +9,21 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from kvscope import __version__
 from kvscope.engine.base import Engine
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import UsageError
-from kvscope.experiment.design import Condition, Design, Level, Trial, design_hash
+from kvscope.experiment.design import Design, Level, Trial, design_hash
 from kvscope.experiment.machine import machine_facts, machine_id
-from kvscope.experiment.own_count import OwnCounter, own_counter
+from kvscope.experiment.refusal import Reason
 from kvscope.experiment.request_counts import Expected
+from kvscope.experiment.subject import Subject
 from kvscope.experiment.trial import run_trial
 from kvscope.model.spec import ModelSpec
-from kvscope.predict.memory import Prediction, predict
-from kvscope.probe.cgroup import available_bytes
+from kvscope.predict.memory import Prediction
 from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, PredictionRow, RunRow, TrialResult, TrialRow
 from kvscope.record.store import Recorder
-from kvscope.units import format_mib
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +69,6 @@ class RunOptions:
 
 
 Listener = Callable[[Progress], None]
-# Why a trial is not run: outcome, slug, message, hint.
-Reason = tuple[str, str, str, str | None]
 
 
 def start_run(recorder: Recorder, command: str) -> RunRow:
@@ -94,7 +90,7 @@ def run_design(
     recorder: Recorder,
     run: RunRow,
     design: Design,
-    model: ModelSpec,
+    model: ModelSpec | None,
     choice: EngineChoice,
     *,
     options: RunOptions | None = None,
@@ -102,25 +98,23 @@ def run_design(
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> DesignSummary:
-    """Run what is left of a design and record every trial.
+    """Run what is left of a design and record every trial. ``model`` None: whatever a running server has; nothing is
+    predicted then.
 
     Ctrl-C is recorded as the outcome of the trial it hits, then raised again. Before anything is recorded it raises
     EngineNotFound, MissingDependency, and UsageError where the engine would refuse the baseline's settings. Raises
     RecordError if a result cannot be kept.
     """
-    predict_condition(model, choice, design.condition(design.points()[0]))
-    row = design_row(design, model, choice, run)
+    subject = Subject.of(model, choice)
+    subject.predict(design.condition(design.points()[0]))
+    row = design_row(design, subject, run)
     recorder.add_design(row)
-    # The fake engine reads words and no model's vocabulary.
-    counter = own_counter(model) if choice.rules == choice.name else None
-    return _Loop(
-        recorder, run, design, row, model, choice, options or RunOptions(), listener, now, sleep, counter
-    ).run()
+    return _Loop(recorder, run, design, row, subject, options or RunOptions(), listener, now, sleep).run()
 
 
-def design_row(design: Design, model: ModelSpec, choice: EngineChoice, run: RunRow) -> DesignRow:
+def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
     """The design as it is recorded; its identity covers everything that makes rows comparable."""
-    version, build = choice.version()
+    choice, served = subject.choice, subject.served
     held = {name: value for name, value in design.held.to_dict().items() if name != design.factor.name}
     facts = {
         "name": design.kind.name,
@@ -130,12 +124,14 @@ def design_row(design: Design, model: ModelSpec, choice: EngineChoice, run: RunR
         "repeats": design.repeats,
         "seed": design.seed,
         "warmups": design.warmups,
-        "model": model.fingerprint,
+        "model": subject.fingerprint,
         "engine": choice.name,
-        "engine_version": version,
-        "engine_build": build,
+        "engine_version": subject.version,
+        "engine_build": subject.build,
         "engine_command": choice.command,
         "machine_id": run.machine_id,
+        # A server's address does not make its rows another thing; what it was started with does.
+        **({} if served is None else {"served": served.model, "served_settings": dict(served.settings)}),
     }
     return DesignRow(
         design_id=design_hash(facts),
@@ -150,13 +146,13 @@ def design_row(design: Design, model: ModelSpec, choice: EngineChoice, run: RunR
         is_grid=design.is_grid,
         repeats=design.repeats,
         seed=design.seed,
-        model_name=model.name,
-        model_source=model.source,
-        model_fingerprint=model.fingerprint,
+        model_name=subject.model_name,
+        model_source=subject.model_source,
+        model_fingerprint=subject.fingerprint,
         engine=choice.name,
-        engine_version=version,
-        engine_build=build,
-        settings=dict(design.held.settings),
+        engine_version=subject.version,
+        engine_build=subject.build,
+        settings={**({} if served is None else served.settings), **design.held.settings},
         machine_id=run.machine_id,
         created_at=_utc_now(),
     )
@@ -172,13 +168,11 @@ class _Loop:
     run_row: RunRow
     design: Design
     design_row: DesignRow
-    model: ModelSpec
-    choice: EngineChoice
+    subject: Subject
     options: RunOptions
     listener: Listener | None
     now: Callable[[], float]
     sleep: Callable[[float], None]
-    counter: OwnCounter | None = None
 
     def run(self) -> DesignSummary:
         trials = [
@@ -273,12 +267,12 @@ class _Loop:
         return result
 
     def _engine(self, trial: Trial) -> Engine:
-        return self.choice.create(self.model, trial.condition.settings)
+        return self.subject.choice.create(self.subject.model, trial.condition.settings)
 
     def _expected(self, prediction: Prediction | None) -> Expected:
         """What is known of a trial before it runs."""
         return Expected(
-            counter=self.counter,
+            counter=self.subject.counter,
             limit_tokens=None if prediction is None else prediction.limit_tokens,
             predicted_bytes=None if prediction is None else prediction.to_dict()["totals"]["total_bytes"],
             try_anyway=self.options.try_anyway,
@@ -287,10 +281,10 @@ class _Loop:
     def _predict(self, trial: Trial) -> tuple[Prediction | None, Reason | None]:
         """The trial's prediction, and why it should not be run, each where there is one."""
         try:
-            prediction = predict_condition(self.model, self.choice, trial.condition)
+            prediction = self.subject.predict(trial.condition)
         except UsageError as error:
             return None, ("invalid_settings", "invalid-settings", f"{error.message} Not run.", error.hint)
-        return prediction, refusal(trial.condition, prediction)
+        return prediction, self.subject.refusal(trial.condition, prediction)
 
     def _trial_row(self, trial: Trial, attempt: int) -> TrialRow:
         return TrialRow(
@@ -333,65 +327,21 @@ class _Loop:
             )
 
 
-def check_design(design: Design, model: ModelSpec, choice: EngineChoice) -> list[tuple[Mapping[str, Level], str]]:
+def check_design(
+    design: Design, model: ModelSpec | None, choice: EngineChoice
+) -> list[tuple[Mapping[str, Level], str]]:
     """What would not run as planned: (levels, why) of each point. Raises UsageError where the baseline's settings would
     be refused."""
-    predict_condition(model, choice, design.condition(design.points()[0]))
+    subject = Subject.of(model, choice)
+    subject.predict(design.condition(design.points()[0]))
     found = []
     for point in design.points():
         condition = design.condition(point)
         try:
-            reason = refusal(condition, predict_condition(model, choice, condition))
+            reason = subject.refusal(condition, subject.predict(condition))
         except UsageError as error:
             found.append((point, error.message))
         else:
             if reason is not None:
                 found.append((point, reason[2]))
     return found
-
-
-def predict_condition(model: ModelSpec, choice: EngineChoice, condition: Condition) -> Prediction:
-    """What a trial under this condition should cost. Raises UsageError where the engine would refuse its settings."""
-    return predict(
-        model,
-        engine=choice.rules,
-        engine_version=choice.version()[0] if choice.rules == choice.name else None,
-        # The last output token is produced but never fed back, so it takes no place in the cache.
-        tokens=condition.longest_tokens - 1,
-        # An engine without rules of its own is predicted by what the tokens need, which no setting changes.
-        settings=condition.settings if choice.rules == choice.name else {},
-    )
-
-
-def _more_context(predicted: Mapping[str, Any], tokens: int) -> str:
-    """What to do where a sequence of ``tokens`` is longer than the context limit. llama.cpp caps a slot at what the
-    model was trained for, whatever its n_ctx."""
-    trained = predicted["model"]["trained_context_tokens"]
-    if trained is not None and tokens > trained:
-        return f"Ask for less: the model was trained for {trained} tokens"
-    return f"Raise it (--set n_ctx={tokens * predicted['effective'].get('streams', 1)})"
-
-
-def refusal(condition: Condition, prediction: Prediction) -> Reason | None:
-    """Why a trial under this condition is predicted not to fit and so is not run; None when it fits as far as is
-    known."""
-    predicted = prediction.to_dict()
-    prompt, output = condition.prompt_tokens, condition.output_tokens
-    limit = prediction.limit_tokens
-    if limit is not None and prompt + output > limit:
-        return (
-            "refused",
-            "context-overflow",
-            f"{prompt} prompt and {output} output tokens are {prompt + output}; the context limit is {limit}. Not run.",
-            f"{_more_context(predicted, prompt + output)}, or add --try-anyway to see what the engine does.",
-        )
-    total = predicted["totals"]["total_bytes"]
-    available = available_bytes()
-    if total is not None and available is not None and total > available:
-        return (
-            "refused",
-            "out-of-memory",
-            f"Predicted to need {format_mib(total)}; {format_mib(available)} are available. Not run.",
-            "Lower n_ctx, use a smaller cache type (cache_type_k, cache_type_v), or add --try-anyway.",
-        )
-    return None

@@ -1,0 +1,46 @@
+"""Why a trial is not run: it is predicted not to fit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvscope.experiment.design import Condition
+from kvscope.predict.memory import Prediction
+from kvscope.probe.cgroup import available_bytes
+from kvscope.units import format_mib
+
+# Outcome, slug, message, hint.
+Reason = tuple[str, str, str, str | None]
+
+
+def _more_context(predicted: Mapping[str, Any], tokens: int) -> str:
+    """What to do where a sequence of ``tokens`` is longer than the context limit. llama.cpp caps a slot at what the
+    model was trained for, whatever its n_ctx."""
+    trained = predicted["model"]["trained_context_tokens"]
+    if trained is not None and tokens > trained:
+        return f"Ask for less: the model was trained for {trained} tokens"
+    return f"Raise it (--set n_ctx={tokens * predicted['effective'].get('streams', 1)})"
+
+
+def refusal(condition: Condition, prediction: Prediction) -> Reason | None:
+    """Why a trial under this condition is predicted not to fit and so is not run; None when it fits as far as is
+    known."""
+    predicted = prediction.to_dict()
+    prompt, output = condition.prompt_tokens, condition.output_tokens
+    limit = prediction.limit_tokens
+    if limit is not None and prompt + output > limit:
+        return (
+            "refused",
+            "context-overflow",
+            f"{prompt} prompt and {output} output tokens are {prompt + output}; the context limit is {limit}. Not run.",
+            f"{_more_context(predicted, prompt + output)}, or add --try-anyway to see what the engine does.",
+        )
+    total = predicted["totals"]["total_bytes"]
+    available = available_bytes()
+    if total is not None and available is not None and total > available:
+        return (
+            "refused",
+            "out-of-memory",
+            f"Predicted to need {format_mib(total)}; {format_mib(available)} are available. Not run.",
+            "Lower n_ctx, use a smaller cache type (cache_type_k, cache_type_v), or add --try-anyway.",
+        )
+    return None
