@@ -84,3 +84,10 @@ def test_wrong_settings_are_refused(smollm2: ModelSpec) -> None:
         ask(smollm2, num_parallel=1, sequences=3)
     with pytest.raises(UsageError, match="twice"):
         ask(smollm2, num_ctx=5, OLLAMA_CONTEXT_LENGTH=6)
+
+
+@pytest.mark.parametrize(("release", "runs_its_own"), [("0.24.0", True), ("0.30.0", False)])
+def test_who_ran_the_model_in_a_release(smollm2: ModelSpec, release: str, runs_its_own: bool) -> None:
+    """llama-server came with 0.30.0 (ollama/ollama pull request 16031); 0.24.0 still has its own in runner/."""
+    doubts = [unknown.why for unknown in ask(smollm2, engine_version=release).unknown if unknown.what == "engine"]
+    assert ["a runner of its own" in why for why in doubts] == [runs_its_own]

@@ -7,7 +7,8 @@ Sources, all read and none measured (no Ollama ran against these rules, so every
 - before it starts the server, Ollama decides where the model goes by an estimate of its own: file size + 2 × layers ×
   the smallest number of KV heads × (embedding / heads) × context × 2 B (llm/llama_server.go, discussed in pull requests
   17201 and 17615). That number is in ``effective`` as ollama_estimate_bytes: it explains placements, not memory.
-- before llama-server (releases before 0.20 for certain) a runner inside Ollama allocated by rules of its own.
+- before 0.30 there was no llama-server in it (pull request 16031; 0.24 still has runner/): a runner inside Ollama
+  allocated by rules of its own.
 """
 
 import re
@@ -27,7 +28,7 @@ VERSION = "Ollama with llama-server (2026)"
 GIB = 1024**3
 # (GPU memory from which, default num_ctx): docs/context-length.mdx of Ollama, since 0.15.5.
 CONTEXT_TIERS = ((48 * GIB, 262_144), (24 * GIB, 32_768), (0, 4096))
-LAST_OWN_RUNNER = (0, 20)
+FIRST_LLAMA_SERVER = (0, 30)
 FIRST_TIERS = (0, 15, 5)
 FIRST_4096 = (0, 7)
 
@@ -179,7 +180,7 @@ def _version(version: str | None) -> tuple[int, ...] | None:
 def _doubts(version: str | None) -> tuple[Unknown, ...]:
     parsed = _version(version)
     why = "the rules are read from Ollama's documents and source, and were not held against a running Ollama"
-    if parsed is not None and parsed < LAST_OWN_RUNNER:
+    if parsed is not None and parsed < FIRST_LLAMA_SERVER:
         why = (
             f"Ollama {version} ran models in a runner of its own, not in llama-server: its cache and its buffers may "
             "differ from what is predicted here"
