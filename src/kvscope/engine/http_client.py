@@ -1,8 +1,9 @@
 """A small HTTP client that stamps every read of the socket before anything else happens to it.
 
 Latency of a streamed answer is a difference of two moments: when the last byte of the request was handed to the
-operating system, and when the bytes of an event were read. Both are taken here, on ``time.perf_counter``'s clock, in
-the transport's callbacks; parsing happens afterwards, outside of them. One connection per request.
+operating system, and when the bytes of an event were read. Both are taken in ``http_connection.py``, on
+``time.perf_counter``'s clock, in the transport's callbacks; parsing happens afterwards, outside of them. One connection
+per request; redirects are not followed; nothing is decompressed; and what a server may send is bounded.
 """
 
 import asyncio
@@ -13,19 +14,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from kvscope.errors import (
-    ConnectionLost,
-    ConnectionRefused,
-    EngineReplyError,
-    EngineStalled,
-    EngineTimeout,
-)
+from kvscope.engine.http_connection import Endpoint, Wire, connect, endpoint, not_plain, speaks_tls
+from kvscope.errors import ConnectionLost, EngineReplyError, EngineStalled, EngineTimeout, UsageError
 
 CONNECT_TIMEOUT_S = 10.0
 PLAIN_TIMEOUT_S = 60.0
+# A reply of 2 million token ids, which is the longest that is asked for, has 16 MB.
+MOST_REPLY_BYTES = 16 * 1024 * 1024
+_MOST_HEADER_BYTES = 64 * 1024
 _VERBATIM_CHARACTERS = 2048
+_EVIDENCE_BYTES = 64 * 1024
+_REPLACED = ("host", "content-length", "content-type", "connection", "transfer-encoding", "accept-encoding")
 
 T = TypeVar("T")
 
@@ -52,62 +52,13 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Seconds: for the connection, for the whole request, and the longest silence."""
+    """Seconds: for the connection, for the whole request, and the longest silence once the answer has begun (before
+    that, ``timeout_s`` alone counts). ``max_bytes``: the most that is read of an answer, headers included."""
 
     timeout_s: float = PLAIN_TIMEOUT_S
     stall_s: float = PLAIN_TIMEOUT_S
     connect_s: float = CONNECT_TIMEOUT_S
-
-
-class _Wire(asyncio.Protocol):
-    """Stamps and keeps; nothing else happens in these callbacks."""
-
-    def __init__(self) -> None:
-        self.reads: list[tuple[float, bytes]] = []
-        self.sent_s: float | None = None
-        self.closed = False
-        self.failure: Exception | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._blocked = False
-
-    def data_received(self, data: bytes) -> None:
-        now = time.perf_counter()
-        self.reads.append((now, data))
-        self._wake()
-
-    def pause_writing(self) -> None:
-        self._blocked = True
-
-    def resume_writing(self) -> None:
-        now = time.perf_counter()
-        if self._blocked:
-            self.sent_s = now
-            self._blocked = False
-            self._wake()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
-        self.failure = exc
-        self._wake()
-
-    def send(self, transport: asyncio.Transport, request: bytes) -> None:
-        """Write; ``sent_s`` is set now, or when the rest of a long request has left our buffer."""
-        transport.set_write_buffer_limits(high=0)  # tell us as soon as anything is held back, and when nothing is
-        transport.write(request)
-        if not self._blocked:
-            self.sent_s = time.perf_counter()
-
-    async def wait(self) -> None:
-        """Until something happens."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    max_bytes: int = MOST_REPLY_BYTES
 
 
 @dataclass(slots=True)
@@ -119,39 +70,53 @@ class _Parsed:
     headers_done: bool = False
     pieces: list[bytes] = field(default_factory=list)
     done: bool = False
+    parser: Any = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if not self.headers_done:  # what comes after a chunked body is nothing that anybody asks for
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        self.headers_done = True
+        self.status = self.parser.get_status_code()
+        self.headers_done = not self._is_interim()
 
     def on_body(self, body: bytes) -> None:
         self.pieces.append(body)
 
     def on_message_complete(self) -> None:
-        self.done = True
+        self.done = not self._is_interim()
+        if not self.done:
+            self.headers = {}
+
+    def _is_interim(self) -> bool:
+        """100 Continue and its like: the answer is still to come (RFC 9110, 15.2)."""
+        return self.status is not None and 100 <= self.status < 200 and self.status != 101
 
 
 class Exchange:
-    """One request on its way: ``reply`` has its status once ``begin`` returned; ``chunks`` gives the body."""
+    """One request on its way: ``reply`` has its status once ``begin`` returned; ``chunks`` gives the body.
 
-    def __init__(self, wire: _Wire, where: str, limits: Limits, started_s: float) -> None:
+    Silence counts from the last read on. Whoever knows better which reads are a sign of life sets ``quiet_since_s``
+    itself, with ``keeps_quiet_clock``; None: the answer has not begun, and may take as long as the time limit."""
+
+    def __init__(self, wire: Wire, where: Endpoint, limits: Limits, started_s: float) -> None:
         import httptools
 
         self.reply: Reply
+        self.quiet_since_s: float | None = None
+        self.keeps_quiet_clock = False
         self._wire = wire
         self._where = where
         self._limits = limits
         self._deadline_s = started_s + limits.timeout_s
-        self._next_read = 0
         self._parsed = _Parsed()
         self._parser: Any = httptools.HttpResponseParser(self._parsed)
+        self._parsed.parser = self._parser
         self._parser_error: type[Exception] = httptools.HttpParserError
         self._early: list[Chunk] = []  # body that came with the headers
 
     async def begin(self) -> None:
-        """Wait for the status and headers."""
+        """Wait for the status and headers. Raises EngineReplyError for an answer in a compressed form."""
         while not self._parsed.headers_done:
             self._early.append(await self._next_chunk())
         sent_s = self._wire.sent_s
@@ -161,6 +126,15 @@ class Exchange:
             headers=self._parsed.headers,
             sent_s=self._early[0].at_s if sent_s is None else sent_s,
         )
+        encoding = self.reply.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise EngineReplyError(
+                f"{self._where.shown} answered ({self.reply.status}) compressed as {encoding[:40]!r}, though it was "
+                "asked not to.",
+                hint="Times of a compressed answer mean nothing. Turn compression off in the server, or in the proxy "
+                "before it.",
+                evidence=self.evidence(),
+            )
 
     async def chunks(self) -> AsyncIterator[Chunk]:
         """The body, one item per read of the socket; headers alone give an empty one."""
@@ -173,22 +147,58 @@ class Exchange:
 
     async def whole(self) -> Reply:
         """The reply with its whole body."""
-        self.reply.body = b"".join([chunk.body async for chunk in self.chunks()])
+        body = bytearray()
+        try:
+            async for chunk in self.chunks():
+                body += chunk.body
+        except EngineReplyError as error:
+            error.evidence.setdefault("body", body_evidence(bytes(body[:_EVIDENCE_BYTES])))
+            raise
+        self.reply.body = bytes(body)
         return self.reply
+
+    def evidence(self, **more: Any) -> dict[str, Any]:
+        """What is known of the answer, for an error about it."""
+        status = {} if self._parsed.status is None else {"http_status": self._parsed.status}
+        return {"known_by": "message", **status, **more}
 
     async def _next_chunk(self) -> Chunk:
         await self._await_read()
-        at_s, data = self._wire.reads[self._next_read]
-        self._next_read += 1
+        at_s, data = self._wire.take()
+        if at_s > self._deadline_s:
+            raise self._too_late()
+        if self._wire.num_received > self._limits.max_bytes:
+            raise self._too_much(f"more than {self._limits.max_bytes:,} bytes")
         try:
             self._parser.feed_data(data)
         except self._parser_error as error:
-            raise EngineReplyError(
-                f"{self._where} did not answer in HTTP ({error}): {verbatim(data)}",
-                hint="Is it the engine that listens on this port?",
-            ) from error
+            raise self._not_http(data, error) from error
+        if not self._parsed.headers_done and self._wire.num_received > _MOST_HEADER_BYTES:
+            raise self._too_much(f"more than {_MOST_HEADER_BYTES:,} bytes of headers")
+        if self._parsed.headers_done and not self.keeps_quiet_clock:
+            self.quiet_since_s = at_s
         body, self._parsed.pieces = b"".join(self._parsed.pieces), []
         return Chunk(at_s, len(data), body, self._parsed.done)
+
+    def _not_http(self, data: bytes, error: Exception) -> EngineReplyError:
+        if not self._parsed.headers_done and speaks_tls(data):
+            return not_plain(self._where)
+        if self._parsed.headers_done:
+            what, hint = "broke the form of HTTP in its answer", "The engine, or a proxy before it, sends broken HTTP."
+        else:
+            what, hint = "did not answer in HTTP", "Is it the engine that listens on this port?"
+        return EngineReplyError(
+            f"{self._where.shown} {what} ({error}): {verbatim(data)}",
+            hint=hint,
+            evidence=self.evidence(body=body_evidence(data)),
+        )
+
+    def _too_much(self, what: str) -> EngineReplyError:
+        return EngineReplyError(
+            f"{self._where.shown} sent {what}; reading was stopped.",
+            hint="Is it the engine that listens there? No answer that was asked for is that long.",
+            evidence=self.evidence(),
+        )
 
     def _ends_with_connection(self) -> bool:
         """Whether the body has no stated end, and so lasts until the server closes (RFC 9112, 6.3)."""
@@ -206,54 +216,74 @@ class Exchange:
 
     async def _await_read(self) -> None:
         """Until a read is there that was not parsed yet."""
-        quiet_since_s = time.perf_counter()
-        while self._next_read >= len(self._wire.reads):
+        while not self._wire.reads:
             if self._wire.closed:
                 raise self._lost()
             now = time.perf_counter()
-            total_left_s, quiet_left_s = self._deadline_s - now, quiet_since_s + self._limits.stall_s - now
-            if total_left_s <= 0:
-                raise EngineTimeout(
-                    f"{self._where} did not finish within {self._limits.timeout_s:g} s.",
-                    hint="Ask for less (a shorter input or output), or allow more time.",
-                )
-            if quiet_left_s <= 0:
-                raise EngineStalled(
-                    f"{self._where} sent nothing for {self._limits.stall_s:g} s.",
-                    hint="The engine may hang, or be busy with other requests.",
-                )
+            left_s = self._deadline_s - now
+            if left_s <= 0:
+                raise self._too_late()
+            if self.quiet_since_s is not None:
+                quiet_left_s = self.quiet_since_s + self._limits.stall_s - now
+                if quiet_left_s <= 0:
+                    raise self._stalled()
+                left_s = min(left_s, quiet_left_s)
             try:
-                async with asyncio.timeout(min(total_left_s, quiet_left_s)):
+                async with asyncio.timeout(left_s):
                     await self._wire.wait()
             except TimeoutError:
                 continue
 
+    def _too_late(self) -> EngineTimeout:
+        return EngineTimeout(
+            f"{self._where.shown} did not finish within {self._limits.timeout_s:g} s.",
+            hint="Ask for less (a shorter input or output), or allow more time.",
+            evidence=self.evidence(),
+        )
+
+    def _stalled(self) -> EngineStalled:
+        return EngineStalled(
+            f"{self._where.shown} sent nothing for {self._limits.stall_s:g} s in the middle of its answer.",
+            hint="The engine may hang, or be busy with other requests.",
+            evidence=self.evidence(),
+        )
+
     def _lost(self) -> ConnectionLost:
         why = f" ({self._wire.failure})" if self._wire.failure else ""
-        read = sum(len(data) for _, data in self._wire.reads)
+        read = self._wire.num_received
+        hint = "The engine may have crashed or been restarted; its log says more."
+        if not read and not self._where.is_tls:
+            hint += " A server that speaks https hangs up like this too."
         return ConnectionLost(
-            f"{self._where} closed the connection{why} after {read:,} bytes, before the answer was complete.",
-            hint="The engine may have crashed or been restarted; its log says more.",
+            f"{self._where.shown} closed the connection{why} after {read:,} bytes, before the answer was complete.",
+            hint=hint,
+            evidence=self.evidence(),
         )
 
 
 @asynccontextmanager
 async def exchange(
-    method: str, url: str, payload: object = None, *, limits: Limits | None = None
+    method: str,
+    url: str,
+    payload: object = None,
+    *,
+    limits: Limits | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Exchange]:
     """Send a request and give the exchange once the status is there; the connection closes with the block, also when
-    it is left by an exception or a cancellation. ``payload`` is sent as JSON.
+    it is left by an exception or a cancellation. ``payload`` is sent as JSON. ``headers`` are sent too, and shown
+    nowhere.
 
-    Raises ConnectionRefused, ConnectionLost, EngineTimeout, EngineStalled, EngineReplyError.
+    Raises UsageError for an address or a header that cannot be, ConnectionRefused, ConnectionLost, EngineTimeout,
+    EngineStalled, EngineReplyError.
     """
     limits = limits or Limits()
-    parts = urlsplit(url)
-    host, port = parts.hostname or "127.0.0.1", parts.port or 80
-    where = f"{host}:{port}{parts.path}"
+    where = endpoint(url)
+    request_bytes = _request_bytes(method, where, headers or {}, payload)
     started_s = time.perf_counter()
-    transport, wire = await _connect(host, port, limits)
+    transport, wire = await connect(where, limits.connect_s)
     try:
-        wire.send(transport, _request_bytes(method, parts.netloc, _target(url), payload))
+        wire.send(request_bytes, is_tls=where.is_tls)
         running = Exchange(wire, where, limits, started_s)
         await running.begin()
         yield running
@@ -261,40 +291,39 @@ async def exchange(
         transport.abort()
 
 
-async def _connect(host: str, port: int, limits: Limits) -> tuple[asyncio.Transport, _Wire]:
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(limits.connect_s):
-            transport, wire = await loop.create_connection(_Wire, host, port)
-    except TimeoutError as error:
-        raise EngineTimeout(
-            f"{host}:{port} did not accept a connection within {limits.connect_s:g} s.",
-            hint="Check the address, and whether the machine can be reached.",
-        ) from error
-    except OSError as error:
-        raise ConnectionRefused(
-            f"Nothing answers at {host}:{port} ({error.strerror or error}).",
-            hint="Start the engine, or check its address and port.",
-        ) from error
-    return transport, wire
-
-
-def _target(url: str) -> str:
-    parts = urlsplit(url)
-    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-
-
-def _request_bytes(method: str, host: str, target: str, payload: object) -> bytes:
+def _request_bytes(method: str, where: Endpoint, headers: Mapping[str, str], payload: object) -> bytes:
     body = b"" if payload is None else json.dumps(payload, ensure_ascii=False).encode()
-    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", "Connection: close", "Accept: */*"]
+    lines = [
+        f"{method} {where.target} HTTP/1.1",
+        f"Host: {where.host_header}",
+        "Connection: close",
+        "Accept: */*",
+        "Accept-Encoding: identity",
+    ]
     if payload is not None:
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    for name, value in headers.items():
+        if not name.isascii() or not value.isascii() or not (name + value).isprintable() or not name.strip():
+            raise UsageError(
+                "A header to be sent holds characters that a header cannot have (it is not shown here).",
+                hint="A key is plain letters, digits and signs, without line breaks.",
+            )
+        if name.lower() in _REPLACED:
+            raise UsageError(f"The header {name} is kvscope's own to send.", hint="Leave it out.")
+        lines.append(f"{name}: {value}")
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def request(method: str, url: str, payload: object = None, *, limits: Limits | None = None) -> Reply:
+async def request(
+    method: str,
+    url: str,
+    payload: object = None,
+    *,
+    limits: Limits | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
     """A plain request, its body read whole. The status is the caller's to judge. Raises as ``exchange``."""
-    async with exchange(method, url, payload, limits=limits) as running:
+    async with exchange(method, url, payload, limits=limits, headers=headers) as running:
         return await running.whole()
 
 
@@ -302,6 +331,14 @@ def verbatim(data: bytes | str) -> str:
     """What was received, as it was, cut at 2,048 characters."""
     text = data if isinstance(data, str) else data.decode(errors="replace")
     return text if len(text) <= _VERBATIM_CHARACTERS else text[:_VERBATIM_CHARACTERS] + " … (cut)"
+
+
+def body_evidence(data: bytes | str) -> str:
+    """What was received, as it is kept with the trial: whole up to 64 KiB."""
+    data = data.encode(errors="replace") if isinstance(data, str) else data
+    if len(data) <= _EVIDENCE_BYTES:
+        return data.decode(errors="replace")
+    return data[:_EVIDENCE_BYTES].decode(errors="replace") + f" … (the first 64 KiB of {len(data):,} bytes)"
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
