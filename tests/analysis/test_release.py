@@ -1,4 +1,4 @@
-"""Verdicts: released, retained and bounded, growing, undecided."""
+"""Verdicts: released, retained and bounded, growing, cannot_tell."""
 
 import json
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_one_step_among_several_is_not_called_a_leak() -> None:
         for n, m in enumerate(marks)
     }
     rows["marks"] = tuple(changed.get(id(m), m) for m in rows["marks"])
-    assert judged(**rows).verdict == "undecided"
+    assert judged(**rows).verdict == "cannot_tell"
 
 
 def test_the_first_conversation_is_no_growth() -> None:
@@ -92,12 +92,12 @@ def test_released_when_at_most_a_twentieth_stays() -> None:
 
 
 def test_one_step_cannot_tell_growth_from_a_bound() -> None:
-    assert judged(**held(90_000, 100_000)).verdict == "undecided"
-    assert judged(**held(95_000)).verdict == "undecided"
+    assert judged(**held(90_000, 100_000)).verdict == "cannot_tell"
+    assert judged(**held(95_000)).verdict == "cannot_tell"
 
 
 def test_without_a_reading_after_the_release_nothing_is_claimed() -> None:
-    assert judged(**held(95_000, 95_000, 95_000, unloaded=None)).verdict == "undecided"
+    assert judged(**held(95_000, 95_000, 95_000, unloaded=None)).verdict == "cannot_tell"
 
 
 MIB_KIB = 1024
@@ -110,8 +110,8 @@ MIB_KIB = 1024
         ([300, 300, 0.4, 300], "growing"),
         ([100, 100, 100, 0, 0, 0], "retained_bounded"),  # it grew, and has ended
         ([100, 0, 0], "retained_bounded"),
-        ([100, -100, 100, -100], "undecided"),  # comes and goes: within the noise in the end, and not at rest
-        ([100, 100, -150, 300], "undecided"),
+        ([100, -100, 100, -100], "cannot_tell"),  # comes and goes: within the noise in the end, and not at rest
+        ([100, 100, -150, 300], "cannot_tell"),
     ],
 )
 def test_growth_is_judged_as_a_whole_and_by_its_end(steps_mib: list[float], verdict: str) -> None:
@@ -129,9 +129,9 @@ def test_memory_that_still_grows_is_not_released() -> None:
 def test_an_engine_that_cannot_release_gives_back_at_exit() -> None:
     rows = held(95_000, 95_000, 95_000, unloaded=None)
     rows["marks"] = (*rows["marks"], mark("exited", 0))
-    assert judged(**rows).verdict == "only_at_exit"
+    assert judged(**rows).verdict == "released"
     # 95,000 − 8,000 = 87,000 KiB added; a twentieth of it, 4,350, still there is back, one more is not.
-    for left, verdict in ((4_350, "only_at_exit"), (4_351, "undecided")):
+    for left, verdict in ((4_350, "released"), (4_351, "cannot_tell")):
         rows["marks"] = (*rows["marks"][:-1], mark("exited", left))
         assert judged(**rows).verdict == verdict
 

@@ -8,6 +8,7 @@ from string import Formatter
 import pytest
 
 from kvscope.analysis.notes import note
+from kvscope.analysis.release_claim import CLAIMS
 from kvscope.record.metrics import DEFINITIONS
 from kvscope.record.rows import OUTCOMES, PHASES
 from kvscope.report.words import NO_BREAK, WORDS, name_of, say, say_note
@@ -52,8 +53,7 @@ def test_every_note_of_the_analysis_has_a_sentence() -> None:
 
 def test_every_finding_has_a_sentence() -> None:
     slugs = {s for s in slugs_of("findings.py", "Finding") if not s.startswith("release_") or s.count("_") > 1}
-    verdicts = ("released", "retained_bounded", "growing", "only_at_exit", "undecided")
-    slugs |= {f"release_{verdict}" for verdict in (*verdicts, "not_read", "one_conversation")}
+    slugs |= set(CLAIMS)
     assert len(slugs) > 12
     slugs |= {f"{kind}_{v}" for kind in ("slope", "step") for v in ("agrees", "differs", "unclear", "measured")}
     slugs |= {f"{time}_{trend}" for time in ("ttft", "tpot") for trend in ("grows", "flat", "falls", "unclear")}

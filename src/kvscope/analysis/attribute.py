@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kvscope.analysis.match import Buffer, Place, new_mappings, place_buffers, without
 from kvscope.analysis.notes import Note, note
-from kvscope.analysis.prompt_copies import stated_checkpoints, stated_copies
+from kvscope.analysis.prompt_copies import copies_after_clearing, stated_checkpoints, stated_copies
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, MapRow, MarkRow, TrialResult
 from kvscope.units import MIB
@@ -129,7 +129,8 @@ class Attribution:
 
 
 def attribute(result: TrialResult, prediction: Mapping[str, Json] | None, phase: str) -> Attribution | None:
-    """The identity at the last mark of ``phase`` (loaded, after_request, unloaded); None if there is no such mark."""
+    """The identity at the last mark of ``phase`` (loaded, after_request, cache_cleared, unloaded);
+    None if there is no such mark."""
     mark = last_mark(result, phase)
     if mark is None:
         return None
@@ -214,6 +215,8 @@ def _buffers(result: TrialResult, prediction: Mapping[str, Json] | None, mark: M
         for b in predicted.get("buffers") or ()
         if b.get("bytes") and b.get("backing") != "file"
     ]
+    if mark.phase == "cache_cleared":
+        return [*buffers, *copies_after_clearing(result)]
     if mark.phase != "after_request":
         return buffers
     return [*buffers, *stated_copies(result, mark.request_index), *stated_checkpoints(result, mark.request_index)]

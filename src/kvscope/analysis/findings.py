@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kvscope.analysis.attempts import has_engine_rules
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE
 from kvscope.analysis.fit import Estimate, scaled
+from kvscope.analysis.release_claim import claim_slug, claim_values
 
 if TYPE_CHECKING:
     from kvscope.analysis.growth import ContextGrowth
@@ -51,7 +52,7 @@ def find(study: Study) -> tuple[Finding, ...]:
         *_ttft(study),
         *_tpot(study),
         *_output(study),
-        *(_release(r) for r in study.releases),
+        *(release_finding(r) for r in study.releases),
     ]
     return tuple(sorted(found, key=lambda finding: not finding.is_contradiction))
 
@@ -341,30 +342,15 @@ def _per_output_token(law: TimeLaw) -> Finding:
     )
 
 
-def _release(release: Release) -> Finding:
+def release_finding(release: Release) -> Finding:
     """One verdict. Growth that the host prompt cache explains is named as that."""
-    caused = release.verdict == "retained_bounded" and release.cause == "host_cache"
-    slug = "release_host_cache" if caused else f"release_{release.verdict}"
-    if release.verdict == "undecided" and release.unloaded_bytes is None:
-        slug = "release_not_read"
-    elif release.verdict == "undecided" and len(release.conversations) == 1:
-        slug = "release_one_conversation"
+    slug = claim_slug(release)
+    asks_again = release.verdict in ("growing", "cannot_tell")
     return Finding(
         slug=slug,
-        values={
-            "factor": release.factor,
-            "level": release.level,
-            "step_bytes": release.step.value,
-            "conversations": len(release.conversations),
-            "grown_bytes": release.grown_bytes,
-            "kept_bytes": release.kept_bytes,
-            "added_bytes": release.added_bytes,
-            "limit_bytes": release.host_cache_limit_bytes,
-            "unloaded_bytes": release.unloaded_bytes,
-            "exited_bytes": release.exited_bytes,
-        },
+        values=claim_values(release),
         evidence=(release.attempt_key,),
         size=release.step,
-        also_possible=("allocator_keeps",) if release.verdict == "retained_bounded" and not caused else (),
-        how_to_check="more_conversations" if release.verdict in ("growing", "undecided") else None,
+        also_possible=("allocator_keeps",) if slug == "release_growing" else (),
+        how_to_check="more_conversations" if asks_again else None,
     )

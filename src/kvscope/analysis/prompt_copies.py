@@ -33,6 +33,19 @@ def stated_copies(result: TrialResult, request_index: int | None) -> list[Buffer
     ]
 
 
+def copies_after_clearing(result: TrialResult) -> list[Buffer]:
+    """The copies that are left once the engine has cleared its own cache, as its log lists or sums them."""
+    rows = [r for r in result.reported if r.component == "host_cache" and r.phase == "cache_cleared"]
+    if not rows:
+        return []
+    sizes = [_at_least(text) for text in _COPY.findall(rows[-1].line)] or [_at_least(rows[-1].printed_mib)]
+    return [
+        Buffer(component="host_cache", name="copy", num_bytes=size, is_filled=True, source="reported")
+        for size in sizes
+        if size
+    ]
+
+
 def stated_checkpoints(result: TrialResult, request_index: int | None) -> list[Buffer]:
     """The context checkpoints that the engine holds after a request: copies of what its windows hold, beside them."""
     return [

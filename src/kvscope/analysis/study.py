@@ -20,7 +20,7 @@ from kvscope.analysis.latency import (
     tpot_law,
     ttft_law,
 )
-from kvscope.analysis.levels import LevelRow, level_rows
+from kvscope.analysis.levels import LevelRow, at_level, level_rows
 from kvscope.analysis.limit import ContextLimit, context_limit
 from kvscope.analysis.release import Release, judge_release
 from kvscope.record.rows import DesignRow, Json, RunRow
@@ -226,9 +226,27 @@ def _timeline(study: DesignStudy | None) -> Attempt | None:
 def _releases(designs: Sequence[DesignStudy], main: Attempt | None) -> tuple[Release, ...]:
     """One verdict per level of the latest release check; without one, what the main attempt can tell."""
     study = _latest(designs, lambda d: d.name == "release")
-    chosen = [] if study is None else [representative(study.attempts, level) for level in study.design.levels]
-    attempts = chosen or [main]
-    return tuple(r for a in attempts if a is not None and (r := judge_release(a)) is not None)
+    if study is not None:
+        return _judged(study.attempts, study.design.levels)
+    found = None if main is None else judge_release(main)
+    return () if found is None else (found,)
+
+
+def _judged(attempts: Sequence[Attempt], levels: Sequence[Json]) -> tuple[Release, ...]:
+    """Of each level the attempt in the middle, or, where none was measured, the last one: how its process ended."""
+    found = []
+    for level in levels:
+        failed = [a for a in at_level(attempts, level) if a.is_failure]
+        chosen = representative(attempts, level) or (failed[-1] if failed else None)
+        found.append(None if chosen is None else judge_release(chosen))
+    return tuple(release for release in found if release is not None)
+
+
+def releases_of(records: Records, design_id: str) -> tuple[Release, ...]:
+    """The verdicts of one release check, one for each level."""
+    design = next(row for row in records.designs() if row.design_id == design_id)
+    attempts = load_attempts(records, design, {run.run_id: run for run in records.runs()})
+    return _judged(latest_attempts(attempts), design.levels)
 
 
 def _loaded(attempts: Sequence[Attempt]) -> dict[str, Attribution]:

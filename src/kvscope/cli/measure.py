@@ -8,6 +8,7 @@ from typing import cast
 import click
 
 from kvscope.analysis.attempts import load_attempts
+from kvscope.analysis.study import releases_of
 from kvscope.analysis.table import table_rows
 from kvscope.analysis.turns import turn_tables
 from kvscope.cli.options import (
@@ -18,16 +19,17 @@ from kvscope.cli.options import (
     parse_levels,
     parse_settings,
     parse_token_list,
+    server_options,
 )
 from kvscope.cli.output import say, say_json
 from kvscope.cli.progress import show_progress
 from kvscope.engine.registry import EngineChoice
 from kvscope.experiment.design import Design, Language, Level
-from kvscope.experiment.measure import DEFAULT_MODEL, DEFAULT_RECORDS, Held, plan_design
+from kvscope.experiment.measure import DEFAULT_RECORDS, Held, load_measured, plan_design
 from kvscope.experiment.runner import DesignSummary, RunOptions, check_design, run_design, start_run
-from kvscope.model.load import load_model
 from kvscope.prompt.exact_length.source_text import LANGUAGES
 from kvscope.record.store import create_records, open_records
+from kvscope.report.release_text import release_lines
 from kvscope.report.turns import turn_lines
 
 EXAMPLE = """\
@@ -37,6 +39,7 @@ Examples:
   kvscope measure output_length --levels 16,256 --input-tokens 256 --repeats 5
   kvscope measure context_limit --set cache_type_k=q8_0 --model ./model.gguf
   kvscope measure turns --levels 1,4,8 --no-reuse-prefix
+  kvscope measure input_length --engine openai --url http://127.0.0.1:8080
 Designs: context_limit, input_length, output_length, release, turns.
 Kill it at any moment and run the same command again: finished trials are kept.
 """
@@ -46,7 +49,8 @@ Kill it at any moment and run the same command again: finished trials are kept.
 @click.argument("design")
 @click.option("--engine", default="llama.cpp", show_default=True, help="Engine to run.")
 @click.option("--engine-command", help="Your own llama-server, with its flags, instead of the built-in llama.cpp.")
-@click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A .gguf file, or pkg:NAME.")
+@click.option("--model", help="A .gguf file, a folder, or pkg:NAME; the bundled example otherwise.")
+@server_options
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the engine's server; 0 picks a free one.")
 @click.option("--levels", help="Values of the factor, the baseline first: 128,512,2k.")
 @click.option("--repeats", type=int, help="How often each level is measured.")
@@ -73,7 +77,11 @@ def measure(
     design: str,
     engine: str,
     engine_command: str | None,
-    model: str,
+    model: str | None,
+    url: str | None,
+    served_model: str | None,
+    pid: int | None,
+    api_key_env: str | None,
     port: int,
     levels: str | None,
     repeats: int | None,
@@ -106,12 +114,27 @@ def measure(
         key_percent=parse_depth(key_depth),
         settings=parse_settings(settings),
     )
-    planned = plan_design(
-        design, engine=engine, levels=parse_levels(levels), repeats=repeats, held=held, seed=seed, grid=grid
+    choice = EngineChoice(
+        name=engine,
+        command=engine_command,
+        port=port,
+        url=url,
+        served_model=served_model,
+        pid=pid,
+        api_key_env=api_key_env,
     )
-    choice = EngineChoice(name=engine, command=engine_command, port=port)
+    planned = plan_design(
+        design,
+        engine=engine,
+        levels=parse_levels(levels),
+        repeats=repeats,
+        held=held,
+        seed=seed,
+        grid=grid,
+        is_attached=not choice.takes_settings,
+    )
     if dry_run:
-        _show_plan(planned, check_design(planned, load_model(model), choice), as_json)
+        _show_plan(planned, check_design(planned, load_measured(choice, model), choice), as_json)
         return 0
     options = RunOptions(
         fail_fast=fail_fast,
@@ -124,8 +147,8 @@ def measure(
     return 1 if summary.failed + summary.kept_failed else 0
 
 
-def _run(design: Design, model: str, choice: EngineChoice, records: str, options: RunOptions) -> DesignSummary:
-    spec = load_model(model)
+def _run(design: Design, model: str | None, choice: EngineChoice, records: str, options: RunOptions) -> DesignSummary:
+    spec = load_measured(choice, model)
     choice.check()
     with create_records(records) as recorder:
         run = start_run(recorder, command_line())
@@ -173,6 +196,7 @@ def _tell(summary: DesignSummary, records: str, as_json: bool) -> None:
     if summary.kept_failed:
         say(f"{summary.kept_failed} of those kept had failed; to try them again add --retry-failed.", err=True)
     _tell_turns(summary, records)
+    _tell_release(summary, records)
     say(f"See it: kvscope report --records {shlex.quote(records)} --out report.html", err=True)
 
 
@@ -182,3 +206,11 @@ def _tell_turns(summary: DesignSummary, records: str) -> None:
         tables = turn_tables(load_attempts(found, design, {run.run_id: run for run in found.runs()}))
     for line in turn_lines(tables):
         say(line)
+
+
+def _tell_release(summary: DesignSummary, records: str) -> None:
+    if summary.name != "release":
+        return
+    with open_records(records) as found:
+        for line in release_lines(releases_of(found, summary.design_id)):
+            say(line)

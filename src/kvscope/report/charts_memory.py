@@ -314,14 +314,9 @@ def release_chart(releases: Sequence[Release], factor: str) -> Chart:
     """Memory held at each moment of the release check, one line for each level."""
     import altair as alt
 
-    steps = max(len(r.conversations) for r in releases)
-    order = [
-        name_of("phase", "launched"),
-        name_of("phase", "loaded"),
-        *(say("moment.conversation", number=n + 1) for n in range(steps)),
-        name_of("phase", "unloaded"),
-        name_of("phase", "exited"),
-    ]
+    order = list(
+        dict.fromkeys(moment for release in sorted(releases, key=_by_length) for moment, _ in _moments(release))
+    )
     names = {n: say("series.level", factor=factor, level=r.level) for n, r in enumerate(releases)}
     data = [
         {"x": moment, "y": held / MIB, "what": names[n]}
@@ -362,11 +357,25 @@ def _release_table(releases: Sequence[Release], order: Sequence[str], names: Seq
     )
 
 
+def _by_length(release: Release) -> int:
+    return -len(release.conversations)
+
+
 def _moments(release: Release) -> list[tuple[str, int | None]]:
-    return [
+    curve = release.judged
+    again = len(curve.different)
+    moments: list[tuple[str, int | None]] = [
         (name_of("phase", "launched"), release.launched_bytes),
         (name_of("phase", "loaded"), release.loaded_bytes),
-        *((say("moment.conversation", number=n + 1), c.held_bytes) for n, c in enumerate(release.conversations)),
+    ]
+    for number, conversation in enumerate(curve.conversations, start=1):
+        is_same = conversation.is_same_text
+        name = say("moment.again", number=number - again) if is_same else say("moment.conversation", number=number)
+        moments.append((name, conversation.held_bytes))
+    if curve.cleared_bytes is not None:
+        moments.append((name_of("phase", "cache_cleared"), curve.cleared_bytes))
+    return [
+        *moments,
         (name_of("phase", "unloaded"), release.unloaded_bytes),
         (name_of("phase", "exited"), release.exited_bytes),
     ]

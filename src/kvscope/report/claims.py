@@ -1,9 +1,13 @@
 """Findings as claims: the sentence, its interval, what else could explain it, how to check, and the rows behind it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kvscope.analysis.findings import Finding
 from kvscope.analysis.fit import Estimate
+from kvscope.analysis.notes import Note
+from kvscope.analysis.release_bounds import Bound
+from kvscope.analysis.release_claim import CLAIMS
 from kvscope.analysis.study import Study
 from kvscope.report.blocks import Claim, Link
 from kvscope.report.words import name_of, say, say_note
@@ -29,12 +33,7 @@ _SIZE_WORDS = {
     "tpot_unclear": "size.per_thousand",
     "output_time": "size.per_token",
     "output_time_unclear": "size.per_token",
-    "release_host_cache": "size.per_conversation",
-    "release_retained_bounded": "size.per_conversation",
-    "release_released": "size.per_conversation",
-    "release_growing": "size.per_conversation",
-    "release_only_at_exit": "size.per_conversation",
-    "release_undecided": "size.per_conversation",
+    **dict.fromkeys(CLAIMS, "size.per_conversation"),
 }
 SHOWN_ROWS = 6
 
@@ -63,7 +62,24 @@ def spoken(finding: Finding) -> dict[str, object]:
     sizes = [values.get(f"{name}_bytes") for name in ("seen", "rule", "shared", "measured")]
     if all(isinstance(size, int) for size in sizes):
         values["named"] = named_text(*(size for size in sizes if isinstance(size, int)))
+    if isinstance(values.get("reason_values"), Mapping):
+        values |= _of_release(values)
     return values
+
+
+def _of_release(values: Mapping[str, Any]) -> dict[str, object]:
+    """Who keeps the memory, and why it cannot be told, as sentences."""
+    bounds = [Bound(**bound) for bound in values["bounds"]]
+    reason = None if values["reason"] is None else say_note(Note(slug=values["reason"], values=values["reason_values"]))
+    return {"kept_by": bounds_text(bounds), "reason": reason}
+
+
+def bounds_text(bounds: Sequence[Bound]) -> str:
+    """Who keeps how much."""
+    parts = [
+        say(f"bound.{bound.holder}", held_bytes=bound.held_bytes, limit_bytes=bound.limit_bytes) for bound in bounds
+    ]
+    return "; ".join(parts) if parts else say("bound.nobody")
 
 
 def named_text(seen: int, rule: int, shared: int, measured: int) -> str:

@@ -64,27 +64,46 @@ _FINDINGS: dict[str, str] = {
     "{to_s:s} after {to_tokens:count}.",
     "finding.stopped_early": "Some answers ended before their limit ({limits:list}): the shortest had {fewest} "
     "tokens. The limit set is not the length generated.",
-    "finding.release_host_cache": "Retained and bounded, with {factor} = {level}: each conversation leaves "
-    "{step_bytes:mib} more, and the engine's host prompt cache, which it limits to {limit_bytes:bytes}, accounts for "
-    "it.",
-    "finding.release_retained_bounded": "Retained and bounded, with {factor} = {level}: over {conversations} "
-    "conversations memory moved by {grown_bytes:signed_mib}; after the engine's own release {kept_bytes:mib} of "
-    "{added_bytes:mib} stay. This alone is not a leak.",
     "finding.release_released": "Released, with {factor} = {level}: after the engine's own release "
     "{kept_bytes:signed_mib} of {added_bytes:mib} stay.",
+    "finding.release_released_at_exit": "Released at exit, with {factor} = {level}: the engine showed no release of "
+    "its own; when its process had ended, {exited_bytes:mib} were left. {conversations} conversations moved memory "
+    "by {grown_bytes:signed_mib}.",
+    "finding.release_host_cache": "Retained and bounded, with {factor} = {level}: each conversation leaves "
+    "{step_bytes:mib} more, and copies of earlier prompts account for it. They hold {held_bytes:mib} of at most "
+    "{limit_bytes:bytes}: {to_go_bytes:mib} to go.",
+    "finding.release_host_cache_full": "Retained and bounded, with {factor} = {level}: copies of earlier prompts hold "
+    "{held_bytes:mib} of at most {limit_bytes:bytes} and no longer add to memory ({grown_bytes:signed_mib} over "
+    "{conversations} conversations). After the engine's own release {kept_bytes:mib} of {added_bytes:mib} stay.",
+    "finding.release_prompt_copies": "Retained and bounded, with {factor} = {level}: {per_token_bytes:bytes} a token "
+    "against {per_token_predicted_bytes:bytes} of cache: copies of prompts. They have grown by {held_bytes:mib} and "
+    "may take {limit_bytes:bytes}: {to_go_bytes:mib} to go.",
+    "finding.release_checkpoints": "Retained and bounded, with {factor} = {level}: each conversation leaves "
+    "{step_bytes:mib} more, and context checkpoints account for it. They hold {held_bytes:mib} of at most "
+    "{limit_bytes:bytes}.",
+    "finding.release_keep_alive": "Retained and bounded, with {factor} = {level}: the server keeps its model, "
+    "{held_bytes:mib}, for {until_s:s} after the last answer (keep_alive). Until then this is not a leak.",
+    "finding.release_keep_alive_for_ever": "Retained and bounded, with {factor} = {level}: the server was told to keep "
+    "its model, {held_bytes:mib}, until it is asked to give it up (keep_alive below 0).",
+    "finding.release_retained_bounded": "Retained and bounded, with {factor} = {level}: over {conversations} "
+    "conversations memory moved by {grown_bytes:signed_mib}; after the engine's own release {kept_bytes:mib} of "
+    "{added_bytes:mib} stay: {kept_by}. This alone is not a leak.",
     "finding.release_growing": "Growing, with {factor} = {level}: {grown_bytes:mib} more over {conversations} "
-    "conversations ({step_bytes:mib} from one to the next on average), with no limit that explains it.",
-    "finding.release_undecided": "Undecided, with {factor} = {level}: {conversations} conversations cannot tell "
-    "growth from a bound; over them memory moved by {grown_bytes:signed_mib}. Of {added_bytes:mib} added, "
-    "{kept_bytes:mib} stay after the engine's own release and {exited_bytes:mib} after its exit.",
-    "finding.release_one_conversation": "Undecided, with {factor} = {level}: one conversation cannot tell growth "
-    "from a bound. Of {added_bytes:mib} added, {kept_bytes:mib} stay after the engine's own release and "
-    "{exited_bytes:mib} after its exit.",
-    "finding.release_only_at_exit": "Given back only at exit, with {factor} = {level}: this engine showed no release "
-    "of its own. Of {added_bytes:mib} added, {exited_bytes:mib} were left when its process had ended. Conversations "
-    "after the first had added {grown_bytes:mib} ({conversations} in all).",
-    "finding.release_not_read": "Undecided, with {factor} = {level}: memory was not read after a release of the "
-    "engine's own, nor seen to be back after its exit. Of {added_bytes:mib} added, {exited_bytes:mib} were left then.",
+    "conversations ({step_bytes:mib} from one to the next), with no limit that explains it.",
+    "finding.release_growing_per_token": "Growing, with {factor} = {level}: {grown_bytes:mib} more over "
+    "{conversations} conversations ({step_bytes:mib} from one to the next), with no limit that explains it. That is "
+    "{per_token_bytes:bytes} a token against {per_token_predicted_bytes:bytes} of cache: something else than copies of "
+    "prompts.",
+    "finding.release_growing_no_limit": "Growing, with {factor} = {level}: copies of earlier prompts, "
+    "{step_bytes:mib} more with each conversation. They hold {held_bytes:mib}, and the engine was told no limit "
+    "(cache_ram_mib = -1).",
+    "finding.release_growing_over_limit": "Growing, with {factor} = {level}: copies of earlier prompts hold "
+    "{held_bytes:mib}, more than the {limit_bytes:bytes} that they may take: the limit is not kept. Memory follows the "
+    "longest conversation.",
+    "finding.release_growing_copies": "Growing, with {factor} = {level}: {per_token_bytes:bytes} a token against "
+    "{per_token_predicted_bytes:bytes} of cache: copies of prompts, and no limit for them is known "
+    "({step_bytes:mib} from one conversation to the next).",
+    "finding.release_cannot_tell": "Cannot tell, with {factor} = {level}: {reason}",
     "size.bytes_per_token": "95 % interval {low:count} to {high:count} bytes, {num} trials.",
     "size.per_thousand": "Over this range {low:s} to {high:s} more for each 1,000 tokens (95 %), {num} trials.",
     "size.per_token": "95 % interval {low:s} to {high:s} for each token, {num} trials.",
@@ -95,6 +114,21 @@ _FINDINGS: dict[str, str] = {
     "note.one_repeat": "One repeat only, so no interval can be given.",
     "note.few_repeats": "Only {count} repeats, so the interval is wide.",
     "note.one_level": "One level only, so there is no slope.",
+    "note.one_conversation": "One conversation only, so there is no slope.",
+    "note.release_requests_active": "requests were running or waiting ({count}), so that memory was not at rest. "
+    "Measure when nobody else uses the engine.",
+    "note.release_no_probe": "memory of the engine could not be read. kvscope doctor says why; a local server can be "
+    "named with --pid.",
+    "note.release_no_request": "no request was answered, so there is nothing to judge.",
+    "note.release_too_few": "{conversations} conversations are too few to tell growth from a bound; it takes {fewest}, "
+    "better 6.",
+    "note.release_noise": "over {conversations} conversations memory moved, and not steadily in one direction. Measure "
+    "more of them (--requests 12).",
+    "note.release_no_baseline": "memory was not read before the model was loaded, so that what came back at the "
+    "release cannot be known.",
+    "note.release_left_after_exit": "{left_bytes:mib} were still held when the engine's process had ended.",
+    "note.release_not_read": "memory stood still over {conversations} conversations, and was not read after a release: "
+    "the engine runs on with its model.",
     "note.two_levels": "Two levels only, so a bend cannot be seen.",
     "note.too_few_points": "Only {count} points, so no interval can be given.",
     "also.other_engine_build": "Could also be: an engine build with other rules than the prediction knows.",
@@ -114,7 +148,7 @@ _FINDINGS: dict[str, str] = {
     "check_by.vary_context_not_input": "To check: hold the input and vary the context limit (kvscope measure "
     "context_limit).",
     "check_by.more_repeats": "To check: the same design with more --repeats.",
-    "check_by.more_conversations": "To check: kvscope measure release --requests 10.",
+    "check_by.more_conversations": "To check: kvscope measure release --requests 12.",
     "finding.step_agrees": "From {from_tokens:count} to {to_tokens:count} tokens of context, one more token costs "
     "{predicted_bytes:count} bytes by prediction and {measured_bytes:count} by measurement ({share:percent2} apart).",
     "finding.step_differs": "From {from_tokens:count} to {to_tokens:count} tokens of context, one more token should "
@@ -152,8 +186,8 @@ _TEXT: dict[str, str] = {
     "{named}; unexplained {unexplained_anon_bytes:signed_mib} of its own and "
     "{unexplained_file_bytes:signed_mib} file-backed ({share:percent}, too much)",
     "text.release_retained_bounded": "{factor} = {level}: retained and bounded. {grown_bytes:signed_mib} over "
-    "{conversations} conversations; of {added_bytes:mib} added, {kept_bytes:mib} stay after the engine's release, "
-    "{exited_bytes:mib} after its exit",
+    "{conversations} conversations; of {added_bytes:mib} added, {kept_bytes:mib} stay after the engine's release: "
+    "{kept_by}",
     "text.doubts": "! Doubts: {names}. Reasons are on the page.",
     "text.more": "… more on the page.",
     "text.slope_agrees": "Bytes per token of context: {predicted_bytes:count} predicted, {measured_bytes:count} "
@@ -183,13 +217,14 @@ _TEXT: dict[str, str] = {
     "text.output_time": "Whole answer: {from_s:s} for {from_tokens:count} output tokens, {to_s:s} for "
     "{to_tokens:count}",
     "text.release_host_cache": "{factor} = {level}: retained and bounded. Each conversation leaves {step_bytes:mib}: "
-    "the host prompt cache, limited to {limit_bytes:bytes}",
+    "the host prompt cache's copies, {held_bytes:mib} of at most {limit_bytes:bytes}",
     "text.release_released": "{factor} = {level}: released. Of {added_bytes:mib} added, {kept_bytes:mib} stay after "
     "the engine's release",
     "text.release_growing": "{factor} = {level}: growing. {grown_bytes:mib} more over {conversations} "
     "conversations, and no limit explains it",
-    "text.release_only_at_exit": "{factor} = {level}: given back only at exit. Of {added_bytes:mib} added, "
+    "text.release_released_at_exit": "{factor} = {level}: released at exit. Of {added_bytes:mib} added, "
     "{exited_bytes:mib} were left when the process had ended",
+    "text.release_cannot_tell": "{factor} = {level}: cannot tell. {reason}",
     "text.step_agrees": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "
     "{predicted_bytes:count} predicted, {measured_bytes:count} measured",
     "text.step_differs": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "

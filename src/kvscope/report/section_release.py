@@ -1,17 +1,27 @@
 """6. Did the memory come back?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from kvscope.analysis.release import Release
+from kvscope.analysis.fit import Estimate
+from kvscope.analysis.release import Release, Step
+from kvscope.analysis.release_curve import STILL_BYTES
 from kvscope.analysis.study import Study
-from kvscope.report.blocks import Block, Bullets, Link, Paragraph, Section, Table, columns, row
+from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, columns, row
 from kvscope.report.charts_memory import release_chart
-from kvscope.report.claims import claims
-from kvscope.report.numbers import mib_cell
+from kvscope.report.claims import bounds_text, claims
+from kvscope.report.numbers import estimate_cell, mib_cell
 from kvscope.report.section_time import level_text
 from kvscope.report.words import name_of, say
 
-_LEFT_TERMS = ("heap", "arenas", "stacks", "library_data")
+# Terms of the identity that have a column of their own, by the column's name.
+REMAINS: Mapping[str, tuple[str, ...]] = {
+    "component.weights": ("weights",),
+    "component.kv_cache": ("kv_cache", "recurrent_state"),
+    "component.compute_buffer": ("compute_buffer", "output_buffer"),
+    "col.copies": ("host_cache", "checkpoint"),
+    "col.heaps": ("heap", "arenas"),
+    "col.libraries": ("library_data", "stacks"),
+}
 
 
 def release_section(study: Study, anchors: Mapping[str, Link]) -> Section:
@@ -21,38 +31,57 @@ def release_section(study: Study, anchors: Mapping[str, Link]) -> Section:
         return Section(slug="release", title=say("title.release"), blocks=(text,))
     blocks: list[Block] = [Paragraph(text=say("release.lead"), kind="lead"), *claims(study, anchors, "release_")]
     factor = study.releases[0].factor
-    blocks.append(release_chart(study.releases, factor))
-    blocks.append(_verdicts(study, factor))
-    blocks += _left(study)
-    blocks.append(Bullets(items=_remarks(study)))
+    read = [r for r in study.releases if r.conversations]
+    if read:
+        blocks.append(release_chart(read, factor))
+    blocks.append(_verdicts(study.releases, factor))
+    blocks += [table for table in (steps_table(study.releases, factor),) if table.rows]
+    blocks.append(Bullets(items=_remarks(study.releases)))
     return Section(slug="release", title=say("title.release"), blocks=tuple(blocks))
 
 
-def _verdicts(study: Study, factor: str) -> Table:
-    titles = ("step", "host_per_conversation", "host_limit", "added_total", "kept", "after_exit", "active")
+def verdict_text(release: Release) -> str:
+    """The verdict in the reader's words; a release that only the end of the process brought says so."""
+    verdict = say(f"verdict.{release.verdict}")
+    return say("release.at_exit", verdict=verdict) if release.released_at == "exit" else verdict
+
+
+def slope_text(slope: Estimate | None) -> str:
+    """A slope in MiB with its interval."""
+    return say("none") if slope is None else estimate_cell(slope, lambda value: mib_cell(value, 2, signed=True))
+
+
+def _verdicts(releases: Sequence[Release], factor: str) -> Table:
+    titles = ("step", "again", "host_per_conversation", "added_total", "kept", "after_exit", "active")
     return Table(
         caption=say("caption.verdicts"),
-        columns=(*columns(name_of("factor", factor)), *columns(say("col.verdict"), *(say(f"col.{t}") for t in titles))),
+        columns=(
+            *columns(name_of("factor", factor)),
+            *columns(say("col.verdict")),
+            *columns(say("col.kept_by")),
+            *(Column(title=say(f"col.{t}"), is_number=True) for t in titles),
+        ),
         rows=tuple(
             row(
                 level_text(r.level),
-                say(f"verdict.{r.verdict}"),
-                mib_cell(r.step.value, 2),
+                verdict_text(r),
+                bounds_text(r.bounds) if r.bounds else say("none"),
+                slope_text(r.step),
+                slope_text(r.same_text_step),
                 _host_step(r),
-                mib_cell(r.host_cache_limit_bytes) if r.host_cache_limit_bytes is not None else say("none"),
                 mib_cell(r.added_bytes, 2),
                 mib_cell(r.kept_bytes, 2),
                 mib_cell(r.exited_bytes, 2),
                 _active(r),
             )
-            for r in study.releases
+            for r in releases
         ),
     )
 
 
 def _host_step(release: Release) -> str:
     """Growth of the host prompt cache from one conversation to the next, as the engine's log states it."""
-    stated = [c.host_cache_bytes for c in release.conversations if c.host_cache_bytes is not None]
+    stated = [c.host_cache_bytes for c in release.host.different if c.host_cache_bytes is not None]
     if len(stated) < 2:
         return say("none")
     return mib_cell((stated[-1] - stated[0]) / (len(stated) - 1), 2)
@@ -63,30 +92,39 @@ def _active(release: Release) -> str:
     return str(max(known)) if known else say("unknown")
 
 
-def _left(study: Study) -> list[Table]:
-    """Of what the memory after the engine's own release is made, by the mappings that were still there."""
-    rows = []
-    for release in study.releases:
-        if release.left is None or not release.left.maps_read:
-            continue
-        cells = [mib_cell(release.left.term_bytes(term), 2) for term in _LEFT_TERMS]
-        rest = mib_cell(release.left.unexplained_anon_bytes, 2, signed=True)
-        rows.append(row(level_text(release.level), *cells, rest, mib_cell(release.left.anon_growth_bytes, 2)))
-    if not rows:
-        return []
-    table = Table(
-        caption=say("caption.left"),
-        columns=columns(
-            say("col.level"), *(name_of("term", t) for t in _LEFT_TERMS), say("row.unexplained"), say("col.sum")
-        ),
-        rows=tuple(rows),
-        summary=say("summary.left"),
+def steps_table(releases: Sequence[Release], factor: str) -> Table:
+    """What each step of the release gave back, and of what the rest is made, one row for each step of each level."""
+    on_device = any(step.device_bytes is not None for release in releases for step in release.steps)
+    titles = [say("col.held"), say("col.given_back"), *([name_of("place", "device")] if on_device else [])]
+    names = [say(title) for title in REMAINS] + [say("row.unexplained")]
+    return Table(
+        caption=say("caption.steps"),
+        columns=(*columns(name_of("factor", factor)), *columns(say("col.moment"), *titles, *names)),
+        rows=tuple(_step_row(release, step, on_device) for release in releases for step in release.steps),
     )
-    return [table]
 
 
-def _remarks(study: Study) -> tuple[str, ...]:
+def _step_row(release: Release, step: Step, on_device: bool) -> Row:
+    back = say("none") if step.phase == "after_request" else mib_cell(step.given_back_bytes, 2)
+    cells = [mib_cell(step.held_bytes, 2), back]
+    cells += [mib_cell(step.device_bytes, 2)] if on_device else []
+    return row(level_text(release.level), name_of("phase", step.phase), *cells, *_remains(step))
+
+
+def _remains(step: Step) -> list[str]:
+    if step.remains is None or not step.remains.maps_read:
+        word = say("none") if step.phase == "exited" else say("unknown")
+        return [word] * (len(REMAINS) + 1)
+    anonymous = [term for term in step.remains.terms if term.backing == "anonymous"]
+    cells = [mib_cell(sum(t.num_bytes for t in anonymous if t.slug in slugs), 2) for slugs in REMAINS.values()]
+    return [*cells, mib_cell(step.remains.unexplained_anon_bytes, 2, signed=True)]
+
+
+def _remarks(releases: Sequence[Release]) -> tuple[str, ...]:
     items = [say("release.how"), say("release.ours_only")]
-    if any(r.cause == "host_cache" for r in study.releases):
+    steps = [max(2, len(r.host.different) // 2) for r in releases if len(r.host.different) > 2]
+    if steps:
+        items.insert(1, say("release.detectable", step_bytes=STILL_BYTES / max(steps)))
+    if any(r.cause == "host_cache" for r in releases):
         items.insert(0, say("release.host_cache"))
     return tuple(items)

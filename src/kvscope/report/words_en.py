@@ -191,25 +191,42 @@ _TIME: dict[str, str] = {
 }
 
 _RELEASE: dict[str, str] = {
-    "release.lead": "Memory after each conversation, after the engine's own release, and after its process had gone.",
+    "release.lead": "Memory after each conversation, after each step of the engine's own release, and after its "
+    "process had gone.",
     "release.not_measured": "Not measured. To check: kvscope measure release.",
     "release.host_cache": "The growth between conversations is llama.cpp's host prompt cache: it keeps a copy of "
     "each old prompt's KV cache in ordinary memory, up to cache_ram_mib (8,192 MiB unless set). People report it as "
     "a leak. With cache_ram_mib = 0 it keeps none.",
-    "release.how": "Released: at most 5 % of what had been added stays. Retained and bounded: more stays, and the "
-    "last conversations did not add to it, or a stated limit ends the growth. Growing: memory has grown since the "
-    "first conversation and still does at the end, and no limit explains it. Given back only at exit: the engine "
-    "showed no release of its own. The first conversation does not count: it touches buffers for the first time.",
+    "release.how": "Released: at most 5 % of what had been added stays (never more than 64 MiB), after the engine's "
+    "own release or, where it has none, when its process has ended. Retained and bounded: more stays, and the last "
+    "conversations did not add to it, or a known limit ends the growth. Growing: memory rises to the end, and nothing "
+    "says where that ends. Memory that is swapped out counts as held. The warm-up and the first conversation do not "
+    "count: they touch buffers for the first time.",
+    "release.detectable": "Over so few conversations, growth of less than {step_bytes:bytes} for each would pass "
+    "unseen: a process's heap moves by as much.",
     "release.ours_only": "kvscope only ever ends processes that it started itself.",
     "verdict.released": "released",
     "verdict.retained_bounded": "retained and bounded",
     "verdict.growing": "growing",
-    "verdict.undecided": "undecided",
-    "verdict.only_at_exit": "given back only at exit",
+    "verdict.cannot_tell": "cannot tell",
+    "release.at_exit": "{verdict} at exit",
+    "bound.host_cache": "copies of prompts {held_bytes:mib} of at most {limit_bytes:bytes}",
+    "bound.prompt_copies": "copies of prompts {held_bytes:mib} of at most {limit_bytes:bytes}",
+    "bound.checkpoints": "context checkpoints {held_bytes:mib} of at most {limit_bytes:bytes}",
+    "bound.allocator": "the allocator keeps {held_bytes:mib} for reuse",
+    "bound.framework_floor": "libraries keep {held_bytes:mib} of their own",
+    "bound.keep_alive": "the model {held_bytes:mib}, until keep_alive is over",
+    "bound.plateau": "what keeps {held_bytes:mib} of it is not known",
+    "bound.nobody": "by whom is not known",
+    "place.device": "device memory",
     "caption.verdicts": "Verdicts, in MiB of the process's own memory",
-    "caption.left": "What is still in memory after the engine's own release, over the start, in MiB",
-    "summary.left": "What stays after the release is made of",
+    "caption.steps": "What each step of the release gave back, and what remains by name over the start, in MiB",
     "moment.conversation": "conversation {number}",
+    "moment.again": "same text again {number}",
+    "release.slope": "From one conversation to the next {value}; with the same text again {again}",
+    "release.slope_alone": "{value} MiB",
+    "release.slope_interval": "{value} MiB (95 %: {low} to {high})",
+    "release.not_asked": "not measured",
 }
 
 _TRUST: dict[str, str] = {

@@ -1,0 +1,89 @@
+"""A verdict on a release as the slug of its sentence and the values in it."""
+
+import math
+from collections.abc import Mapping
+
+from kvscope.analysis.release import Release
+from kvscope.analysis.release_bounds import CHECKPOINTS, HOST_CACHE, KEEP_ALIVE, PROMPT_COPIES, Bound
+from kvscope.analysis.release_verdict import CANNOT_TELL, GROWING, RELEASED
+
+# The slugs of the sentences, each ``finding.<slug>`` in the words.
+CLAIMS = (
+    "release_released",
+    "release_released_at_exit",
+    "release_host_cache",
+    "release_host_cache_full",
+    "release_prompt_copies",
+    "release_checkpoints",
+    "release_keep_alive",
+    "release_keep_alive_for_ever",
+    "release_retained_bounded",
+    "release_growing",
+    "release_growing_per_token",
+    "release_growing_no_limit",
+    "release_growing_over_limit",
+    "release_growing_copies",
+    "release_cannot_tell",
+)
+
+
+def claim_slug(release: Release) -> str:
+    """One of CLAIMS."""
+    if release.verdict == CANNOT_TELL:
+        return "release_cannot_tell"
+    if release.verdict == RELEASED:
+        return "release_released_at_exit" if release.released_at == "exit" else "release_released"
+    first = release.bounds[0] if release.bounds else None
+    if release.verdict == GROWING:
+        return _growing_slug(release, first)
+    if first is None:
+        return "release_retained_bounded"
+    if first.holder == KEEP_ALIVE:
+        is_for_ever = first.until_s is not None and math.isinf(first.until_s)
+        return "release_keep_alive_for_ever" if is_for_ever else "release_keep_alive"
+    if first.holder == HOST_CACHE:
+        return "release_host_cache" if release.cause == HOST_CACHE else "release_host_cache_full"
+    named = {PROMPT_COPIES: "release_prompt_copies", CHECKPOINTS: "release_checkpoints"}
+    return named.get(first.holder, "release_retained_bounded")
+
+
+def _growing_slug(release: Release, bound: Bound | None) -> str:
+    if release.cause in (HOST_CACHE, PROMPT_COPIES) and bound is not None and bound.limit_bytes is not None:
+        return "release_growing_over_limit"
+    if release.cause == HOST_CACHE:
+        return "release_growing_no_limit"
+    if release.cause == PROMPT_COPIES:
+        return "release_growing_copies"
+    each = release.per_token
+    return "release_growing" if each is None or each.predicted_bytes is None else "release_growing_per_token"
+
+
+def claim_values(release: Release) -> Mapping[str, object]:
+    """What the sentences of CLAIMS name. ``bounds``: who keeps how much, as plain values."""
+    first = release.bounds[0] if release.bounds else Bound(holder="")
+    each = release.per_token
+    until_s = first.until_s
+    return {
+        "factor": release.factor,
+        "level": release.level,
+        "step_bytes": release.step.value,
+        "conversations": len(release.conversations),
+        "grown_bytes": release.grown_bytes,
+        "kept_bytes": release.kept_bytes,
+        "added_bytes": release.added_bytes,
+        "limit_bytes": first.limit_bytes,
+        "held_bytes": first.held_bytes,
+        "to_go_bytes": first.to_go_bytes,
+        "until_s": None if until_s is None or math.isinf(until_s) else until_s,
+        "unloaded_bytes": release.unloaded_bytes,
+        "exited_bytes": release.exited_bytes,
+        "per_token_bytes": None if each is None else each.growth.value,
+        "per_token_predicted_bytes": None if each is None else each.predicted_bytes,
+        "tokens": None if each is None else each.tokens_per_conversation,
+        "bounds": tuple(
+            {"holder": b.holder, "held_bytes": b.held_bytes, "limit_bytes": b.limit_bytes} for b in release.bounds
+        ),
+        "place": release.judged_place,
+        "reason": None if release.reason is None else release.reason.slug,
+        "reason_values": {} if release.reason is None else dict(release.reason.values),
+    }

@@ -1,0 +1,246 @@
+"""One curve of memory becomes one of four verdicts, with its bound or its reason."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from kvscope.analysis.attribute import Attribution
+from kvscope.analysis.fit import Estimate, scaled
+from kvscope.analysis.notes import Note, note
+from kvscope.analysis.release_bounds import (
+    CHECKPOINTS,
+    HOST_CACHE,
+    PLATEAU,
+    PROMPT_COPIES,
+    Bound,
+    checkpoint_bound,
+    host_cache_limit,
+    keep_alive_bound,
+    kept_bounds,
+    rest_without_copies,
+    rest_without_kept,
+)
+from kvscope.analysis.release_curve import (
+    FEWEST_CONVERSATIONS,
+    HOST,
+    STILL_BYTES,
+    Curve,
+    Trend,
+    trend_of,
+)
+from kvscope.record.rows import TrialResult
+from kvscope.units import MIB
+
+RELEASED, RETAINED, GROWING, CANNOT_TELL = "released", "retained_bounded", "growing", "cannot_tell"
+# Of two curves the verdict that asks for more attention counts.
+_ATTENTION = (RELEASED, RETAINED, CANNOT_TELL, GROWING)
+# Memory counts as back when what stays is at most this share of what had been added, or 1 MiB; and never more than 64.
+BACK_SHARE = 0.05
+BACK_LEAST_BYTES = MIB
+BACK_MOST_BYTES = 64 * MIB
+# How close growth for each token must be to the cache's own bytes, to be called copies of prompts.
+COPY_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """As the fields of ``release.Release``, for one curve."""
+
+    verdict: str
+    place: str
+    slope: Estimate
+    cause: str = "none"
+    reason: Note | None = None
+    released_at: str | None = None
+    bounds: tuple[Bound, ...] = ()
+    same_slope: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerToken:
+    """Growth in bytes for each token of a conversation, beside what the cache takes for one by prediction."""
+
+    growth: Estimate
+    tokens_per_conversation: float
+    predicted_bytes: float | None
+
+    @property
+    def is_as_predicted(self) -> bool:
+        """Whether growth is the cache's own bytes for each token, to 5 %."""
+        value = self.growth.value
+        if value is None or self.predicted_bytes is None:
+            return False
+        return abs(value / self.predicted_bytes - 1) <= COPY_SHARE
+
+
+def worst(judged: Sequence[Judgement]) -> Judgement:
+    """The verdict that asks for the most attention; of equals the first, which is the host's."""
+    return max(judged, key=lambda judgement: _ATTENTION.index(judgement.verdict))
+
+
+def unread(was_answered: bool) -> Judgement:
+    """Memory was not read after any conversation: why, as far as it is known."""
+    nothing = Estimate(value=None, reason=note("nothing_measured"))
+    slug = "release_no_probe" if was_answered else "release_no_request"
+    return Judgement(verdict=CANNOT_TELL, place=HOST, slope=nothing, reason=note(slug))
+
+
+def per_token(result: TrialResult, judgement: Judgement, predicted: float | None) -> PerToken | None:
+    """The slope for each token that a conversation held: its prompt and every output token that was fed back. None
+    where the counts are not known or nothing grew."""
+    if judgement.cause == "none":
+        return None
+    return _per_token(result, judgement.slope, predicted)
+
+
+def _per_token(result: TrialResult, slope: Estimate, predicted: float | None) -> PerToken | None:
+    counts = [
+        request.prompt_tokens_server + max(0, request.output_tokens - 1)
+        for request in result.requests
+        if request.role == "measured" and request.prompt_tokens_server and request.output_tokens is not None
+    ]
+    if slope.value is None or not counts:
+        return None
+    tokens = fmean(counts)
+    return PerToken(growth=scaled(slope, 1 / tokens), tokens_per_conversation=tokens, predicted_bytes=predicted)
+
+
+def judge_curve(result: TrialResult, curve: Curve, predicted: float | None, left: Attribution | None) -> Judgement:
+    """The verdict of one curve. ``predicted``: bytes that one token takes in the cache. ``left``: of what the memory
+    after the engine's own release is made."""
+    levels = [c.held_bytes for c in curve.different]
+    trend = trend_of(levels)
+    same = trend_of([c.held_bytes for c in curve.same]) if curve.same else None
+    judge = _Judge(result, curve, trend, same, predicted)
+    active = [c.active_requests for c in curve.conversations if c.active_requests]
+    if active:
+        return judge.cannot_tell("release_requests_active", count=max(active))
+    over = judge.over_limit()
+    if over is not None:
+        return over
+    if same is not None and same.kind == "growing":
+        return judge.says(GROWING, cause="unknown")
+    if trend.kind == "growing":
+        return judge.growth()
+    if "unclear" in (trend.kind, "still" if same is None else same.kind):
+        return judge.cannot_tell("release_noise", conversations=len(curve.conversations))
+    return judge.at_rest(left)
+
+
+class _Judge:
+    def __init__(
+        self, result: TrialResult, curve: Curve, trend: Trend, same: Trend | None, predicted: float | None
+    ) -> None:
+        self.result, self.curve, self.trend, self.same, self.predicted = result, curve, trend, same, predicted
+
+    def says(
+        self, verdict: str, *, cause: str = "none", bounds: tuple[Bound, ...] = (), reason: Note | None = None,
+        released_at: str | None = None,
+    ) -> Judgement:  # fmt: skip
+        return Judgement(
+            verdict=verdict,
+            place=self.curve.place,
+            slope=self.trend.slope,
+            cause=cause,
+            reason=reason,
+            released_at=released_at,
+            bounds=bounds,
+            same_slope=None if self.same is None else self.same.slope,
+        )
+
+    def cannot_tell(self, slug: str, **values: object) -> Judgement:
+        return self.says(CANNOT_TELL, reason=note(slug, **values))
+
+    def over_limit(self) -> Judgement | None:
+        """A host prompt cache that holds more than its limit, or has none, however it moved in these conversations:
+        it keeps one copy however large that is, so that the limit is no bound."""
+        stated = [c.host_cache_bytes for c in self.curve.conversations if c.host_cache_bytes]
+        if not stated:
+            return None
+        limit = host_cache_limit(self.result)
+        over = limit.num_bytes is not None and stated[-1] > limit.num_bytes
+        if not over and not (limit.is_unlimited and self.trend.kind == "growing"):
+            return None
+        return self.says(
+            GROWING,
+            cause=HOST_CACHE,
+            bounds=(Bound(holder=HOST_CACHE, held_bytes=stated[-1], limit_bytes=limit.num_bytes),),
+        )
+
+    def growth(self) -> Judgement:
+        """It grows. Bounded where the engine's log, or the bytes for each token, say by what, and a limit is known."""
+        conversations = self.curve.different
+        rests = [rest for rest in (rest_without_copies(conversations), rest_without_kept(conversations)) if rest]
+        kinds = [trend_of(rest).kind for rest in rests]
+        if "unclear" in kinds and "still" not in kinds:
+            # Less what the log accounts for, it moved, and not steadily.
+            return self.cannot_tell("release_noise", conversations=len(self.curve.conversations))
+        cause, bound = self._explained()
+        bounds = () if bound is None else (bound,)
+        if bound is None or bound.limit_bytes is None or (bound.held_bytes or 0) > bound.limit_bytes + STILL_BYTES:
+            return self.says(GROWING, cause=cause, bounds=bounds)
+        return self.says(RETAINED, cause=cause, bounds=bounds)
+
+    def _explained(self) -> tuple[str, Bound | None]:
+        conversations = self.curve.different
+        last = conversations[-1]
+        limit = host_cache_limit(self.result).num_bytes
+        copies, kept = rest_without_copies(conversations), rest_without_kept(conversations)
+        if copies is not None and trend_of(copies).kind == "still":
+            return HOST_CACHE, Bound(holder=HOST_CACHE, held_bytes=last.host_cache_bytes, limit_bytes=limit)
+        if kept is not None and trend_of(kept).kind == "still":
+            return CHECKPOINTS, checkpoint_bound(self.result, last)
+        each = _per_token(self.result, self.trend.slope, self.predicted)
+        if copies is None and each is not None and each.is_as_predicted:
+            grown = last.held_bytes - conversations[0].held_bytes
+            return PROMPT_COPIES, Bound(holder=PROMPT_COPIES, held_bytes=grown, limit_bytes=limit)
+        return "unknown", None
+
+    def at_rest(self, left: Attribution | None) -> Judgement:
+        """It did not grow, or there were too few conversations to tell: did it come back?"""
+        curve = self.curve
+        is_still = self.trend.kind == "still"
+        if curve.launched_bytes is not None and curve.unloaded_bytes is not None:
+            if curve.unloaded_bytes - curve.launched_bytes <= back_bytes(curve):
+                return self.says(RELEASED, released_at="unload")
+            if is_still:
+                return self.says(RETAINED, bounds=(*self._stays(), *kept_bounds(self.result, curve, left)))
+            return self._too_few()
+        if curve.unloaded_bytes is None and curve.exited_bytes is not None:
+            if curve.exited_bytes <= back_bytes(curve):
+                return self.says(RELEASED, released_at="exit")
+            return self.cannot_tell("release_left_after_exit", left_bytes=curve.exited_bytes)
+        if curve.unloaded_bytes is not None:
+            return self.cannot_tell("release_no_baseline")
+        if not is_still:
+            return self._too_few()
+        stays = self._stays()
+        if stays:
+            return self.says(RETAINED, bounds=stays)
+        return self.cannot_tell("release_not_read", conversations=len(curve.conversations))
+
+    def _stays(self) -> tuple[Bound, ...]:
+        """Who keeps memory while the model is loaded, of a curve that stands still: the host prompt cache, as far as it
+        is filled; the model itself, for as long as the server keeps it; or somebody who has stopped adding to it."""
+        found = []
+        copies = [c.host_cache_bytes for c in self.curve.conversations if c.host_cache_bytes]
+        if copies:
+            limit = host_cache_limit(self.result).num_bytes
+            found.append(Bound(holder=HOST_CACHE, held_bytes=copies[-1], limit_bytes=limit))
+        if self.curve.unloaded_bytes is None:
+            stays = keep_alive_bound(self.result, self.curve)
+            found += [stays] if stays is not None else []
+            grown = self.curve.grown_bytes or 0
+            if not found and grown > STILL_BYTES:
+                found.append(Bound(holder=PLATEAU, held_bytes=grown))
+        return tuple(found)
+
+    def _too_few(self) -> Judgement:
+        return self.cannot_tell("release_too_few", conversations=len(self.curve.different), fewest=FEWEST_CONVERSATIONS)
+
+
+def back_bytes(curve: Curve) -> float:
+    """How much may stay of what had been added, and still count as nothing."""
+    added = curve.added_bytes
+    share = 0.0 if added is None else BACK_SHARE * added
+    return min(max(share, BACK_LEAST_BYTES), BACK_MOST_BYTES)

@@ -1,0 +1,49 @@
+"""The release check in a terminal: each verdict with its slope, and what each step gave back."""
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+from kvscope.analysis.findings import release_finding
+from kvscope.analysis.fit import Estimate
+from kvscope.analysis.release import Release
+from kvscope.report.claims import claim_text
+from kvscope.report.prediction_text import aligned
+from kvscope.report.section_release import steps_table
+from kvscope.report.words import NO_BREAK, say
+from kvscope.units import MIB
+
+WIDTH = 100
+# Level, moment, held and given back are always shown; a name for which nothing is held is left out.
+_ALWAYS = 4
+_NOTHING = ("0.00", "+0.00", say("none"), say("unknown"))
+
+
+def release_lines(releases: Sequence[Release]) -> list[str]:
+    """At most WIDTH columns wide where words can be broken; nothing for no releases."""
+    lines: list[str] = []
+    for release in releases:
+        lines += _wrapped(claim_text(release_finding(release)), "")
+        if release.step.value is not None:
+            slope = say("release.slope", value=_mib(release.step), again=_mib(release.same_text_step))
+            lines += _wrapped(f"{slope}.", "  ")
+    table = steps_table(releases, releases[0].factor) if releases else None
+    if table is None or not table.rows:
+        return lines
+    rows = [[column.title for column in table.columns], *(list(row.cells) for row in table.rows)]
+    told = [n for n in range(len(rows[0])) if n < _ALWAYS or any(row[n] not in _NOTHING for row in rows[1:])]
+    return [*lines, "", *_wrapped(f"{table.caption}:", ""), *aligned([[row[n] for n in told] for row in rows], left=1)]
+
+
+def _mib(slope: Estimate | None) -> str:
+    if slope is None or slope.value is None:
+        return say("release.not_asked")
+    value = f"{slope.value / MIB:+,.2f}"
+    if slope.low is None or slope.high is None:
+        return say("release.slope_alone", value=value)
+    return say("release.slope_interval", value=value, low=f"{slope.low / MIB:+,.2f}", high=f"{slope.high / MIB:+,.2f}")
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    plain = re.sub(r"[ \n]+", " ", text.replace(NO_BREAK, " "))
+    return textwrap.wrap(plain, WIDTH, initial_indent=indent, subsequent_indent=indent or "  ", break_on_hyphens=False)
