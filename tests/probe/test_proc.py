@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -180,3 +181,103 @@ def test_the_probe_of_a_process_that_was_never_ours_only_reads(occupant: "Occupa
         probe.reset_peak()
     occupant.do("nothing")
     assert subprocess.Popen.poll(occupant.process) is None
+
+
+def status(anon_kib: int, swap_kib: int, file_kib: int) -> str:
+    """The lines of proc_pid_status(5) that matter, in the kernel's order."""
+    resident = anon_kib + file_kib
+    return (
+        f"Name:\tollama\nState:\tS (sleeping)\nVmPeak:\t 99999999 kB\nVmSize:\t 99999999 kB\nVmHWM:\t {resident} kB\n"
+        f"VmRSS:\t {resident} kB\nRssAnon:\t {anon_kib} kB\nRssFile:\t {file_kib} kB\nRssShmem:\t 0 kB\n"
+        f"VmData:\t 99999999 kB\nVmSwap:\t {swap_kib} kB\n"
+    )
+
+
+def process_folder(proc: Path, pid: int, text: str, started: int = 500) -> Path:
+    folder = proc / str(pid)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "status").write_text(text)
+    fields = ["S", "1", *["0"] * 17, str(started), "0"]  # state is the 3rd field, the start time the 22nd
+    (folder / "stat").write_text(f"{pid} (ollama) {' '.join(fields)}\n")
+    return folder
+
+
+def test_what_was_swapped_out_is_held(tmp_path: Path) -> None:
+    """R03 (ollama/ollama#18106): RSS of 70 MiB, while RssAnon + VmSwap are 9.35 GiB. VmSize is in no reading."""
+    swap_kib = round(9.35 * 1024 * 1024) - 40 * 1024
+    process_folder(tmp_path, 7, status(40 * 1024, swap_kib, 30 * 1024))
+    reading = ProcessTreeProbe(lambda: (7,), proc=tmp_path).read()
+    assert reading["anon_bytes"] + reading["file_bytes"] == 70 * MIB
+    assert reading["anon_bytes"] + reading["swap_bytes"] == pytest.approx(9.35 * 1024**3, abs=1024)
+    assert all(value < 10 * 1024**3 for value in reading.values())
+
+
+def test_an_id_that_passed_to_another_process_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvscope.probe.proc._TREE_REFRESH_S", 0.0)
+    process_folder(tmp_path, 7, status(1000, 0, 0), started=500)
+    probe = ProcessTreeProbe(lambda: (7,), proc=tmp_path)
+    assert probe.read()["anon_bytes"] == 1000 * 1024
+    process_folder(tmp_path, 7, status(555_000, 0, 0), started=900)
+    with pytest.raises(ProbeLost, match="7"):
+        probe.read()
+
+
+def test_one_that_ends_while_it_is_read(occupant: "Occupant") -> None:
+    """Read as fast as it goes, in a thread, while the process is ended: every reading is whole, then it is lost."""
+    probe = ProcessTreeProbe(occupant.pids)
+    readings: list[int] = []
+    ends: list[BaseException] = []
+
+    def watch() -> None:
+        try:
+            while True:
+                readings.append(probe.read()["anon_bytes"])
+        except BaseException as error:
+            ends.append(error)
+
+    occupant.do("anon 8")
+    watching = threading.Thread(target=watch)
+    watching.start()
+    while len(readings) < 100:
+        probe.reset_peak()  # the trial's own thread uses the probe too
+    occupant.process.kill()
+    watching.join(10)
+    assert isinstance(ends[0], ProbeLost)
+    assert min(readings) >= 8 * MIB
+
+
+UNPRIVILEGED = """
+import os, sys
+from kvscope.probe.proc import ProcessTreeProbe  # before, as another user may not read this checkout
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+probe = ProcessTreeProbe(lambda: (int(sys.argv[1]),))
+for name in ("read", "maps", "reset_peak", "pss_bytes"):
+    try:
+        print(name, getattr(probe, name)())
+    except Exception as error:
+        print(name, type(error).__name__, error, error.hint)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_users_process(occupant: "Occupant") -> None:
+    """/proc/PID/status may be read by all; its mappings and its peak counter may not."""
+    command = [sys.executable, "-c", UNPRIVILEGED, str(occupant.pid)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert done.returncode == 0, done.stderr
+    assert "anon_bytes" in said["read"]
+    assert said["maps"].startswith("ProbeUnavailable")
+    assert "another user" in said["maps"]
+    assert "cannot be reset (Permission denied)" in said["reset_peak"]
+    assert said["pss_bytes"] == "None"
+
+
+def test_pss_is_shared_out_and_information_only(occupant: "Occupant") -> None:
+    probe = ProcessTreeProbe(occupant.pids)
+    pss, reading = probe.pss_bytes(), probe.read()
+    assert pss is not None
+    assert reading["anon_bytes"] - SLACK_BYTES <= pss <= sum(reading[k] for k in reading if k != "peak_bytes")
+    assert "pss_bytes" not in reading
+    occupant.end()
+    assert probe.pss_bytes() is None
