@@ -88,6 +88,15 @@ def test_children_and_theirs_are_counted(occupant: "Occupant") -> None:
     assert probe.tree() == fresh.tree()  # one that was watching already finds them too, a little later
 
 
+def test_a_child_that_was_started_just_now_is_seen_where_it_is_looked_for_again(occupant: "Occupant") -> None:
+    """Within the second in which the tree is not looked for anew: Ollama's runner of a small model is up sooner."""
+    probe = ProcessTreeProbe(occupant.pids)
+    before = probe.tree()
+    occupant.do("fork anon=8")
+    probe.look_again()
+    assert len(probe.tree()) == len(before) + 1
+
+
 def test_the_tree_where_the_kernel_lists_no_children(occupant: "Occupant", tmp_path: Path) -> None:
     """A /proc with a process whose name holds spaces and parentheses, as names may."""
     for pid, parent, name in ((10, 1, "engine"), (11, 10, "a (b) c"), (12, 11, "x) S 1 "), (13, 1, "other")):

@@ -126,6 +126,7 @@ class TrialMemory:
         """Wait until memory stands still, for at most SETTLE_LIMIT_S."""
         if not self.is_read:
             return
+        self._tree.look_again()
         deadline = self._now() + SETTLE_LIMIT_S
         before = self._held()
         while self._now() < deadline:

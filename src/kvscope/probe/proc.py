@@ -99,6 +99,12 @@ class ProcessTreeProbe:
         with self._lock:
             return self._watched()
 
+    def look_again(self) -> None:
+        """Look for new descendants at the next reading, however short the last look was ago: an engine may have
+        started one just now (Ollama: a runner for each model)."""
+        with self._lock:
+            self._tree_until_s = 0.0
+
     def _watched(self) -> tuple[int, ...]:
         now = time.monotonic()
         roots = self._pids()
