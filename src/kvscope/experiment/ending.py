@@ -99,7 +99,7 @@ def why_lost(error: ProbeLost, engine: Engine) -> KvscopeError:
 def _with_outlook(error: EngineError, outlook: Outlook) -> EngineError:
     """The error with the prediction beside it: a death that says nothing becomes a suspicion where more was predicted
     than there was, and a lack of memory says that it had been foreseen."""
-    evidence = {**error.evidence, **outlook.evidence()}
+    evidence = {**outlook.evidence(), **error.evidence}  # an engine that states its own numbers knows better
     missing = outlook.missing_bytes
     if missing is None:
         error.evidence = evidence
