@@ -1,21 +1,26 @@
-"""A chat request over HTTP in the form that OpenAI's API made common, its answer streamed as server-sent events.
+"""A request over HTTP in the form that OpenAI's API made common. Its answer is read in ``openai_answer.py``.
 
-What a server states is taken as it is; what it does not state is None. Failures become errors of kvscope's tree.
+A server that refuses unknown fields is sent none: whoever knows which server it is says which of its own it takes.
 """
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
-from kvscope.engine.base import ChatRequest, Generation, Message, Read, TokenEvent
-from kvscope.engine.http_client import Exchange, Limits, Reply, exchange, request, verbatim
-from kvscope.engine.usage import read_usage
-from kvscope.errors import ContextOverflow, EngineReplyError, OutOfMemory, RateLimited, ServerError, UsageError
+from kvscope.engine.base import ChatRequest, Generation, Message
+from kvscope.engine.http_client import Limits, Reply, body_evidence, exchange, request, verbatim
+from kvscope.engine.openai_answer import read_answer
+from kvscope.engine.server_errors import REPLY_HINT, raise_for_status
+from kvscope.errors import EngineReplyError, UsageError
 from kvscope.prompt.conversation import Image
 
-_END = "[DONE]"
+# A server may cut a token's text into several pieces, and one that pays no heed to the limit has no end. So reading
+# stops at this many pieces for each token that was asked for, and some more.
+MOST_PIECES_PER_TOKEN = 8
+_EXTRA_PIECES = 64
+# What such a piece takes of the stream: a few hundred bytes with llama.cpp, and more with log probabilities.
+_BYTES_PER_TOKEN = 4 * 1024
+_EXTRA_BYTES = 4 * 1024 * 1024
 
 
 def wire_conversation(
@@ -56,153 +61,109 @@ def _wire_block(block: str | Image) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": block.source}}
 
 
-def chat_payload(chat: ChatRequest) -> dict[str, Any]:
-    """The request's body: greedy, streamed, with usage. ``ignore_eos`` and ``cache_prompt`` are llama.cpp's own
-    fields; other servers leave unknown fields aside."""
-    return {
-        **wire_conversation(chat.messages, chat.tools, chat.template_variables),
+def chat_payload(
+    chat: ChatRequest, *, model: str | None = None, fields: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The request's body: greedy, streamed, with usage. ``fields`` are the server's own, llama.cpp's where none are
+    given; one whose value is None is left out, ours included (a server that refuses ``seed``)."""
+    wire = wire_conversation(chat.messages, chat.tools, chat.template_variables)
+    return _payload({"model": model, **wire}, chat, fields)
+
+
+def completion_payload(
+    chat: ChatRequest, prompt: str | Sequence[int], *, model: str | None = None, fields: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """As ``chat_payload``, for a prompt as text or ids, without a chat template."""
+    return _payload({"model": model, "prompt": prompt if isinstance(prompt, str) else list(prompt)}, chat, fields)
+
+
+def llama_cpp_fields(chat: ChatRequest) -> dict[str, Any]:
+    """What llama.cpp's server takes beyond OpenAI's interface. vLLM and SGLang take ``ignore_eos`` too."""
+    return {"ignore_eos": chat.ignore_end, "cache_prompt": chat.reuse_prefix}
+
+
+def _payload(begin: Mapping[str, Any], chat: ChatRequest, fields: Mapping[str, Any] | None) -> dict[str, Any]:
+    body = {
+        **begin,
         "max_tokens": chat.max_output_tokens,
         "temperature": 0,
         "seed": chat.seed,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "ignore_eos": chat.ignore_end,
-        "cache_prompt": chat.reuse_prefix,
+        **(llama_cpp_fields(chat) if fields is None else fields),
     }
+    return {name: value for name, value in body.items() if value is not None}
 
 
-async def stream_chat(base_url: str, chat: ChatRequest) -> Generation:
-    """Send ``chat`` and read its answer to the end. Raises an EngineError for every way in which that can fail."""
-    limits = Limits(timeout_s=chat.timeout_s, stall_s=chat.stall_s)
-    async with exchange("POST", f"{base_url}/v1/chat/completions", chat_payload(chat), limits=limits) as running:
+async def stream_chat(
+    base_url: str,
+    chat: ChatRequest,
+    *,
+    model: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> Generation:
+    """Send ``chat`` to ``base_url``/v1/chat/completions and read its answer to the end. ``model``: the served name,
+    where the server wants one. ``headers`` (keys) are shown nowhere. ``fields``: see ``chat_payload``.
+
+    Raises an EngineError for every way in which that can fail."""
+    body = chat_payload(chat, model=model, fields=fields)
+    return await _stream(f"{base_url.rstrip('/')}/v1/chat/completions", body, chat, headers)
+
+
+async def stream_completion(
+    base_url: str,
+    chat: ChatRequest,
+    prompt: str | Sequence[int],
+    *,
+    model: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> Generation:
+    """As ``stream_chat``, over ``base_url``/v1/completions: ``prompt`` is sent instead of the conversation, whose
+    limits and seed are ``chat``'s."""
+    body = completion_payload(chat, prompt, model=model, fields=fields)
+    return await _stream(f"{base_url.rstrip('/')}/v1/completions", body, chat, headers)
+
+
+async def _stream(
+    url: str, body: Mapping[str, Any], chat: ChatRequest, headers: Mapping[str, str] | None
+) -> Generation:
+    limits = Limits(
+        timeout_s=chat.timeout_s, stall_s=chat.stall_s, max_bytes=_EXTRA_BYTES + _BYTES_PER_TOKEN * _most_pieces(chat)
+    )
+    async with exchange("POST", url, body, limits=limits, headers=headers) as running:
         if running.reply.status != 200:
             raise_for_status(await running.whole())
-        return await _read_answer(running)
+        return await read_answer(running, _most_pieces(chat))
 
 
-async def _read_answer(running: Exchange) -> Generation:
-    sent_s = running.reply.sent_s
-    answer = _Answer()
-    unfinished = b""
-    at_s = sent_s
-    async for chunk in running.chunks():
-        at_s = chunk.at_s
-        *lines, unfinished = (unfinished + chunk.body).split(b"\n")
-        before = len(answer.events)
-        for line in lines:
-            answer.take_line(line.rstrip(b"\r"), at_s - sent_s)
-        answer.reads.append(Read(at_s=at_s - sent_s, num_bytes=chunk.num_bytes, num_events=len(answer.events) - before))
-    if unfinished.strip():
-        answer.take_line(unfinished, at_s - sent_s)
-    return answer.generation(completed_s=at_s - sent_s)
+async def post_json(
+    url: str, payload: object, *, limits: Limits | None = None, headers: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """POST, and the JSON object that comes back. Raises an EngineError for any other outcome."""
+    return json_object(body_text(await request("POST", url, payload, limits=limits, headers=headers)))
 
 
-@dataclass(slots=True)
-class _Answer:
-    """What the events have said so far."""
-
-    events: list[TokenEvent] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
-    finish_reason: str | None = None
-    usage: Mapping[str, Any] = field(default_factory=dict)
-    timings: Mapping[str, Any] = field(default_factory=dict)
-    calls: dict[int, dict[str, Any]] = field(default_factory=dict)
-    ended: bool = False
-
-    def take_line(self, line: bytes, at_s: float) -> None:
-        """One line of the event stream. Blank lines end events; lines that begin with a colon keep it alive."""
-        if not line or line.startswith(b":"):
-            return
-        name, _, value = line.partition(b":")
-        if name not in (b"data", b"error"):
-            if name in (b"event", b"id", b"retry"):
-                return
-            raise EngineReplyError(f"The answer is not an event stream: {verbatim(line)}", hint=_REPLY_HINT)
-        text = value.strip().decode(errors="replace")
-        if text == _END:
-            self.ended = True
-            return
-        self._take(_json_object(text), at_s)
-
-    def _take(self, event: Mapping[str, Any], at_s: float) -> None:
-        if "error" in event or "code" in event:
-            _raise_for_error(event.get("error", event), None, json.dumps(event))
-        try:
-            self.usage = event.get("usage") or self.usage
-            self.timings = event.get("timings") or self.timings
-            for choice in event.get("choices") or ():
-                delta = choice.get("delta") or {}
-                if delta.get("reasoning_content"):
-                    self.events.append(TokenEvent(at_s=at_s, text=delta["reasoning_content"], kind="reasoning"))
-                if delta.get("content"):
-                    self.events.append(TokenEvent(at_s=at_s, text=delta["content"]))
-                for piece in delta.get("tool_calls") or ():
-                    self._take_call(piece, at_s)
-                self.finish_reason = choice.get("finish_reason") or self.finish_reason
-        except (AttributeError, TypeError) as error:
-            raise EngineReplyError(
-                f"The server sent an event of an unexpected form: {verbatim(json.dumps(event))}", hint=_REPLY_HINT
-            ) from error
-
-    def _take_call(self, piece: Mapping[str, Any], at_s: float) -> None:
-        """A call of a tool comes in pieces: its name at first, then its arguments as they are written."""
-        function = piece.get("function") or {}
-        name, arguments = function.get("name") or "", function.get("arguments") or ""
-        index = piece.get("index")
-        empty = {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
-        call = self.calls.setdefault(index if isinstance(index, int) else len(self.calls), empty)
-        call["id"] = piece.get("id") or call["id"]
-        call["function"]["name"] += name
-        call["function"]["arguments"] += arguments
-        if name + arguments:
-            self.events.append(TokenEvent(at_s=at_s, text=name + arguments, kind="tool_call"))
-
-    def generation(self, completed_s: float) -> Generation:
-        if not self.ended and self.finish_reason is None:
-            raise EngineReplyError(
-                f"The answer stopped after {len(self.events)} pieces, without its end being stated.", hint=_REPLY_HINT
-            )
-        usage = read_usage({"usage": self.usage, "timings": self.timings})
-        return Generation(
-            events=tuple(self.events),
-            reads=tuple(self.reads),
-            completed_s=completed_s,
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens,
-            output_tokens=usage.output_tokens,
-            finish_reason=self.finish_reason,
-            engine_timings={
-                name: float(value)
-                for name, value in self.timings.items()
-                # Neither infinite nor too large for a float, which no time is.
-                if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-            },
-            prompt_tokens_from=usage.stated_by,
-            tool_calls=tuple(self.calls[index] for index in sorted(self.calls)),
-        )
+async def get_text(url: str, *, limits: Limits | None = None, headers: Mapping[str, str] | None = None) -> str:
+    """GET, and the body of a 200. Raises an EngineError for any other outcome."""
+    return body_text(await request("GET", url, limits=limits, headers=headers))
 
 
-_REPLY_HINT = "Is it a server with an OpenAI-style chat interface? What it sent is kept with the trial."
-
-
-def _json_object(text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any]:
+    """The JSON object that a text is. Raises EngineReplyError for anything else."""
+    evidence = {"known_by": "message", "body": body_evidence(text)}
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise EngineReplyError(f"The server sent what is not JSON: {verbatim(text)}", hint=_REPLY_HINT) from error
+    except (ValueError, RecursionError) as error:
+        raise EngineReplyError(
+            f"The server sent what is not JSON: {verbatim(text)}", hint=REPLY_HINT, evidence=evidence
+        ) from error
     if not isinstance(value, dict):
-        raise EngineReplyError(f"The server sent JSON of an unexpected form: {verbatim(text)}", hint=_REPLY_HINT)
+        raise EngineReplyError(
+            f"The server sent JSON of an unexpected form: {verbatim(text)}", hint=REPLY_HINT, evidence=evidence
+        )
     return value
-
-
-async def post_json(url: str, payload: object) -> dict[str, Any]:
-    """POST, and the JSON object that comes back. Raises an EngineError for any other outcome."""
-    return _json_object(body_text(await request("POST", url, payload)))
-
-
-async def get_text(url: str) -> str:
-    """GET, and the body of a 200. Raises an EngineError for any other outcome."""
-    return body_text(await request("GET", url))
 
 
 def body_text(reply: Reply) -> str:
@@ -212,36 +173,5 @@ def body_text(reply: Reply) -> str:
     return reply.body.decode(errors="replace")
 
 
-def raise_for_status(reply: Reply) -> NoReturn:
-    """Raise what a status other than 200 means."""
-    body = reply.body.decode(errors="replace")
-    try:
-        error = json.loads(body).get("error", {})
-    except (ValueError, AttributeError):
-        error = {}
-    _raise_for_error(error, reply.status, body)
-
-
-def _raise_for_error(error: Any, status: int | None, body: str) -> NoReturn:
-    """``error``: the server's error object. ``status``: None when it came inside a stream that began with 200."""
-    details = error if isinstance(error, dict) else {"message": str(error)}
-    message = str(details.get("message") or verbatim(body))
-    code = status if status is not None else details.get("code")
-    if details.get("type") == "exceed_context_size_error":
-        asked, limit = details.get("n_prompt_tokens"), details.get("n_ctx")
-        raise ContextOverflow(
-            f"The prompt has {asked} tokens; the engine's context holds {limit}.",
-            hint=f"Shorten the prompt, or load the model with a context of more than {asked} tokens (n_ctx).",
-        )
-    if "context size has been exceeded" in message.lower():
-        raise ContextOverflow(
-            f"The engine's context was full while it worked: {message}",
-            hint="Send fewer requests at once, or load the model with a larger context (n_ctx).",
-        )
-    if code == 429:
-        raise RateLimited(f"The server refuses for now (429): {message}", hint="Wait, or send fewer requests at once.")
-    if isinstance(code, int) and code >= 500:
-        if "out of memory" in message.lower() or "failed to allocate" in message.lower():
-            raise OutOfMemory(f"The server ran out of memory: {message}", hint="Use a smaller context or cache type.")
-        raise ServerError(f"The server failed ({code}): {message}", hint="Its log says more.")
-    raise EngineReplyError(f"The server refused the request ({code}): {message}", hint=_REPLY_HINT)
+def _most_pieces(chat: ChatRequest) -> int:
+    return MOST_PIECES_PER_TOKEN * chat.max_output_tokens + _EXTRA_PIECES
