@@ -15,6 +15,11 @@ STATISTICS: Mapping[str, str] = MappingProxyType(
         "kv_cache_used_share": "share of the reserved KV cache in use, 0 to 1",
         "kv_cache_pool_bytes": "bytes reserved for the KV cache",
         "cache_tensor_bytes": "bytes of the cache's own tensors, as the engine counts them",
+        "cache_storage_bytes": "bytes that the memory behind these tensors keeps alive: more where one is a view of a "
+        "larger tensor",
+        "heap_in_use_bytes": "the C library's allocator: bytes handed out from its arenas",
+        "heap_free_bytes": "the C library's allocator: bytes given back to it and kept in its arenas",
+        "heap_mmapped_bytes": "the C library's allocator: bytes in larger blocks, each a mapping of its own",
         "engine_bytes": "bytes that the engine says its model takes, on all devices together",
         "engine_device_bytes": "of these, bytes on accelerators",
         "allocated_bytes": "torch's allocator: bytes in live tensors",

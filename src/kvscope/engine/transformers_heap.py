@@ -1,0 +1,52 @@
+"""The worker's part that reads its own memory: what the C library's allocator holds, and torch's allocator on a GPU.
+
+Read by ``transformers_worker.py`` from the file beside it, in the child process; imports nothing of kvscope. Only
+reads: nothing is given back to the system that the library itself would not give back.
+"""
+
+import ctypes
+from typing import Any
+
+# struct mallinfo2 of glibc 2.33 or newer (malloc.h): ten size_t in this order.
+_FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in _FIELDS]
+
+
+def heap() -> dict[str, int]:
+    """Bytes of the C library's allocator, all its arenas together; empty where it does not say (not glibc, or older).
+
+    ``heap_in_use_bytes``: handed out from its arenas; ``heap_free_bytes``: given back to it and kept there;
+    ``heap_mmapped_bytes``: larger blocks that have a mapping of their own, which goes back to the system when freed.
+    """
+    try:
+        read = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return {}
+    read.restype = _Mallinfo2
+    info = read()
+    return {
+        "heap_in_use_bytes": info.uordblks,
+        "heap_free_bytes": info.fordblks,
+        "heap_mmapped_bytes": info.hblkhd,
+    }
+
+
+def device(torch: Any, name: str) -> dict[str, int]:
+    """torch's allocator on the GPU called ``name``; empty on a CPU, whose allocator keeps no figures."""
+    if not name.startswith("cuda"):
+        return {}
+    return {
+        "allocated_bytes": torch.cuda.memory_allocated(name),
+        "allocated_peak_bytes": torch.cuda.max_memory_allocated(name),
+        "reserved_bytes": torch.cuda.memory_reserved(name),
+        "reserved_peak_bytes": torch.cuda.max_memory_reserved(name),
+    }
+
+
+def reset_device_peak(torch: Any, name: str) -> None:
+    """Begin a new peak of torch's allocator here; nothing on a CPU."""
+    if name.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats(name)
