@@ -56,6 +56,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--cache-prompt", dest="cache_prompt", action="store_true")
     add("--no-cache-prompt", dest="cache_prompt", action="store_false")
     add("--metrics", dest="endpoint_metrics", action="store_true")
+    add("--slot-save-path", dest="slot_save_path")
     add("--slots", dest="endpoint_slots", action="store_true")
     add("--no-slots", dest="endpoint_slots", action="store_false")
     return parser.parse_args(arguments)

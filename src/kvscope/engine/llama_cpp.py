@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvscope.engine.base import Capabilities, EngineReport
-from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, LlamaHttp
+from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, SLOT_FOLDER, LlamaHttp
 from kvscope.engine.llama_log import states_error, why_aborted, why_not_loaded
 from kvscope.engine.process import EngineProcess, python_command
 from kvscope.errors import (
@@ -50,6 +50,7 @@ class LlamaCppEngine(LlamaHttp):
         reports_timings=True,
         reports_buffers=True,
         has_pid=True,
+        can_clear_cache=True,
     )
 
     def __init__(
@@ -78,7 +79,11 @@ class LlamaCppEngine(LlamaHttp):
         EngineStartFailed, EngineTimeout, EngineDied."""
         process = self._running()
         self._load_begins_at = process.log_size()
-        command = {"model": self._model_path, "settings": dict(self.settings), "port": self._port}
+        command = {
+            "model": self._model_path,
+            "settings": {"slot_save_path": SLOT_FOLDER, **self.settings},
+            "port": self._port,
+        }
         try:
             process.send(json.dumps({"do": "load", **command}))
             ready = self._answer(self._load_timeout_s, doing="loading the model")

@@ -1,16 +1,20 @@
 """What both ways of running llama.cpp share: its HTTP interface and its log."""
 
+import os
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kvscope.engine.base import NO_VARIABLES, ChatRequest, EngineReport, Generation, Message, ReportedBuffer
-from kvscope.engine.http_client import request, run
-from kvscope.engine.llama_limits import ask_context_limit
+from kvscope.engine.http_client import Reply, request, run
+from kvscope.engine.llama_limits import ask_context_limit, read_slots
 from kvscope.engine.llama_log import load_is_logged, read_checkpoints, read_host_cache, read_report
 from kvscope.engine.openai_http import body_text, post_json, stream_chat, wire_conversation
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
+from kvscope.engine.prometheus import parse_metrics
+from kvscope.engine.server_metrics import statistics_of
 from kvscope.errors import ConnectionLost, ConnectionRefused, EngineReplyError, EngineStartFailed
 from kvscope.scenario import SettingValue
 
@@ -28,8 +32,11 @@ DEFAULT_SETTINGS: Mapping[str, SettingValue] = {
 # On an assertion, llama.cpp would start a debugger to print where it was.
 ENVIRONMENT = {"GGML_NO_BACKTRACE": "1"}
 
-# What the server answers where /metrics is turned off (--metrics was not given), and where it has no such path.
-_NO_METRICS = (501, 404)
+# A server erases its slots only where it could save them too, so it is given a folder; nothing is saved.
+SLOT_FOLDER = tempfile.gettempdir() + os.sep
+
+# What the server answers where something is turned off (--metrics was not given), and where it has no such path.
+_TURNED_OFF = (501, 404)
 _LOG_QUIET_S = 0.05
 _LOG_WAIT_S = 2.0
 
@@ -46,6 +53,7 @@ class LlamaHttp:
         self._process: EngineProcess | None = None
         self._url: str | None = None
         self._load_begins_at = 0
+        self._pool_tokens: int | None = None
 
     def pids(self) -> tuple[int, ...]:
         """The server's process while it runs; its children are for the probe to find."""
@@ -106,31 +114,55 @@ class LlamaHttp:
         """A lost connection to a process of ours that has died is its death."""
         process = self._process
         if process is not None and process.exits_within(1.0):
-            return process.death(while_doing="answering")
+            death = process.death(while_doing="answering", since=self._load_begins_at)
+            death.evidence = {**error.evidence, **death.evidence}  # such as how much of the answer had come
+            return death
         return error
 
     def active_requests(self) -> int | None:
         """Requests being processed or waiting, from /metrics; None where the server does not say."""
+        found = statistics_of(parse_metrics(self._stated("/metrics") or ""), self.name)
         try:
-            reply = run(request("GET", f"{self.url}/metrics"))
-        except (ConnectionLost, ConnectionRefused) as error:
-            raise self._explained(error) from error
-        if reply.status in _NO_METRICS:
-            return None
-        text = body_text(reply)
-        counts = dict(line.split() for line in text.splitlines() if line and not line.startswith("#"))
-        try:
-            return int(counts["llamacpp:requests_processing"]) + int(counts["llamacpp:requests_deferred"])
-        except (KeyError, ValueError):
+            return int(found["requests_running"] + found["requests_waiting"])
+        except KeyError:
             return None
 
     def statistics(self) -> Mapping[str, float]:
-        """The server's own counters."""
-        return {}
+        """The server's own counters, what its slots hold, and the tokens that its context was made for."""
+        found = statistics_of(parse_metrics(self._stated("/metrics") or ""), self.name)
+        slots = read_slots(self._stated("/slots")) or {}
+        held = [tokens for tokens in slots.values() if tokens is not None]
+        if slots and len(held) == len(slots):
+            found["kv_cache_used_tokens"] = sum(held)
+        if self._pool_tokens is not None:
+            found["kv_cache_pool_tokens"] = self._pool_tokens
+        return found
 
     def clear_cache(self) -> str | None:
-        """Erase what the slots hold of earlier prompts."""
-        return "Not offered yet."
+        """Erase what each slot holds of earlier prompts. Copies in the host prompt cache stay: nothing drops them."""
+        slots = read_slots(self._stated("/slots"))
+        if slots is None:
+            return "The server does not list its slots (--slots)."
+        for slot in slots:
+            reply = self._asked("POST", f"/slots/{slot}?action=erase", {})
+            if reply.status in _TURNED_OFF:
+                return "The server erases no slots: it was not started with --slot-save-path."
+            body_text(reply)
+        kept = self.host_cache()
+        if kept is not None and float(kept.printed_mib) > 0:
+            return f"The slots are erased. The host prompt cache stays ({kept.printed_mib} MiB): nothing drops it."
+        return None
+
+    def _stated(self, path: str) -> str | None:
+        """What the server answers to a GET; None where that is turned off."""
+        reply = self._asked("GET", path)
+        return None if reply.status in _TURNED_OFF else body_text(reply)
+
+    def _asked(self, method: str, path: str, payload: object = None) -> Reply:
+        try:
+            return run(request(method, self.url + path, payload))
+        except (ConnectionLost, ConnectionRefused) as error:
+            raise self._explained(error) from error
 
     def host_cache(self) -> ReportedBuffer | None:
         """The server's copies of earlier conversations, as last logged since load; None if it never said."""
@@ -151,6 +183,8 @@ class LlamaHttp:
         while not load_is_logged(process.log_text(self._load_begins_at)) and time.monotonic() < until_s:
             time.sleep(_LOG_QUIET_S)
         report = read_report(self._settled_log(), version=version)
+        cells = report.effective.get("n_ctx")
+        self._pool_tokens = cells if isinstance(cells, int) else None
         return replace(report, context_limit=run(ask_context_limit(self.url, report.slots)))
 
     def _settled_log(self) -> str:

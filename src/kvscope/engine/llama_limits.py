@@ -46,3 +46,15 @@ _LOG = "the engine's log: new slot, n_ctx"
 def _default_n_ctx(props: Any) -> Any:
     settings = props.get("default_generation_settings") if isinstance(props, dict) else None
     return settings.get("n_ctx") if isinstance(settings, dict) else None
+
+
+def read_slots(text: str | None) -> dict[int, int | None] | None:
+    """Tokens that each slot holds now, kept prompts included, by its number, from what /slots answered. A slot that
+    never worked holds none; of one that did, older builds do not say it (None). None where no slots are listed."""
+    try:
+        slots = {slot["id"]: slot for slot in json.loads(text or "")}
+    except (ValueError, TypeError, KeyError):
+        return None
+    held = {number: slot.get("n_prompt_tokens", None if "id_task" in slot else 0) for number, slot in slots.items()}
+    is_read = all(isinstance(number, int) for number in held)
+    return {number: value if isinstance(value, int) else None for number, value in held.items()} if is_read else None

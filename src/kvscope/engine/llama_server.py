@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kvscope.engine.base import Capabilities, EngineReport
 from kvscope.engine.http_client import run
 from kvscope.engine.llama_cpp import model_file
-from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, LlamaHttp
+from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, SLOT_FOLDER, LlamaHttp
 from kvscope.engine.llama_log import read_address, why_aborted, why_not_loaded
 from kvscope.engine.openai_http import get_text
 from kvscope.engine.process import EngineProcess
@@ -129,6 +129,7 @@ class LlamaServerEngine(LlamaHttp):
         reports_timings=True,
         reports_buffers=True,
         has_pid=True,
+        can_clear_cache=True,
     )
 
     def __init__(
@@ -149,7 +150,8 @@ class LlamaServerEngine(LlamaHttp):
     def launch(self) -> None:
         """Start the program; it begins to load its model at once. Raises EngineNotFound, InvalidSettings."""
         arguments = ("--model", self._model_path, "--host", "127.0.0.1", "--port", str(self._port))
-        command = (*self._command, *arguments, *flags(self.settings))
+        slots = () if "--slot-save-path" in self._command else ("--slot-save-path", SLOT_FOLDER)
+        command = (*self._command, *arguments, *slots, *flags(self.settings))
         self._process = EngineProcess(command, name="llama-server", talks=False, environment=ENVIRONMENT)
         self._process.start()
 
