@@ -1,6 +1,7 @@
 """kvscope doctor: what it says, for people and for scripts, with and without an engine."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -39,8 +40,24 @@ def test_the_same_for_scripts() -> None:
     assert engines["llama.cpp"]["version"] is None
     assert engines["fake"] == {"name": "fake", "works": True, "version": "1", "why_not": None}
     probes = {each["name"]: each for each in found["probes"]}
-    assert probes["process memory"] == {"name": "process memory", "works": True, "why_not": None}
+    assert probes["process memory"] == {
+        "name": "process memory",
+        "works": True,
+        "why_not": None,
+        "detail": None,
+    }
+    assert all(each["works"] or each["why_not"] for each in found["probes"])
     assert found["memory"]["total_bytes"] > 0
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_each_probe_says_what_it_reads_or_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    text = run()
+    assert "  yes  process memory\n" in text
+    assert "  no   NVIDIA GPU memory (NVML): " in text
+    assert "pip install 'kvscope[nvidia]'" in text
+    assert re.search(r"control group(  \(version [12], .* held|: )", text)
 
 
 @pytest.mark.usefixtures("no_engine")

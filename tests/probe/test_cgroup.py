@@ -6,8 +6,6 @@ import pytest
 
 from kvscope.errors import ProbeUnavailable
 from kvscope.probe import cgroup
-from kvscope.probe.available import available_probes
-from kvscope.probe.machine_memory import machine_memory
 from kvscope.units import KIB, MIB
 
 AVAILABLE = 8000 * MIB
@@ -127,20 +125,3 @@ def test_why_not(tmp_path: Path) -> None:
         cgroup.available_bytes(tmp_path)
     root = machine(tmp_path, "0::/\n", "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", {})
     assert "no memory accounting" in str(cgroup.unavailable(root))
-
-
-def test_every_probe_says_whether_it_works_here() -> None:
-    found = dict(available_probes())
-    assert found["process memory"] is None
-    assert found["process mappings"] is None
-    assert found["machine memory"] is None
-    assert found["NVIDIA GPU memory (NVML)"] == "Not supported yet by this release."
-    assert cgroup.unavailable() == found["control group"]
-    left = cgroup.available_bytes()
-    assert left is not None
-    assert 0 < left <= machine_memory().total_bytes
-
-
-def test_each_reason_is_given_where_proc_is_missing(tmp_path: Path) -> None:
-    found = dict(available_probes(tmp_path))
-    assert all(found.values())

@@ -112,6 +112,43 @@ def test_file_pages_dropped_between_marks_are_not_taken_for_anonymous() -> None:
     assert metrics_of(TrialResult(trial=trial_row(), marks=marks, samples=samples)).memory_peak_bytes == 100
 
 
+def test_a_peak_that_was_not_set_back_counts_only_where_it_rose() -> None:
+    # A server that was running before had peaked at 900 while it loaded; its counter was left alone.
+    marks = (
+        mark_row("loaded", 80, at_s=1.0, peak_bytes=900, file_bytes=0),
+        mark_row("before_request", 80, at_s=2.0, peak_bytes=900, file_bytes=0),
+        mark_row("after_request", 85, at_s=3.0, peak_bytes=900, file_bytes=0),
+    )
+    assert metrics_of(TrialResult(trial=trial_row(), marks=marks)).memory_peak_bytes == 85
+    risen = (*marks[:2], replace(marks[2], peak_bytes=950))
+    assert metrics_of(TrialResult(trial=trial_row(), marks=risen)).memory_peak_bytes == 950
+
+
+def test_memory_on_devices_is_known_where_it_was_read_and_nowhere_else() -> None:
+    marks = (
+        mark_row("launched", 10, at_s=0.0, device_bytes=0),
+        mark_row("loaded", 80, at_s=1.0, device_bytes=500),
+        mark_row("after_request", 85, at_s=3.0, device_bytes=600),
+        mark_row("exited", 0, at_s=4.0, device_bytes=0),
+    )
+    samples = (
+        SampleRow(quantity="device_bytes", at_s=2.0, value_bytes=740, late_s=0.0),
+        SampleRow(quantity="device_used_bytes", at_s=2.0, value_bytes=9000, late_s=0.0),
+        SampleRow(quantity="anon_bytes", at_s=2.01, value_bytes=82, late_s=0.0),
+    )
+    found = metrics_of(TrialResult(trial=trial_row(), marks=marks, samples=samples))
+    assert found.memory_baseline_bytes_device == 0
+    assert found.memory_loaded_bytes_device == 500
+    assert found.memory_peak_bytes_device == 740  # the engine's, not what the whole device held
+    assert found.memory_after_bytes_device == 600
+    assert found.memory_released_bytes_device == 0
+    assert found.memory_peak_bytes == 85
+    without = tuple(replace(mark, device_bytes=None) for mark in marks)
+    unknown = metrics_of(TrialResult(trial=trial_row(), marks=without))
+    assert unknown.memory_peak_bytes_device is None
+    assert unknown.memory_released_bytes_device is None
+
+
 def test_warm_up_and_failed_requests_give_no_times() -> None:
     result = full_result(trial_row(outcome="ok"))
     for changed in ({"role": "warmup"}, {"error_slug": "connection-lost"}):

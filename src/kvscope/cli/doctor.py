@@ -44,7 +44,10 @@ def examine() -> dict[str, Any]:
             {"name": name, "works": reason is None, "version": version, "why_not": reason}
             for name, version, reason in available_engines()
         ],
-        "probes": [{"name": name, "works": reason is None, "why_not": reason} for name, reason in available_probes()],
+        "probes": [
+            {"name": each.name, "works": each.why_not is None, "why_not": each.why_not, "detail": each.detail}
+            for each in available_probes()
+        ],
     }
 
 
@@ -72,12 +75,12 @@ def render(found: dict[str, Any]) -> str:
         *(_line(each, _reached(each["version"])) for each in found["engines"]),
         "",
         "Probes (what can be watched)",
-        *(_line(each, "") for each in found["probes"]),
+        *(_line(each, each["detail"]) for each in found["probes"]),
     ]
     return "\n".join(lines)
 
 
-def _line(each: dict[str, Any], detail: str) -> str:
+def _line(each: dict[str, Any], detail: str | None) -> str:
     if each["works"]:
         return f"  yes  {each['name']}" + (f"  ({detail})" if detail else "")
     return f"  no   {each['name']}: {each['why_not']}"

@@ -84,6 +84,10 @@ class ControlGroupProbe:
     def __del__(self) -> None:
         self.close()
 
+    def use(self, group: Group) -> None:
+        """Read this group instead of looking for that of a process."""
+        self._group = group
+
     def _found(self) -> Group:
         if self._group is not None:
             return self._group

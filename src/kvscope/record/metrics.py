@@ -23,6 +23,8 @@ DEFINITIONS = {
     "memory_after_bytes": "After the last request, engine idle.",
     "memory_released_bytes": "What is still held after the engine's own release (its unload; its exit where it has no "
     "unload).",
+    "on devices": "Memory on accelerators at the same moments: what the driver says the engine's processes hold. "
+    "The peak is of samples, and of a counter where the device has one (NVML has none).",
     "needed": "What the tokens require, by the model's shapes.",
     "allocated": "What the engine reserves for it.",
     "engine-reported": "What the engine's own log says it reserved.",
@@ -169,13 +171,20 @@ def _peak_anonymous(result: TrialResult) -> int | None:
     curves = _curves_between(result, marks[0].at_s, marks[-1].at_s)
     sampled = [read.get("anon_bytes", 0) + read.get("swap_bytes", 0) for read in curves]
     # The counter holds all resident kinds together; less the most that was file-backed or shared it is a lower bound
-    # of the anonymous peak, and catches what fell between two samples.
+    # of the anonymous peak, and catches what fell between two samples. Where it could not be set back it may still
+    # hold a peak of before: only what it rose by is of this trial.
     shared_most = max(mark.shmem_bytes for mark in marks)
     file_most = max([*(mark.file_bytes for mark in marks), *(read.get("file_bytes", 0) for read in curves)])
-    counted = [
-        mark.peak_bytes - file_most - shared_most for mark in marks if mark.phase == "after_request" and mark.peak_bytes
-    ]
+    counted = [peak - file_most - shared_most for peak in _risen_peaks(marks)]
     return max([*sampled, *counted, *(held_bytes(mark) for mark in marks)])
+
+
+def _risen_peaks(marks: Sequence[MarkRow]) -> list[int]:
+    """The kernel's peak after each request, where it rose since the first mark that has one right before the requests.
+    Without such a mark (a record of a release that made none) each counts."""
+    before = next((mark.peak_bytes for mark in marks if mark.phase == "before_request"), None)
+    after = [mark.peak_bytes for mark in marks if mark.phase == "after_request" and mark.peak_bytes]
+    return [peak for peak in after if before is None or peak > before]
 
 
 def _peak_file(result: TrialResult) -> int | None:
