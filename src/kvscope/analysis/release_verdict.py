@@ -74,8 +74,12 @@ class PerToken:
 
 
 def worst(judged: Sequence[Judgement]) -> Judgement:
-    """The verdict that asks for the most attention; of equals the first, which is the host's."""
-    return max(judged, key=lambda judgement: _ATTENTION.index(judgement.verdict))
+    """The verdict that asks for the most attention; of equals the first, which is the host's. A device that stood still
+    and was not read after a release takes nothing from what the host says of growth."""
+    host, *others = judged
+    if host.verdict in (RETAINED, GROWING):
+        others = [each for each in others if each.reason is None or each.reason.slug != "release_not_read"]
+    return max([host, *others], key=lambda judgement: _ATTENTION.index(judgement.verdict))
 
 
 def unread(was_answered: bool) -> Judgement:
@@ -122,8 +126,10 @@ def judge_curve(result: TrialResult, curve: Curve, predicted: float | None, left
         return judge.says(GROWING, cause="unknown")
     if trend.kind == "growing":
         return judge.growth()
-    if "unclear" in (trend.kind, "still" if same is None else same.kind):
+    if same is not None and same.kind == "unclear":
         return judge.cannot_tell("release_noise", conversations=len(curve.conversations))
+    if trend.kind == "unclear":
+        return judge.unsteady()
     return judge.at_rest(left)
 
 
@@ -180,6 +186,14 @@ class _Judge:
         if bound is None or bound.limit_bytes is None or (bound.held_bytes or 0) > bound.limit_bytes + STILL_BYTES:
             return self.says(GROWING, cause=cause, bounds=bounds)
         return self.says(RETAINED, cause=cause, bounds=bounds)
+
+    def unsteady(self) -> Judgement:
+        """It moved, and not steadily: that may be what the engine says it keeps, which fills up, is dropped and
+        replaced. Otherwise nothing can be told."""
+        cause, bound = self._explained()
+        if cause in (HOST_CACHE, CHECKPOINTS) and bound is not None and bound.limit_bytes is not None:
+            return self.says(RETAINED, cause=cause, bounds=(bound,))
+        return self.cannot_tell("release_noise", conversations=len(self.curve.conversations))
 
     def _explained(self) -> tuple[str, Bound | None]:
         conversations = self.curve.different
