@@ -11,7 +11,6 @@ from kvscope.experiment.designs import DESIGNS, design_kind
 from kvscope.experiment.trial import run_trial
 from kvscope.record.rows import TrialResult, TrialRow
 from kvscope.scenario import SettingValue
-from kvscope.units import MIB
 
 ROW = TrialRow(
     trial_id="t", attempt=1, design_id="d", run_id="r", role="measured", levels={}, level=16, repeat=0, block=0,
@@ -28,10 +27,14 @@ class Clearing(FakeEngine):
         super().__init__(settings=settings, clock=clock)
         self.done: list[str] = []
         self.active = 0
+        self.counters: dict[str, float] = {}
         self.reason: str | None = None
 
     def active_requests(self) -> int | None:
         return self.active
+
+    def statistics(self) -> Mapping[str, float]:
+        return self.counters
 
     def clear_cache(self) -> str | None:
         self.done.append("clear_cache")
@@ -98,8 +101,8 @@ def test_the_last_text_is_sent_again(engine: Clearing, clock: VirtualClock) -> N
     assert last.prompt_tokens_server is not None
     for again in result.requests[3:]:
         assert again.prompt_tokens_server == last.prompt_tokens_server
-        # All but the last token of the prompt, less the template's: the very same text.
-        assert again.cached_tokens == last.prompt_tokens_server - 10
+        # Every word of it, and so all but what the fake template adds: 4 tokens for the message and 2 to open.
+        assert again.cached_tokens == last.prompt_tokens_server - 6
     marks = [m for m in result.marks if m.phase == "after_request"]
     assert [m.request_index for m in marks] == [1, 2, 3, 4]
     # Mappings are read once, after the last of them.
@@ -114,4 +117,14 @@ def test_what_varies_depends_on_whether_the_engine_keeps_copies() -> None:
         assert design_kind("release", name).factor == "prompt_tokens"
     assert design_kind("input_length", "vllm").factor == "prompt_tokens"
     assert DESIGNS["release"].default_condition.same_again == 3
-    assert MIB == 1024**2
+
+
+def test_a_cache_that_was_emptied_is_a_step_though_copies_stay(engine: Clearing, clock: VirtualClock) -> None:
+    engine.reason = "The slots are erased. The host prompt cache stays (9.00 MiB)."
+    engine.counters = {"kv_cache_used_tokens": 0.0}
+    result = run(engine, clock, requests=2)
+    held = {mark.phase: mark.anon_bytes for mark in result.marks}
+    assert held["cache_cleared"] == held["after_request"]
+    (stated,) = [r.printed_mib for r in result.reported if r.phase == "cache_cleared"]
+    assert float(stated) > 0
+    assert result.warnings == ()
