@@ -1,6 +1,7 @@
 """Whole trials on an Ollama stand-in, one for each way to fail: what is recorded, and that the next trial runs."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,6 +95,19 @@ class CountsAsTheServer(OwnCounter):
     def count(self, requests: Sequence[ChatRequest]) -> list[OwnCount | None]:
         texts = [render([{"role": m.role, "content": m.content} for m in r.messages], []) for r in requests]
         return [OwnCount(tokens=count(text), counted_by="files", leading_bos=1) for text in texts]
+
+
+class CountsByAnotherTemplate(CountsAsTheServer):
+    """As the GGUF's own template would, which Ollama does not use: it renders with one in its own language."""
+
+    def count(self, requests: Sequence[ChatRequest]) -> list[OwnCount | None]:
+        return [replace(each, tokens=each.tokens + 32) for each in super().count(requests) if each is not None]
+
+
+def test_files_that_count_otherwise_than_the_server_accuse_it_of_nothing(server: StandIn) -> None:
+    result = measured(server, expected=Expected(counter=CountsByAnotherTemplate("unused")))
+    assert (result.trial.outcome, result.trial.error_message) == ("ok", None)
+    assert {request.prompt_tokens_ours_from for request in result.requests} == {"engine"}
 
 
 def test_a_prompt_that_an_old_release_cuts(server: StandIn) -> None:
