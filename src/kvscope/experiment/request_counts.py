@@ -72,9 +72,9 @@ class RequestCounts:
     def prompt_counter(self) -> Callable[[Sequence[Message]], int]:
         """Who counts while prompts are built. The engine, where it can count without computing; else the model's own
         files, where they say of a short conversation what the engine states; else the engine, by being sent each
-        prompt, of which a warning tells. The files of a model that a running server has are left aside from then on where
-        they say otherwise than it: Ollama has templates of its own, and any server may have been given one. Raises
-        UsageError where nobody can count."""
+        prompt, of which a warning tells. The files of a model that a running server has are left aside from then on
+        where they say otherwise than it: Ollama has templates of its own, and any server may have been given one.
+        Raises UsageError where nobody can count."""
         can = self._engine.capabilities
         if can.counts_prompt_tokens and not can.counts_by_requests:
             if not can.owns_process and not self._files_agree():
