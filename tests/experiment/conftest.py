@@ -22,3 +22,10 @@ def readings_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         return samples
 
     monkeypatch.setattr(Sampler, "stop", stopped)
+
+
+@pytest.fixture(autouse=True)
+def quiet_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other programs do on this machine is no matter of these tests either."""
+    monkeypatch.setattr("kvscope.probe.occupants.MOVED_BYTES", 1 << 60)
+    monkeypatch.setattr("kvscope.experiment.neighbours.MOVED_BYTES", 1 << 60)
