@@ -105,8 +105,6 @@ def counted(tensors: Iterator[tuple[str, Any]]) -> dict[str, int]:
     storages: dict[tuple[str, int], int] = {}
     shape_bytes = number = 0
     for _, tensor in tensors:
-        if not tensor.numel():
-            continue
         storage = tensor.untyped_storage()
         place = (str(tensor.device), storage.data_ptr())
         number += 1
@@ -119,7 +117,7 @@ def counted(tensors: Iterator[tuple[str, Any]]) -> dict[str, int]:
 def can_go_on(cache: Any) -> bool:
     """Whether several tokens at once can follow what it holds: not where a layer keeps a state that has no place for
     each token (some classes begin such a state anew then, without a word)."""
-    layers = getattr(cache, "layers", None)
+    layers: Any = getattr(cache, "layers", None) or ()
     return bool(layers) and not any(hasattr(layer, "recurrent_states") for layer in layers)
 
 

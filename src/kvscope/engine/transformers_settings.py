@@ -4,12 +4,14 @@ The cache's are transformers' own (GenerationConfig's cache_implementation, cach
 others are what ``from_pretrained`` takes, and what kvscope's decode loop does.
 """
 
+import contextlib
 import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from kvscope.errors import InvalidSettings
 from kvscope.scenario import SettingValue
+from kvscope.units import parse_tokens
 
 CACHES = ("dynamic", "dynamic_full", "static", "quantized", "offloaded", "offloaded_static")
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
@@ -31,21 +33,25 @@ def checked_settings(settings: Mapping[str, SettingValue]) -> dict[str, SettingV
         name = _OTHER_NAMES.get(given, given.removeprefix("cache_config."))
         if name in found:
             raise InvalidSettings(f"{name} is given twice, in two spellings.", hint="Give it once.")
-        _check_value(name, value)
-        found[name] = value
+        found[name] = _checked_value(name, value)
     found["cache_implementation"] = _cache(found)
     if found.get("dtype", "auto") not in DTYPES:
         raise InvalidSettings(f"dtype does not take {found['dtype']!r}.", hint=f"It takes: {', '.join(DTYPES)}.")
     return found
 
 
-def _check_value(name: str, value: SettingValue) -> None:
+def _checked_value(name: str, value: SettingValue) -> SettingValue:
     if name not in SETTINGS:
         near = difflib.get_close_matches(name, SETTINGS, n=1)
         known = f"There are: {', '.join(sorted(SETTINGS))}."
         raise InvalidSettings(
             f"The transformers engine has no setting {name!r}.", hint=f"Did you mean {near[0]}?" if near else known
         )
+    if name in _WHOLE and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = parse_tokens(value)
+    if name in _FLAGS and isinstance(value, str):
+        value = {"true": True, "false": False}.get(value.lower(), value)
     if name in _FLAGS:
         fits, wanted = isinstance(value, bool), "true or false"
     elif name in _WHOLE:
@@ -54,6 +60,7 @@ def _check_value(name: str, value: SettingValue) -> None:
         fits, wanted = isinstance(value, str), "a word"
     if not fits:
         raise InvalidSettings(f"{name} does not take {value!r}.", hint=f"Give {wanted}.")
+    return value.lower() if isinstance(value, str) and name != "attn_implementation" else value
 
 
 def _cache(settings: Mapping[str, SettingValue]) -> str:

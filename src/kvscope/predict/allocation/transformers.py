@@ -17,8 +17,9 @@ from collections.abc import Mapping
 
 from kvscope.dtypes import Dtype, dtype_named
 from kvscope.errors import UsageError
-from kvscope.model.spec import FullAttention, HiddenStateMemory, LayerSpec, ModelSpec, SlidingWindow
+from kvscope.model.spec import ChunkedAttention, FullAttention, HiddenStateMemory, LayerSpec, ModelSpec, SlidingWindow
 from kvscope.predict.allocation.logical import cross_unknown
+from kvscope.predict.allocation.setting_values import refuse_two_dtypes
 from kvscope.predict.allocation.transformers_quantised import (
     check_quantisable,
     packed_law,
@@ -56,6 +57,9 @@ def predict_transformers(
     """Weights and cache of ``model.generate()``: of its default cache, or of the one that ``cache_implementation``
     names. Raises UsageError, UnknownName."""
     read = read_settings(settings)
+    if dtype is not None:
+        refuse_two_dtypes(dtype, read.dtype)
+    dtype = dtype or read.dtype
     tokens = asked.tokens if asked.tokens is not None else read.max_cache_len or model.trained_context_tokens
     if tokens is None:
         raise UsageError("The model's files do not state a trained context.", hint="Say how many tokens to count.")
@@ -71,6 +75,7 @@ def predict_transformers(
         *_prompt_unknown(model, tokens, asked.phase),
         *residual_unknown(read, tokens),
         *_offload_unknown(read),
+        *_chunks_unknown(model, read, tokens, asked.phase),
         *_dtype_unknown(model, dtype),
     )
     status: Status = "estimated" if doubtful else "exact"
@@ -160,6 +165,19 @@ def _offload_unknown(settings: TransformersSettings) -> tuple[Unknown, ...]:
         "it needs a GPU"
     )
     return (Unknown(what="kv_cache", why=why),)
+
+
+def _chunks_unknown(model: ModelSpec, settings: TransformersSettings, tokens: int, phase: Phase) -> tuple[Unknown, ...]:
+    """A window's storage straight after a prefill in chunks: of the last chunk and what was kept before it."""
+    chunk = settings.prefill_chunk_tokens
+    windowed = any(isinstance(layer.cache, SlidingWindow | ChunkedAttention) for layer in model.layers)
+    if chunk is None or chunk >= tokens or phase != "prefill" or not windowed:
+        return ()
+    why = (
+        "a prompt in chunks leaves the storage of its last chunk behind a sliding layer; that of the whole prompt is "
+        "counted, the most it can be"
+    )
+    return (Unknown(what="kv_cache_storage", why=why),)
 
 
 def _notes(settings: TransformersSettings, tokens: int) -> tuple[str, ...]:

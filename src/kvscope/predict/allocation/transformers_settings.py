@@ -1,12 +1,13 @@
 """transformers' cache settings: the names of GenerationConfig (cache_implementation, and cache_config's own) and of the
-cache classes. transformers 5.24.0."""
+cache classes. transformers 5.24.0. Beside them those that kvscope runs the engine with and that leave the cache as it
+is."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
 from kvscope.errors import UnknownName, UsageError
-from kvscope.predict.allocation.setting_values import Reader, SettingTable, whole_number
+from kvscope.predict.allocation.setting_values import Reader, SettingTable, as_given, truth, whole_number
 from kvscope.scenario import SettingValue
 
 Implementation = Literal["dynamic", "dynamic_full", "static", "quantized", "offloaded", "offloaded_static"]
@@ -14,19 +15,26 @@ IMPLEMENTATIONS = ("dynamic", "dynamic_full", "static", "quantized", "offloaded"
 # Backend → the numbers of bits it packs.
 BACKENDS: Mapping[str, tuple[int, ...]] = {"quanto": (2, 4), "hqq": (1, 2, 4, 8), "fp8": (8,)}
 _WHOLE = ("max_cache_len", "nbits", "q_group_size", "residual_length", "prompt_tokens")
+# How the engine is run; none but dtype changes what the cache holds.
+_RUN = ("dtype", "device", "attn_implementation")
 _READERS: Mapping[str, Reader] = {
     **dict.fromkeys(("cache_implementation", "backend"), lambda name, value: str(value).lower()),
     **dict.fromkeys(_WHOLE, whole_number(1, tokens=True)),
+    **dict.fromkeys(_RUN, as_given),
+    **dict.fromkeys(("prefill_chunk_tokens", "num_threads"), whole_number(1, tokens=True)),
+    "random_weights": truth,
 }
 SETTING_NAMES = tuple(_READERS)
-_TABLE = SettingTable(kind="transformers cache setting", readers=_READERS)
+_TABLE = SettingTable(kind="transformers setting", readers=_READERS, aliases={"cache": "cache_implementation"})
 _QUANTISED_ONLY = ("backend", "nbits", "q_group_size", "residual_length", "prompt_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformersSettings:
     """``max_cache_len``: of a static cache. ``residual_length``: tokens that a quantised cache keeps unquantised before
-    it packs them. ``prompt_tokens``: how long the prefill was, which decides how many those are; None: not said."""
+    it packs them. ``prompt_tokens``: how long the prefill was, which decides how many those are; None: not said.
+    ``dtype``: that the model is loaded in, where a setting says it ("auto": it does not). ``prefill_chunk_tokens``: a
+    longer prompt is computed in pieces of this size."""
 
     implementation: Implementation
     max_cache_len: int | None
@@ -35,6 +43,8 @@ class TransformersSettings:
     q_group_size: int
     residual_length: int
     prompt_tokens: int | None
+    dtype: str | None
+    prefill_chunk_tokens: int | None
     as_asked: Mapping[str, SettingValue]
 
     @property
@@ -83,5 +93,7 @@ def read_settings(settings: Mapping[str, SettingValue]) -> TransformersSettings:
         q_group_size=cast(int, asked.get("q_group_size", 64)),
         residual_length=cast(int, asked.get("residual_length", 128)),
         prompt_tokens=cast("int | None", asked.get("prompt_tokens")),
+        dtype=None if asked.get("dtype") in (None, "auto") else str(asked["dtype"]),
+        prefill_chunk_tokens=cast("int | None", asked.get("prefill_chunk_tokens")),
         as_asked=asked,
     )
