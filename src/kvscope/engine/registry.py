@@ -87,6 +87,11 @@ class EngineChoice:
         return self.server_url is not None
 
     @property
+    def has_vocabulary(self) -> bool:
+        """Whether it reads a model's tokens; the fake engine reads words."""
+        return self.name != "fake"
+
+    @property
     def takes_settings(self) -> bool:
         """Whether its settings are kvscope's to set: not those of a server that was given them when it was started.
         Ollama is given them with each load."""

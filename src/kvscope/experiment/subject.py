@@ -29,9 +29,8 @@ class Subject:
         if model is None and not choice.is_attached:
             raise UsageError(f"Which model {choice.name} shall run is not said.", hint="Give it with --model.")
         version, build = choice.version()
-        # With a model's own file it is known whose words they are; the fake engine reads words and no vocabulary.
-        counter = None if model is None or choice.name == "fake" else own_counter(model)
-        served = choice.served() if choice.is_attached and (model is None or choice.name != "ollama") else None
+        counter = own_counter(model) if model is not None and choice.has_vocabulary else None
+        served = choice.served() if choice.is_attached and (model is None or not choice.takes_settings) else None
         return cls(model=model, choice=choice, version=version, build=build, served=served, counter=counter)
 
     @property

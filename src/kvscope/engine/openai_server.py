@@ -1,0 +1,382 @@
+"""A server that runs already and speaks OpenAI's interface: used as it is, by its address.
+
+Nothing is started, ended, signalled or set. Read are its list of models, what it says of itself (``served_facts.py``)
+and, where its process is on this machine, that process's memory. The adapters for a running llama.cpp, vLLM or SGLang
+are this one and what they can do besides.
+"""
+
+import uuid
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from kvscope.engine.api_key import read_api_key
+from kvscope.engine.base import (
+    NO_VARIABLES,
+    Capabilities,
+    ChatRequest,
+    EngineReport,
+    Generation,
+    Message,
+    ReportedBuffer,
+)
+from kvscope.engine.http_client import run
+from kvscope.engine.openai_http import llama_cpp_fields, stream_chat, stream_completion
+from kvscope.engine.prometheus import parse_metrics
+from kvscope.engine.registry import Served
+from kvscope.engine.served_facts import LLAMA_CPP, SGLANG, VLLM, ServedFacts, ask_facts
+from kvscope.engine.server_address import ServerAddress
+from kvscope.engine.server_counts import COUNTERS, plain_text
+from kvscope.engine.server_metrics import statistics_of
+from kvscope.engine.server_process import ServerProcess, check_named, find_process
+from kvscope.errors import (
+    ConnectionLost,
+    ConnectionRefused,
+    EngineError,
+    EngineReplyError,
+    EngineStartFailed,
+    InvalidSettings,
+    UsageError,
+)
+from kvscope.model.spec import ModelSpec
+from kvscope.scenario import SettingValue
+
+if TYPE_CHECKING:
+    from kvscope.engine.registry import EngineChoice
+
+T = TypeVar("T")
+# Servers that obey ``ignore_eos``, by their sources.
+_OBEYS_IGNORE_EOS = (LLAMA_CPP, VLLM, SGLANG)
+_HAS_METRICS = (LLAMA_CPP, VLLM, SGLANG)
+_FIRST_WORDS = ChatRequest(messages=(Message(role="user", content="Hello."),), max_output_tokens=1)
+_UNTIL_KNOWN = Capabilities(
+    baseline_before_load=False,
+    can_unload=False,
+    counts_prompt_tokens=False,
+    reports_prompt_tokens=False,
+    reports_cached_tokens=False,
+    reports_timings=False,
+    reports_buffers=False,
+    has_pid=False,
+    owns_process=False,
+    forces_length=False,
+)
+
+
+class OpenAIServer:
+    """See the module. ``capabilities`` are what is known of the server so far: all of it once it is loaded."""
+
+    name = "openai"
+    # The program that must be at the address; None: any.
+    kind: str | None = None
+
+    def __init__(self, server: ServerAddress, *, served_model: str | None = None, pid: int | None = None) -> None:
+        self.settings: Mapping[str, SettingValue] = {}
+        self.capabilities = _UNTIL_KNOWN
+        self.server = server
+        self._served_model = served_model
+        self._pid = pid
+        self._facts: ServedFacts | None = None
+        self._process = ServerProcess(identity=None)
+        self._is_chat = True
+
+    @classmethod
+    def of(cls, choice: "EngineChoice") -> Self:
+        """The server that was chosen. Raises UsageError for an address that is none, or a key that is not there."""
+        url = choice.server_url
+        if url is None:
+            raise UsageError(f"{choice.name} is a server that runs already.", hint="Give its address with --url.")
+        address = ServerAddress(url, read_api_key(choice.api_key_env))
+        return cls(address, served_model=choice.served_model, pid=choice.pid)
+
+    @property
+    def url(self) -> str:
+        """Where the server answers."""
+        return self.server.url
+
+    @property
+    def facts(self) -> ServedFacts:
+        """What the server says of itself. Raises EngineStartFailed before ``launch``."""
+        if self._facts is None:
+            raise EngineStartFailed("The server was not asked what it is yet.", hint="Call launch() first.")
+        return self._facts
+
+    # --- the life of an engine --------------------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Ask the server what it is, and find its process. Raises an EngineError where it does not answer, UnknownName
+        for a model that it does not have, EngineDied or UsageError for a named process that is not there."""
+        self._facts = self.ask_facts()
+        self._process = find_process(self._pid, self.server.host, self.server.port)
+        kind = self._facts.kind
+        self.capabilities = replace(
+            _UNTIL_KNOWN, has_pid=self._process.identity is not None, forces_length=kind in _OBEYS_IGNORE_EOS
+        )
+
+    def ask_facts(self) -> ServedFacts:
+        """What the server says of itself now. Raises as ``launch``, EngineReplyError where it is another program than
+        was chosen."""
+        with self.server.hidden_in_errors():
+            facts = run(_explaining_key(ask_facts(self.server, self._served_model)))
+        if self.kind is not None and facts.kind != self.kind:
+            raise EngineReplyError(
+                f"The server at {self.url} does not say that it is {self.name}.",
+                hint="Check the address, or use --engine openai, which takes any server with OpenAI's interface.",
+            )
+        return facts
+
+    def load(self) -> EngineReport:
+        """The server's model is loaded already: one request of one token shows what its answers state. Raises an
+        EngineError where it is not answered."""
+        answer = self.generate(_FIRST_WORDS)
+        can_count = self.facts.kind in COUNTERS
+        self.capabilities = replace(
+            self.capabilities,
+            counts_prompt_tokens=can_count or answer.prompt_tokens is not None,
+            counts_by_requests=not can_count,
+            reports_prompt_tokens=answer.prompt_tokens is not None,
+            reports_cached_tokens=answer.cached_tokens is not None,
+            reports_timings=bool(answer.engine_timings),
+        )
+        return self.report()
+
+    def report(self) -> EngineReport:
+        """What is known of the server, as ``load`` gives it."""
+        facts = self.facts
+        return EngineReport(
+            version=facts.version,
+            build=facts.build,
+            buffers=(),
+            effective={"served_model": facts.model, "interface": self._interface, **facts.effective},
+            slots=facts.slots,
+            context_limit=facts.limit,
+            warnings=(*self._process.warnings, *_first_of_several(facts, self._served_model)),
+        )
+
+    @property
+    def _interface(self) -> str:
+        return "/v1/chat/completions" if self._is_chat else "/v1/completions"
+
+    def unload(self) -> None:
+        """Not done: EngineStartFailed is raised."""
+        raise EngineStartFailed(
+            "The server was running before kvscope and keeps its model.", hint="Stop it yourself to see what it frees."
+        )
+
+    def stop(self) -> None:
+        """Nothing is ended."""
+
+    # --- what it is asked -------------------------------------------------------------------------------------------
+
+    def generate(self, request: ChatRequest) -> Generation:
+        """Send one request and wait for its answer. Raises an EngineError, EngineDied if its process has gone."""
+        return run(self.generate_async(request))
+
+    async def generate_async(self, request: ChatRequest) -> Generation:
+        """As ``generate``, for many at once."""
+        with self.server.hidden_in_errors():
+            return await _explaining_key(self._generate(request))
+
+    async def _generate(self, request: ChatRequest) -> Generation:
+        try:
+            if not self._is_chat:
+                return await self._complete(request)
+            try:
+                return await self._chat(request)
+            except EngineReplyError as error:
+                if not _has_no_chat(error):
+                    raise
+            answer = await self._complete(request)
+            self._is_chat = False
+            return answer
+        except (ConnectionLost, ConnectionRefused) as error:
+            raise self._process.death() or error from error
+
+    async def _chat(self, request: ChatRequest) -> Generation:
+        return await stream_chat(
+            self.url,
+            request,
+            model=self.facts.model,
+            headers=self.server.headers,
+            fields=self.own_fields(request),
+        )
+
+    async def _complete(self, request: ChatRequest) -> Generation:
+        """The conversation as one text, for a server or a model that has no chat."""
+        if request.tools:
+            raise UsageError("This server has no chat, so it cannot be offered tools.", hint="Measure without tools.")
+        return await stream_completion(
+            self.url,
+            request,
+            plain_text(request.messages),
+            model=self.facts.model,
+            headers=self.server.headers,
+            fields=self.own_fields(request),
+        )
+
+    def own_fields(self, request: ChatRequest) -> Mapping[str, Any]:
+        """Fields of the request that only some servers know. Others are sent none: hosted ones refuse unknown names."""
+        kind = self.facts.kind
+        if kind == LLAMA_CPP:
+            return llama_cpp_fields(request)
+        if kind in (VLLM, SGLANG):
+            # A salt of its own keeps a request from finding what others left in the prefix cache.
+            salt = {} if request.reuse_prefix else {"cache_salt": uuid.uuid4().hex}
+            return {"ignore_eos": request.ignore_end, **salt}
+        return {}
+
+    def count_prompt_tokens(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> int:
+        """Tokens of the conversation as the server counts them: by its tokenizer where it can be asked, otherwise by a
+        request of one token. Raises EngineReplyError where it states no number."""
+        request = ChatRequest(
+            messages=tuple(messages),
+            tools=tuple(tools),
+            template_variables=template_variables,
+            max_output_tokens=1,
+        )
+        counter = COUNTERS.get(self.facts.kind)
+        if counter is not None:
+            with self.server.hidden_in_errors():
+                return run(counter(self.server, self.facts.model, request, is_chat=self._is_chat))
+        tokens = self.generate(request).prompt_tokens
+        if tokens is None:
+            raise EngineReplyError(
+                "The server does not state how many tokens a prompt has.",
+                hint="Give the model's own file with --model: prompts are then counted by it.",
+            )
+        return tokens
+
+    # --- what is seen of it -----------------------------------------------------------------------------------------
+
+    def pids(self) -> tuple[int, ...]:
+        """The server's process while it runs; its children are for the probe to find."""
+        return self._process.pids()
+
+    def memory_probe(self) -> None:
+        """None: the process is there to be watched, or there is none."""
+
+    def host_cache(self) -> ReportedBuffer | None:
+        """None: the log of a server that runs already is not read."""
+        return None
+
+    def checkpoints(self) -> tuple[ReportedBuffer, ...]:
+        """None: the log of a server that runs already is not read."""
+        return ()
+
+    def active_requests(self) -> int | None:
+        """Requests being computed or waiting, from the server's metrics; None where it does not state both."""
+        stated = self.statistics()
+        running, waiting = stated.get("requests_running"), stated.get("requests_waiting")
+        return None if running is None or waiting is None else int(running + waiting)
+
+    def statistics(self) -> Mapping[str, float]:
+        """The server's own counters, where it has metrics that are known here. Raises an EngineError where it has
+        gone."""
+        if self.facts.kind not in _HAS_METRICS:
+            return {}
+        try:
+            reply = run(self.server.ask("GET", "/metrics"))
+            if reply.status != 200:  # they may be turned off, as llama.cpp's are unless it was told --metrics
+                return {}
+            metrics = parse_metrics(reply.body.decode(errors="replace"))
+            return statistics_of(metrics, self.facts.kind, model=self.facts.model)
+        except EngineReplyError:
+            return {}
+        except (ConnectionLost, ConnectionRefused) as error:
+            raise self._process.death() or error from error
+
+    def clear_cache(self) -> str | None:
+        """Not done: it would take it from whoever else uses the server."""
+        return "The server was running before kvscope; what it keeps is left alone."
+
+    def log_tail(self, lines: int = 60) -> str:
+        """Empty: the log of a server that runs already is not read."""
+        return ""
+
+
+def _has_no_chat(error: EngineReplyError) -> bool:
+    """Whether a server refused because it has no chat: no such path, or a model without a chat template."""
+    status = error.evidence.get("http_status")
+    said = f"{error.message} {error.evidence.get('body', '')}".lower()
+    if status in (404, 405, 501):
+        return "model" not in said
+    return status == 400 and "chat template" in said
+
+
+async def _explaining_key(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await work
+    except EngineError as error:
+        if error.evidence.get("http_status") in (401, 403):
+            error.hint = (
+                "The server asks for a key, or refuses the one it got. Put the key into an environment variable, and "
+                "name that with --api-key-env."
+            )
+        raise
+
+
+def _first_of_several(facts: ServedFacts, asked: str | None) -> tuple[tuple[str, str, str], ...]:
+    if asked is not None or not facts.others:
+        return ()
+    names = ", ".join(facts.others[:8]) + (" ..." if len(facts.others) > 8 else "")
+    message = f"The server has {len(facts.others) + 1} models. The first was measured: {facts.model}. Others: {names}."
+    return (("first-of-several-models", message, "Choose one with --served-model."),)
+
+
+def check_attached(engine: type[OpenAIServer], choice: "EngineChoice") -> None:
+    """What ``check`` does for a server that runs already. Raises UsageError, UnknownName, and an EngineError where it
+    does not answer or is another program."""
+    server = engine.of(choice)
+    server.ask_facts()
+    if choice.pid is not None:
+        check_named(choice.pid)
+
+
+def attached_version(engine: type[OpenAIServer], choice: "EngineChoice") -> tuple[str, str]:
+    """(version, build) as the server states them, "unknown" where it does not."""
+    facts = engine.of(choice).ask_facts()
+    return facts.version, facts.build
+
+
+def create_attached(
+    engine: type[OpenAIServer], choice: "EngineChoice", settings: Mapping[str, SettingValue]
+) -> OpenAIServer:
+    """An engine for the server. Raises InvalidSettings for any setting: it was given its own when it was started."""
+    if settings:
+        raise InvalidSettings(
+            f"A server that runs already keeps the settings it was started with; these cannot be set: "
+            f"{', '.join(sorted(settings))}.",
+            hint="Start the server with them yourself, or let kvscope start the engine (without --url).",
+        )
+    return engine.of(choice)
+
+
+def served(choice: "EngineChoice") -> Served:
+    """What the server has, by its own words. Raises as ``check``."""
+    facts = OpenAIServer.of(choice).ask_facts()
+    return Served(model=facts.model, settings=facts.predicted_settings)
+
+
+def check(choice: "EngineChoice") -> None:
+    """As ``check_attached``."""
+    check_attached(OpenAIServer, choice)
+
+
+def version(choice: "EngineChoice") -> tuple[str, str]:
+    """As ``attached_version``."""
+    return attached_version(OpenAIServer, choice)
+
+
+def create(choice: "EngineChoice", model: ModelSpec | None, settings: Mapping[str, SettingValue]) -> OpenAIServer:
+    """As ``create_attached``. ``model`` is for predictions alone: what runs is what the server has."""
+    return create_attached(OpenAIServer, choice, settings)
+
+
+def try_start(choice: "EngineChoice") -> str:
+    """There is nothing to start."""
+    return ""
