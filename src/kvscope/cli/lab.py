@@ -6,16 +6,15 @@ import click
 
 from kvscope.analysis.study import analyse
 from kvscope.analysis.table import table_rows
-from kvscope.cli.options import check_minutes, command_line, json_option
+from kvscope.cli.options import check_minutes, command_line, json_option, server_options
 from kvscope.cli.output import say, say_json
 from kvscope.cli.progress import show_progress
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import RecordUnwritable
 from kvscope.experiment.design import Design
 from kvscope.experiment.lab import LAB_MINUTES, lab_designs, run_lab
-from kvscope.experiment.measure import DEFAULT_MODEL
+from kvscope.experiment.measure import load_measured
 from kvscope.experiment.runner import DesignSummary, start_run
-from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.record.store import create_records, open_records
 from kvscope.report.page import write_report
@@ -25,7 +24,8 @@ from kvscope.report.text import render_text
 @click.command()
 @click.option("--engine", default="llama.cpp", show_default=True, help="Engine to run.")
 @click.option("--engine-command", help="Your own llama-server, with its flags, instead of the built-in llama.cpp.")
-@click.option("--model", default=DEFAULT_MODEL, show_default=True, help="A .gguf file, or pkg:NAME.")
+@click.option("--model", help="A .gguf file, a folder, or pkg:NAME; the bundled example otherwise.")
+@server_options
 @click.option("--out", default="kvscope-lab", show_default=True, type=click.Path(file_okay=False), help="Folder.")
 @click.option(
     "--max-minutes",
@@ -36,24 +36,42 @@ from kvscope.report.text import render_text
     help="Start no trial after this.",
 )
 @json_option
-def lab(engine: str, engine_command: str | None, model: str, out: str, max_minutes: float, as_json: bool) -> int:
+def lab(
+    engine: str,
+    engine_command: str | None,
+    model: str | None,
+    url: str | None,
+    served_model: str | None,
+    pid: int | None,
+    api_key_env: str | None,
+    out: str,
+    max_minutes: float,
+    as_json: bool,
+) -> int:
     """Predict, measure and reconcile one model on one engine, and write the report.
 
     Kill it at any moment and run it again: finished trials are kept.
     """
-    spec = load_model(model)
-    choice = EngineChoice(name=engine, command=engine_command)
+    choice = EngineChoice(
+        name=engine,
+        command=engine_command,
+        url=url,
+        served_model=served_model,
+        pid=pid,
+        api_key_env=api_key_env,
+    )
+    spec = load_measured(choice, model)
     choice.check()
     folder = _folder(out)
     records = folder / "kvscope.db"
-    summaries = _run(lab_designs(spec, engine), spec, choice, records, max_minutes)
+    summaries = _run(lab_designs(spec, engine, is_attached=choice.is_attached), spec, choice, records, max_minutes)
     _report(records, folder / "report.html", as_json)
     _say_what_is_left(summaries, out)
     return 1 if any(summary.failed + summary.kept_failed for summary in summaries) else 0
 
 
 def _run(
-    designs: tuple[Design, ...], spec: ModelSpec, choice: EngineChoice, records: Path, max_minutes: float
+    designs: tuple[Design, ...], spec: ModelSpec | None, choice: EngineChoice, records: Path, max_minutes: float
 ) -> list[DesignSummary]:
     with create_records(records) as recorder:
         run = start_run(recorder, command_line())

@@ -100,6 +100,20 @@ def command_line() -> str:
     return shlex.join(["kvscope", *sys.argv[1:]])
 
 
+def server_options(function: Any) -> Any:
+    """The options that name a server that runs already: url, served_model, pid, api_key_env."""
+    for option in reversed(
+        (
+            click.option("--url", help="A server that runs already, used as it is: http://127.0.0.1:8080."),
+            click.option("--served-model", help="Which of its models to ask for; its first otherwise."),
+            click.option("--pid", type=int, help="Its process, where it is not the one that listens there."),
+            click.option("--api-key-env", metavar="NAME", help="Environment variable that holds its key."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
 def json_option(function: Any) -> Any:
     """The option ``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(function)

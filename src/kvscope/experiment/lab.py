@@ -17,9 +17,10 @@ LAB_MINUTES = 3.0
 LAB_CONTEXT_TOKENS = 4096
 
 
-def lab_designs(model: ModelSpec, engine: str) -> tuple[Design, ...]:
-    """The lab's designs, the most telling first: a time limit cuts from the end."""
-    limit = model.trained_context_tokens or LAB_CONTEXT_TOKENS
+def lab_designs(model: ModelSpec | None, engine: str, *, is_attached: bool = False) -> tuple[Design, ...]:
+    """The lab's designs, the most telling first: a time limit cuts from the end. ``is_attached``: of a server that runs
+    already and keeps its settings. ``model`` None: whatever such a server has."""
+    limit = (None if model is None else model.trained_context_tokens) or LAB_CONTEXT_TOKENS
     designs = [
         _design("context_limit", _up_to(limit, (512, 2048, 8192)), repeats=3),
         _design("input_length", _up_to(limit // 2, (128, 512, 1024, 2048)), repeats=3),
@@ -27,7 +28,7 @@ def lab_designs(model: ModelSpec, engine: str) -> tuple[Design, ...]:
         _design("release", (8192, 0), repeats=1, warmups=0),
         _design("output_length", _up_to(limit // 2, (16, 64, 256)), repeats=3, warmups=0),
     ]
-    if engine != "llama.cpp":
+    if engine != "llama.cpp" or is_attached:
         return tuple(design for design in designs if design.kind.name in ("input_length", "output_length"))
     return tuple(_for_llama_cpp(design, limit) for design in designs)
 
@@ -55,7 +56,7 @@ def run_lab(
     recorder: Recorder,
     run: RunRow,
     designs: tuple[Design, ...],
-    model: ModelSpec,
+    model: ModelSpec | None,
     choice: EngineChoice,
     *,
     max_seconds: float,

