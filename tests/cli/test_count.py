@@ -202,7 +202,7 @@ def test_a_log(model: str, tmp_path: Path) -> None:
     told = printed("--conversation", path, "--model", model, "--context", "40", "--reserve-output", "1")
     assert "5 requests: 3 fit, 2 do NOT fit" in told
     assert "Not counted (2)" in text
-    assert "the conversation is empty (at line 6" in text
+    assert "the conversation is empty (at line 6" in " ".join(text.split())  # wherever the line was broken
 
 
 def test_a_request_that_the_template_refuses_is_skipped_and_named(model: str, tmp_path: Path) -> None:
