@@ -135,7 +135,9 @@ class Wire(asyncio.Protocol):
 
     def send(self, request: bytes, *, is_tls: bool) -> None:
         """Write; ``sent_s`` is set now, or when the rest of a long request has left our buffer."""
-        self._transport.set_write_buffer_limits(high=0)  # tell us as soon as anything is held back, and when nothing is
+        # Tell us as soon as anything is held back, and when nothing is. (asyncio's TLS counts from the limit itself on:
+        # with 0 it would hold back for good.)
+        self._transport.set_write_buffer_limits(high=1 if is_tls else 0)
         self._unsent = memoryview(request)
         self._piece_bytes = _TLS_PIECE_BYTES if is_tls else len(request)
         self._send_more(None)
