@@ -6,6 +6,7 @@ rounds between are equal steps.
 
 import pytest
 from release_rows import GIB, LAUNCHED, MIB, held_mark, judged, line, release_attempt
+from study_rows import reported
 
 from kvscope.analysis.findings import release_finding
 from kvscope.analysis.release import judge_release
@@ -100,6 +101,24 @@ def test_a_cache_without_a_limit_grows_by_a_session_each_time() -> None:
     found = judged(levels, copies=line(0, entry, 4), limit_mib=None, settings={"cache_ram_mib": -1})
     assert (found.verdict, found.cause, claim_slug(found)) == ("growing", "host_cache", "release_growing_no_limit")
     assert found.step.value == entry
+
+
+def test_without_a_limit_in_bytes_one_in_tokens_counts() -> None:
+    # As llama.cpp of xllamacpp 2026.10.11549 logs it with cache_ram -1 and n_ctx 512: 23,040 B × 512 tokens is the most.
+    lines = [
+        reported(
+            "host_cache", "6.662", "after_request", request_index=number,
+            line="srv update:  - cache state: 1 prompts, 6.662 MiB (limits: 0.000 MiB, 512 tokens, 512 est)\n"
+            "srv update:    - prompt 0x7fd6043edf10:     303 tokens, checkpoints:  0,     6.662 MiB",
+        )
+        for number in range(1, 7)
+    ]  # fmt: skip
+    one = release_attempt([GIB] * 6, settings={"cache_ram_mib": -1})
+    object.__setattr__(one.result, "reported", tuple(lines))
+    found = judge_release(one)
+    assert found is not None
+    assert (found.verdict, claim_slug(found)) == ("retained_bounded", "release_host_cache_full")
+    assert found.bounds[0].limit_bytes == pytest.approx(23_040 * 512, rel=1e-3)
 
 
 def test_what_a_framework_keeps_of_the_gpu_is_a_floor() -> None:

@@ -57,8 +57,10 @@ def engine(clock: VirtualClock) -> Clearing:
     return Clearing({"cache_ram_mib": 64}, clock)
 
 
-def run(engine: FakeEngine, clock: VirtualClock, **condition: int) -> TrialResult:
-    point = Condition(settings={}, prompt_tokens=200, output_tokens=8, reuse_prefix=True, **condition)
+def run(engine: FakeEngine, clock: VirtualClock, *, requests: int = 1, same_again: int = 0) -> TrialResult:
+    point = Condition(
+        settings={}, prompt_tokens=200, output_tokens=8, reuse_prefix=True, requests=requests, same_again=same_again
+    )
     trial = Trial(trial_id="t", role="measured", levels={}, level=16, repeat=0, block=0, position=0, condition=point)
     return run_trial(lambda: engine, trial, ROW, seed=3, now=clock.now, sleep=clock.sleep)
 

@@ -19,7 +19,8 @@ FRAMEWORK = "framework_floor"
 KEEP_ALIVE = "keep_alive"
 PLATEAU = "plateau"
 
-_LIMIT = re.compile(r"limits?:\s*([\d.]+)\s*MiB")
+_LIMIT = re.compile(r"limits?:\s*([\d.]+)\s*MiB(?:,\s*(\d+)\s*tokens)?")
+_COPY = re.compile(r"(\d+) tokens, checkpoints: +\d+, +([\d.]+) MiB")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -51,17 +52,32 @@ class CacheLimit:
 
 
 def host_cache_limit(result: TrialResult) -> CacheLimit:
-    """From the engine's own line ("limits: 8192.000 MiB"; with 0 in it a cache that holds something has none), else as
-    it states or was given ``cache_ram_mib``, where a negative number means no limit."""
-    found = [_LIMIT.search(r.line) for r in result.reported if r.component == HOST_CACHE]
-    limits = [round(float(match[1]) * MIB) for match in found if match]
-    if limits:
-        return CacheLimit(num_bytes=limits[-1]) if limits[-1] else CacheLimit(is_unlimited=True)
+    """From the engine's own line ("limits: 8192.000 MiB, 512 tokens": of a cache without a limit in bytes, the first
+    is 0 and that in tokens counts), else as it states or was given ``cache_ram_mib``, where a negative number means no
+    limit."""
+    stated = [r.line for r in result.reported if r.component == HOST_CACHE and _LIMIT.search(r.line)]
+    if stated:
+        return _stated_limit(stated)
     for where in (result.effective, result.trial.settings, result.trial.levels):
         value = where.get("cache_ram_mib")
         if isinstance(value, int | float) and not isinstance(value, bool):
             return CacheLimit(is_unlimited=True) if value < 0 else CacheLimit(num_bytes=round(value * MIB))
     return CacheLimit()
+
+
+def _stated_limit(lines: Sequence[str]) -> CacheLimit:
+    found = _LIMIT.search(lines[-1])
+    assert found is not None, "only lines that state a limit are asked"
+    limit = round(float(found[1]) * MIB)
+    if limit:
+        return CacheLimit(num_bytes=limit)
+    if not int(found[2] or 0):
+        return CacheLimit(is_unlimited=True)
+    copies = [(int(tokens), float(mib)) for line in lines for tokens, mib in _COPY.findall(line)]
+    tokens = sum(number for number, _ in copies)
+    if not tokens:
+        return CacheLimit()
+    return CacheLimit(num_bytes=round(int(found[2]) * sum(mib for _, mib in copies) / tokens * MIB))
 
 
 def checkpoint_bound(result: TrialResult, conversation: Conversation) -> Bound | None:
