@@ -104,7 +104,7 @@ def test_a_cache_without_a_limit_grows_by_a_session_each_time() -> None:
 
 
 def test_without_a_limit_in_bytes_one_in_tokens_counts() -> None:
-    # As llama.cpp of xllamacpp 2026.10.11549 logs it with cache_ram -1 and n_ctx 512: 23,040 B × 512 tokens is the most.
+    # As xllamacpp 2026.10.11549 logs it with cache_ram -1 and n_ctx 512: 23,040 B × 512 tokens is the most.
     lines = [
         reported(
             "host_cache", "6.662", "after_request", request_index=number,
