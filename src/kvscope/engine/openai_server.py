@@ -6,9 +6,9 @@ are this one and what they can do besides.
 """
 
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from kvscope.engine.api_key import read_api_key
 from kvscope.engine.base import (
@@ -21,6 +21,13 @@ from kvscope.engine.base import (
     ReportedBuffer,
 )
 from kvscope.engine.http_client import run
+from kvscope.engine.openai_dialect import (
+    OTHER_WORDS,
+    first_of_several,
+    has_no_chat,
+    not_greedy,
+    refused_field,
+)
 from kvscope.engine.openai_http import llama_cpp_fields, stream_chat, stream_completion
 from kvscope.engine.prometheus import parse_metrics
 from kvscope.engine.registry import Served
@@ -44,7 +51,6 @@ from kvscope.scenario import SettingValue
 if TYPE_CHECKING:
     from kvscope.engine.registry import EngineChoice
 
-T = TypeVar("T")
 # Servers that obey ``ignore_eos``, by their sources.
 _OBEYS_IGNORE_EOS = (LLAMA_CPP, VLLM, SGLANG)
 _HAS_METRICS = (LLAMA_CPP, VLLM, SGLANG)
@@ -79,6 +85,7 @@ class OpenAIServer:
         self._facts: ServedFacts | None = None
         self._process = ServerProcess(identity=None)
         self._is_chat = True
+        self._other_words: dict[str, str | None] = {}
 
     @classmethod
     def of(cls, choice: "EngineChoice") -> Self:
@@ -117,7 +124,7 @@ class OpenAIServer:
         """What the server says of itself now. Raises as ``launch``, EngineReplyError where it is another program than
         was chosen."""
         with self.server.hidden_in_errors():
-            facts = run(_explaining_key(ask_facts(self.server, self._served_model)))
+            facts = run(ask_facts(self.server, self._served_model))
         if self.kind is not None and facts.kind != self.kind:
             raise EngineReplyError(
                 f"The server at {self.url} does not say that it is {self.name}.",
@@ -128,7 +135,7 @@ class OpenAIServer:
     def load(self) -> EngineReport:
         """The server's model is loaded already: one request of one token shows what its answers state. Raises an
         EngineError where it is not answered."""
-        answer = self.generate(_FIRST_WORDS)
+        answer = self._first_answer()
         can_count = self.facts.kind in COUNTERS
         self.capabilities = replace(
             self.capabilities,
@@ -140,6 +147,18 @@ class OpenAIServer:
         )
         return self.report()
 
+    def _first_answer(self) -> Generation:
+        """Asked again without each field that the server refuses, as it then is for all requests."""
+        for _ in OTHER_WORDS:
+            try:
+                return self.generate(_FIRST_WORDS)
+            except EngineError as error:
+                refused = refused_field(error)
+                if refused is None or refused in self._other_words:
+                    raise
+                self._other_words[refused] = OTHER_WORDS[refused]
+        return self.generate(_FIRST_WORDS)
+
     def report(self) -> EngineReport:
         """What is known of the server, as ``load`` gives it."""
         facts = self.facts
@@ -150,7 +169,11 @@ class OpenAIServer:
             effective={"served_model": facts.model, "interface": self._interface, **facts.effective},
             slots=facts.slots,
             context_limit=facts.limit,
-            warnings=(*self._process.warnings, *_first_of_several(facts, self._served_model)),
+            warnings=(
+                *self._process.warnings,
+                *first_of_several(facts, self._served_model),
+                *not_greedy(self._other_words),
+            ),
         )
 
     @property
@@ -175,7 +198,7 @@ class OpenAIServer:
     async def generate_async(self, request: ChatRequest) -> Generation:
         """As ``generate``, for many at once."""
         with self.server.hidden_in_errors():
-            return await _explaining_key(self._generate(request))
+            return await self._generate(request)
 
     async def _generate(self, request: ChatRequest) -> Generation:
         try:
@@ -183,8 +206,8 @@ class OpenAIServer:
                 return await self._complete(request)
             try:
                 return await self._chat(request)
-            except EngineReplyError as error:
-                if not _has_no_chat(error):
+            except EngineError as error:
+                if not has_no_chat(error):
                     raise
             answer = await self._complete(request)
             self._is_chat = False
@@ -198,7 +221,7 @@ class OpenAIServer:
             request,
             model=self.facts.model,
             headers=self.server.headers,
-            fields=self.own_fields(request),
+            fields=self._fields(request),
         )
 
     async def _complete(self, request: ChatRequest) -> Generation:
@@ -211,8 +234,12 @@ class OpenAIServer:
             plain_text(request.messages),
             model=self.facts.model,
             headers=self.server.headers,
-            fields=self.own_fields(request),
+            fields=self._fields(request),
         )
+
+    def _fields(self, request: ChatRequest) -> Mapping[str, Any]:
+        replaced = {new: request.max_output_tokens for new in self._other_words.values() if new is not None}
+        return {**self.own_fields(request), **dict.fromkeys(self._other_words), **replaced}
 
     def own_fields(self, request: ChatRequest) -> Mapping[str, Any]:
         """Fields of the request that only some servers know. Others are sent none: hosted ones refuse unknown names."""
@@ -297,35 +324,6 @@ class OpenAIServer:
     def log_tail(self, lines: int = 60) -> str:
         """Empty: the log of a server that runs already is not read."""
         return ""
-
-
-def _has_no_chat(error: EngineReplyError) -> bool:
-    """Whether a server refused because it has no chat: no such path, or a model without a chat template."""
-    status = error.evidence.get("http_status")
-    said = f"{error.message} {error.evidence.get('body', '')}".lower()
-    if status in (404, 405, 501):
-        return "model" not in said
-    return status == 400 and "chat template" in said
-
-
-async def _explaining_key(work: Coroutine[Any, Any, T]) -> T:
-    try:
-        return await work
-    except EngineError as error:
-        if error.evidence.get("http_status") in (401, 403):
-            error.hint = (
-                "The server asks for a key, or refuses the one it got. Put the key into an environment variable, and "
-                "name that with --api-key-env."
-            )
-        raise
-
-
-def _first_of_several(facts: ServedFacts, asked: str | None) -> tuple[tuple[str, str, str], ...]:
-    if asked is not None or not facts.others:
-        return ()
-    names = ", ".join(facts.others[:8]) + (" ..." if len(facts.others) > 8 else "")
-    message = f"The server has {len(facts.others) + 1} models. The first was measured: {facts.model}. Others: {names}."
-    return (("first-of-several-models", message, "Choose one with --served-model."),)
 
 
 def check_attached(engine: type[OpenAIServer], choice: "EngineChoice") -> None:

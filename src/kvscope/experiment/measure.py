@@ -109,6 +109,7 @@ def load_measured(choice: EngineChoice, model: str | None) -> ModelSpec | None:
     if choice.is_attached:
         return None
     if choice.name not in _RUNS_DEFAULT_MODEL:
+        choice.check()
         raise UsageError(
             f"Which model {choice.name} shall run is not said.", hint="Give it with --model: a folder with its files."
         )

@@ -131,7 +131,7 @@ def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
         "engine_command": choice.command,
         "machine_id": run.machine_id,
         # A server's address does not make its rows another thing; what it was started with does.
-        **({} if served is None else {"served": served.model, "served_settings": dict(served.settings)}),
+        **({} if served is None else {"served": subject.served_name, "served_settings": dict(served.settings)}),
     }
     return DesignRow(
         design_id=design_hash(facts),

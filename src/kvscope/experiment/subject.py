@@ -1,6 +1,7 @@
 """What is measured: a model on an engine, or whatever a server that runs already has. Each is asked once what it is."""
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from kvscope.engine.registry import EngineChoice, Served
 from kvscope.errors import UsageError
@@ -36,7 +37,7 @@ class Subject:
     @property
     def model_name(self) -> str:
         """The model's name; of a server's own, the one it is served by."""
-        return self.model.name if self.model is not None else self._served_name
+        return self.model.name if self.model is not None else self.served_name
 
     @property
     def model_source(self) -> str:
@@ -46,12 +47,14 @@ class Subject:
     @property
     def fingerprint(self) -> str:
         """What tells it from other models. Of a server's own no more is known than its name."""
-        return self.model.fingerprint if self.model is not None else f"served:{self._served_name}"
+        return self.model.fingerprint if self.model is not None else f"served:{self.served_name}"
 
     @property
-    def _served_name(self) -> str:
+    def served_name(self) -> str:
+        """Without folders, where a server calls its model by a file's path (llama.cpp): they are one machine's own."""
         assert self.served is not None
-        return self.served.model
+        name = self.served.model
+        return PurePosixPath(name).name if name.startswith("/") else name
 
     def predict(self, condition: Condition) -> Prediction | None:
         """What a trial under this condition should cost; None where no description of the model was given, or a server
