@@ -290,3 +290,33 @@ def test_pss_is_shared_out_and_information_only(occupant: "Occupant") -> None:
     assert "pss_bytes" not in reading
     occupant.end()
     assert probe.pss_bytes() is None
+
+
+def test_the_engine_is_not_asked_for_its_processes_at_every_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An adapter looks them up, which can cost more than the reading; but one that has just come is seen at once."""
+    monkeypatch.setattr("kvscope.probe.proc.time.monotonic", lambda: 100.0)
+    asked: list[tuple[int, ...]] = [()]
+    calls: list[None] = []
+
+    def pids() -> tuple[int, ...]:
+        calls.append(None)
+        return asked[0]
+
+    probe = ProcessTreeProbe(pids, proc=tmp_path)
+    with pytest.raises(ProbeLost):
+        probe.read()
+    asked[0] = (7, 8)
+    process_folder(tmp_path, 7, status(1000, 0, 0))
+    process_folder(tmp_path, 8, status(500, 0, 0))
+    assert probe.read()["anon_bytes"] == 1500 * 1024
+    calls.clear()
+    for _ in range(100):
+        probe.read()
+    assert calls == []
+    # One ends: its share is gone at once, and who is there is looked up again, once.
+    (tmp_path / "8" / "status").write_text("Name:\tollama\nState:\tZ (zombie)\n")
+    for _ in range(100):
+        assert probe.read()["anon_bytes"] == 1000 * 1024
+    assert len(calls) == 1

@@ -17,9 +17,9 @@ from kvscope.probe.sampler import Sampler, Watched
 from kvscope.record.rows import MapRow, MarkRow, SampleRow, StatisticRow
 
 SAMPLE_INTERVAL_S = 0.02
-# A driver takes longer to answer than /proc, and a control group changes with its slowest part.
+# A driver takes longer to answer than /proc; the control group has a counter of its peak.
 DEVICE_INTERVAL_S = 0.1
-GROUP_INTERVAL_S = 0.2
+GROUP_INTERVAL_S = 0.5
 # Memory counts as settled when two readings this far apart differ by less than this; pages still trickle in after that.
 SETTLE_STEP_S = 0.05
 SETTLE_LIMIT_S = 1.0

@@ -44,6 +44,7 @@ class ProcessTreeProbe:
         self._tree: tuple[int, ...] = ()
         self._roots: tuple[int, ...] = ()
         self._tree_until_s = 0.0
+        self._answering = 0  # processes that the last reading was of
         # Kept open: opening a file of /proc costs several times what reading it does.
         self._open: dict[int, int] = {}
         self._started: dict[int, int] = {}
@@ -63,7 +64,11 @@ class ProcessTreeProbe:
     def read(self) -> Mapping[str, int]:
         """Bytes now. Raises ProbeLost when no process of the tree is left."""
         with self._lock:
-            found = [match for pid in self._watched() if (match := _STATUS.search(self._status(pid)))]
+            found = self._found(self._watched())
+            if len(found) < self._answering or not found:  # one has gone, or none was there yet
+                self._tree_until_s = 0.0
+                found = self._found(self._watched())
+            self._answering = len(found)
         if not found:  # one that has ended but was not collected has a status without memory
             raise self._lost()
         totals = [
@@ -94,8 +99,8 @@ class ProcessTreeProbe:
             ) from error
 
     def tree(self) -> tuple[int, ...]:
-        """Process ids watched now: those named and their descendants, looked for at most once a second. A named one
-        whose id has passed to another process is no longer watched."""
+        """Process ids watched now: those named and their descendants, looked for once a second, and when one has gone.
+        A named one whose id has passed to another process is no longer watched."""
         with self._lock:
             return self._watched()
 
@@ -105,11 +110,14 @@ class ProcessTreeProbe:
         with self._lock:
             self._tree_until_s = 0.0
 
+    def _found(self, pids: tuple[int, ...]) -> list[re.Match[bytes]]:
+        return [match for pid in pids if (match := _STATUS.search(self._status(pid)))]
+
     def _watched(self) -> tuple[int, ...]:
         now = time.monotonic()
-        roots = self._pids()
-        if roots != self._roots or now >= self._tree_until_s:
-            self._roots, self._tree = roots, process_tree(filter(self._is_the_same, roots), self._proc)
+        if now >= self._tree_until_s:
+            self._roots = self._pids()  # which an engine may have to look up, too: not 50 times a second
+            self._tree = process_tree(filter(self._is_the_same, self._roots), self._proc)
             self._tree_until_s = now + _TREE_REFRESH_S
             for pid in self._open.keys() - set(self._tree):
                 os.close(self._open.pop(pid))
