@@ -108,7 +108,7 @@ def words_of(found: Any, nested: int = 0) -> ErrorWords:
         words = words_of(inner, nested + 1)
         kind = found.get("error_type")
         return words if not isinstance(kind, str) else _with_name(words, kind)
-    message = next((text for name in ("message", "detail", "msg") if (text := _text(found.get(name)))), None)
+    message = next((text for name in ("message", "detail", "msg") if (text := _text(found.get(name), nested))), None)
     raw = metadata.get("raw") if isinstance(metadata := found.get("metadata"), dict) else None
     if isinstance(raw, str) and raw:
         message = f"{message or ''} {raw}".strip()
@@ -136,9 +136,11 @@ def _with_name(words: ErrorWords, name: str) -> ErrorWords:
     return ErrorWords(message=words.message, names=(*words.names, name), numbers=words.numbers, code=words.code)
 
 
-def _text(value: Any) -> str | None:
+def _text(value: Any, nested: int) -> str | None:
     if isinstance(value, str):
         return value
+    if isinstance(value, dict) and value and nested < _MOST_NESTED:  # Mistral's, around pydantic's
+        return words_of(value, nested + 1).message
     if isinstance(value, list):  # pydantic's: what is wrong, and where
         said = [f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg')}" for each in value if _is_said(each)]
         return "; ".join(said) or None
