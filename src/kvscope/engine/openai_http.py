@@ -11,7 +11,7 @@ from kvscope.engine.base import ChatRequest, Generation, Message
 from kvscope.engine.http_client import Limits, Reply, body_evidence, exchange, request, verbatim
 from kvscope.engine.openai_answer import read_answer
 from kvscope.engine.server_errors import REPLY_HINT, raise_for_status
-from kvscope.errors import EngineReplyError, UsageError
+from kvscope.errors import EngineError, EngineReplyError, UsageError
 from kvscope.prompt.conversation import Image
 
 # A server may cut a token's text into several pieces, and one that pays no heed to the limit has no end. So reading
@@ -132,10 +132,14 @@ async def _stream(
     limits = Limits(
         timeout_s=chat.timeout_s, stall_s=chat.stall_s, max_bytes=_EXTRA_BYTES + _BYTES_PER_TOKEN * _most_pieces(chat)
     )
-    async with exchange("POST", url, body, limits=limits, headers=headers) as running:
-        if running.reply.status != 200:
-            raise_for_status(await running.whole())
-        return await read_answer(running, _most_pieces(chat))
+    try:
+        async with exchange("POST", url, body, limits=limits, headers=headers) as running:
+            if running.reply.status != 200:
+                raise_for_status(await running.whole())
+            return await read_answer(running, _most_pieces(chat))
+    except EngineError as error:
+        error.evidence.setdefault("pieces_received", 0)
+        raise
 
 
 async def post_json(
