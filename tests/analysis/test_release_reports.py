@@ -259,3 +259,14 @@ def test_without_a_probe_nothing_is_claimed() -> None:
     assert found is not None
     assert found.reason is not None
     assert (found.verdict, found.reason.slug) == ("cannot_tell", "release_no_probe")
+
+
+def test_copies_of_the_same_text_that_the_log_accounts_for_are_no_leak() -> None:
+    # An engine that copies every conversation, also one that it has had: its log says so, and its limit holds.
+    copies = line(0, 12 * MIB, 9)
+    found = judged([GIB + size for size in copies], copies=copies, same=3, unloaded=512 * MIB)
+    assert (found.verdict, found.cause) == ("retained_bounded", "host_cache")
+    assert found.bounds[0].held_bytes == pytest.approx(copies[-1], abs=2 * KIB)
+    unlogged = judged([GIB + size for size in copies], same=3, unloaded=512 * MIB, prompt_tokens=12,
+                      bytes_per_token=MIB)  # fmt: skip
+    assert (unlogged.verdict, claim_slug(unlogged)) == ("growing", "release_growing_copies")

@@ -52,9 +52,9 @@ def _growing_slug(release: Release, bound: Bound | None) -> str:
         return "release_growing_over_limit"
     if release.cause == HOST_CACHE:
         return "release_growing_no_limit"
-    if release.cause == PROMPT_COPIES:
-        return "release_growing_copies"
     each = release.per_token
+    if release.cause == PROMPT_COPIES or (each is not None and each.is_as_predicted):
+        return "release_growing_copies"
     return "release_growing" if each is None or each.predicted_bytes is None else "release_growing_per_token"
 
 

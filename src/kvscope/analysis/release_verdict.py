@@ -114,7 +114,7 @@ def judge_curve(result: TrialResult, curve: Curve, predicted: float | None, left
     after the engine's own release is made."""
     levels = [c.held_bytes for c in curve.different]
     trend = trend_of(levels)
-    same = trend_of([c.held_bytes for c in curve.same]) if curve.same else None
+    same = _trend_of_same(curve)
     judge = _Judge(result, curve, trend, same, predicted)
     active = [c.active_requests for c in curve.conversations if c.active_requests]
     if active:
@@ -131,6 +131,15 @@ def judge_curve(result: TrialResult, curve: Curve, predicted: float | None, left
     if trend.kind == "unclear":
         return judge.unsteady()
     return judge.at_rest(left)
+
+
+def _trend_of_same(curve: Curve) -> Trend | None:
+    """What the same text again did, less what the log says is a copy of it; the slope is of all that is held."""
+    if not curve.same:
+        return None
+    held = trend_of([c.held_bytes for c in curve.same])
+    rest = rest_without_copies(curve.same)
+    return held if rest is None else Trend(kind=trend_of(rest).kind, slope=held.slope)
 
 
 class _Judge:
@@ -196,8 +205,7 @@ class _Judge:
         return self.cannot_tell("release_noise", conversations=len(self.curve.conversations))
 
     def _explained(self) -> tuple[str, Bound | None]:
-        conversations = self.curve.different
-        last = conversations[-1]
+        conversations, last = self.curve.different, self.curve.conversations[-1]
         limit = host_cache_limit(self.result).num_bytes
         copies, kept = rest_without_copies(conversations), rest_without_kept(conversations)
         if copies is not None and trend_of(copies).kind == "still":
@@ -206,8 +214,7 @@ class _Judge:
             return CHECKPOINTS, checkpoint_bound(self.result, last)
         each = _per_token(self.result, self.trend.slope, self.predicted)
         if copies is None and each is not None and each.is_as_predicted:
-            grown = last.held_bytes - conversations[0].held_bytes
-            return PROMPT_COPIES, Bound(holder=PROMPT_COPIES, held_bytes=grown, limit_bytes=limit)
+            return PROMPT_COPIES, Bound(holder=PROMPT_COPIES, held_bytes=self.curve.grown_bytes, limit_bytes=limit)
         return "unknown", None
 
     def at_rest(self, left: Attribution | None) -> Judgement:

@@ -14,25 +14,32 @@ from kvscope.report.words import NO_BREAK, say
 from kvscope.units import MIB
 
 WIDTH = 100
-# Level, moment, held and given back are always shown; a name for which nothing is held is left out.
-_ALWAYS = 4
+# Moment, held and given back are always shown; a name for which nothing is held is left out.
+_ALWAYS = 3
 _NOTHING = ("0.00", "+0.00", say("none"), say("unknown"))
 
 
 def release_lines(releases: Sequence[Release]) -> list[str]:
-    """At most WIDTH columns wide where words can be broken; nothing for no releases."""
+    """Each verdict, and under it what each step of the release gave back; nothing for no releases. At most WIDTH
+    columns wide where words can be broken."""
     lines: list[str] = []
     for release in releases:
+        lines += [""] if lines else []
         lines += _wrapped(claim_text(release_finding(release)), "")
         if release.step.value is not None:
             slope = say("release.slope", value=_mib(release.step), again=_mib(release.same_text_step))
             lines += _wrapped(f"{slope}.", "  ")
-    table = steps_table(releases, releases[0].factor) if releases else None
-    if table is None or not table.rows:
-        return lines
-    rows = [[column.title for column in table.columns], *(list(row.cells) for row in table.rows)]
+        lines += _steps(release)
+    return lines
+
+
+def _steps(release: Release) -> list[str]:
+    if not release.steps:
+        return []
+    table = steps_table([release], release.factor)
+    rows = [[column.title for column in table.columns[1:]], *(list(row.cells[1:]) for row in table.rows)]
     told = [n for n in range(len(rows[0])) if n < _ALWAYS or any(row[n] not in _NOTHING for row in rows[1:])]
-    return [*lines, "", *_wrapped(f"{table.caption}:", ""), *aligned([[row[n] for n in told] for row in rows], left=1)]
+    return aligned([[row[n] for n in told] for row in rows], left=1)
 
 
 def _mib(slope: Estimate | None) -> str:

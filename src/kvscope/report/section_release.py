@@ -17,7 +17,7 @@ from kvscope.report.words import name_of, say
 REMAINS: Mapping[str, tuple[str, ...]] = {
     "component.weights": ("weights",),
     "component.kv_cache": ("kv_cache", "recurrent_state"),
-    "component.compute_buffer": ("compute_buffer", "output_buffer"),
+    "col.buffers": ("compute_buffer", "output_buffer", "working_buffers"),
     "col.copies": ("host_cache", "checkpoint"),
     "col.heaps": ("heap", "arenas"),
     "col.libraries": ("library_data", "stacks"),
