@@ -2,6 +2,9 @@
 
 import itertools
 import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,7 +115,7 @@ def wait_until_empty(server: StandIn) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"num_ctx": 2048}, "its context is 1024 tokens, and num_ctx 2048"),
+        ({"num_ctx": 2048}, "its num_ctx is 1024, and 2048 was asked for"),
         ({"num_batch": 64}, "does not say with which num_batch"),
         ({"num_ctx": 1024, "use_mmap": False}, "does not say with which use_mmap"),
     ],
@@ -139,7 +142,7 @@ def test_anothers_model_of_an_old_release_is_not_used(store: Path, bring: Bring)
 def test_one_that_is_loaded_between_launch_and_load_is_anothers_too(server: StandIn, bring: Bring) -> None:
     engine = bring(server, load=False, num_ctx=512)
     server.use("tiny", options={"num_ctx": 1024})
-    with pytest.raises(InvalidSettings, match="num_ctx 512"):
+    with pytest.raises(InvalidSettings, match="by another program: its num_ctx is 1024, and 512 was"):
         engine.load()
     engine.stop()
     assert [held["context_length"] for held in server.held()] == [1024]
@@ -272,9 +275,9 @@ def test_a_model_it_does_not_have(server: StandIn, bring: Bring) -> None:
 
 
 def test_a_server_that_is_not_there_and_one_that_is_no_ollama(server: StandIn) -> None:
-    with pytest.raises(EngineNotFound, match=r"No Ollama answers at http://127\.0\.0\.1:1:"):
+    with pytest.raises(EngineNotFound, match=r"No Ollama answers at http://127\.0\.0\.1:1\.$"):
         EngineChoice(name="ollama", url="http://127.0.0.1:1").check()
-    with pytest.raises(EngineNotFound, match="404"):
+    with pytest.raises(EngineNotFound, match="is no Ollama: .*404"):
         EngineChoice(name="ollama", url=f"{server.url}/nowhere").check()
     assert EngineChoice(name="ollama", url=server.url).version() == ("0.33.0", server.url)
 
@@ -410,3 +413,50 @@ def test_a_conversation_in_ollamas_words() -> None:
 )
 def test_versions(text: str, numbers: Any) -> None:
     assert version_numbers(text) == numbers
+
+
+# --- two kvscopes -------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_two_kvscopes_use_is_unloaded_by_the_last_of_them(server: StandIn, bring: Bring) -> None:
+    before = len(server.did)
+    first = bring(server, num_ctx=512, num_batch=64)
+    second = bring(server, load=False, num_ctx=512, num_batch=64)
+    assert any("Another kvscope uses tiny:latest" in note for note in second.load().notes)
+    assert not first.capabilities.can_unload
+    assert not second.capabilities.can_unload
+    for engine in (first, second):
+        with pytest.raises(EngineStartFailed, match="uses it"):
+            engine.unload()
+    first.stop()
+    assert ask(second).output_tokens == 4
+    assert second.capabilities.can_unload
+    second.stop()
+    assert server.did[before:] == ["load tiny:latest", "unload tiny:latest"]
+    assert server.held() == []
+
+
+def test_another_kvscopes_model_is_not_loaded_anew(server: StandIn, bring: Bring) -> None:
+    first = bring(server, num_ctx=512)
+    before = server.did
+    with pytest.raises(InvalidSettings, match="by another kvscope: its num_ctx is 512, and 1024 was asked for"):
+        bring(server, num_ctx=1024)
+    with pytest.raises(InvalidSettings, match="its num_batch is None, and 64 was asked for"):
+        bring(server, num_batch=64)
+    assert first.capabilities.can_unload  # those two have left
+    assert server.did == before
+
+
+def test_a_kvscope_that_was_killed_is_not_waited_for(server: StandIn, bring: Bring, tmp_path: Path) -> None:
+    """Its file is left, and nobody holds its lock."""
+    script = (
+        "import os, signal\n"
+        "from kvscope.engine.ollama_sharing import ModelUse\n"
+        f"use = ModelUse({server.url!r}, 'tiny', {{'options': {{'num_ctx': 512}}}})\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    engine = bring(server, num_ctx=1024)
+    assert engine.capabilities.can_unload
+    engine.unload()

@@ -16,7 +16,6 @@ from kvscope.engine.base import (
     NO_VARIABLES,
     Capabilities,
     ChatRequest,
-    ContextLimit,
     EngineReport,
     Generation,
     Message,
@@ -26,16 +25,18 @@ from kvscope.engine.http_client import run
 from kvscope.engine.listening import ProcessIdentity, identify, is_same_process, pid_of_port
 from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT
 from kvscope.engine.ollama_http import stream_chat, wire_conversation
+from kvscope.engine.ollama_report import load_report
 from kvscope.engine.ollama_server import (
     COUNTS_WHOLE_PROMPT,
     REFUSES_LONG_PROMPTS,
     Held,
     OllamaServer,
-    effective_settings,
     own_tokenizer,
 )
 from kvscope.engine.ollama_settings import load_options, server_url
+from kvscope.engine.ollama_sharing import ModelUse, joined
 from kvscope.errors import (
+    ConnectionRefused,
     EngineDied,
     EngineError,
     EngineNotFound,
@@ -94,7 +95,7 @@ class OllamaEngine:
     ) -> None:
         self.settings: Mapping[str, SettingValue] = dict(settings)
         self._process, self._why_no_process = _server_process(url, pid)
-        self.capabilities = replace(CAPABILITIES, has_pid=self._process is not None)
+        self._can = replace(CAPABILITIES, has_pid=self._process is not None)
         self._server = OllamaServer(url)
         self._served_model = served_model
         self._now, self._sleep = now, sleep
@@ -103,8 +104,14 @@ class OllamaEngine:
         self._tokenizer: Tokenizer | None = None
         self._context_tokens: int | None = None
         self._is_loaded = False
-        # We asked for it to be loaded, and did not unload it yet.
-        self._is_ours = False
+        # Our use of a model that kvscope loaded, this one or another; None for another program's.
+        self._use: ModelUse | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """``can_unload`` holds where nobody else is known to use the model."""
+        is_free = self._can.can_unload and not (self._use is not None and self._use.is_shared())
+        return replace(self._can, can_unload=is_free)
 
     # --- its life -------------------------------------------------------------------------------------------------
 
@@ -119,13 +126,13 @@ class OllamaEngine:
         theirs, whole = self._held(), self._server.has(COUNTS_WHOLE_PROMPT)
         if theirs is not None:
             self._take_theirs(theirs)
-        self.capabilities = replace(
-            self.capabilities,
+        self._can = replace(
+            self._can,
             counts_prompt_tokens=self._tokenizer is not None or whole,
             counts_by_requests=self._tokenizer is None,
             reports_prompt_tokens=whole,
             baseline_before_load=theirs is None,
-            can_unload=theirs is None,
+            can_unload=theirs is None or self._use is not None,
         )
 
     def load(self) -> EngineReport:
@@ -136,23 +143,24 @@ class OllamaEngine:
         held = self._held()
         if held is not None:
             self._take_theirs(held)
-            self.capabilities = replace(self.capabilities, can_unload=False)
+            self._can = replace(self._can, can_unload=self._use is not None)
         else:
-            self._is_ours = True
+            self._leave()
+            self._use = ModelUse(self._server.url, self._served_model, self._as_loaded())
             self._server.ask_without_prompt(self._fixed(), LOAD_TIMEOUT_S)
             held = self._held()
             if held is None:
                 raise EngineStartFailed("Ollama said the model is loaded, and does not list it.", hint=NOT_OLLAMA_HINT)
         self._is_loaded = True
         self._context_tokens = held.context_tokens
-        return self._report(held)
+        return load_report(self._server, held, model=self._model, use=self._use, why_no_process=self._why_no_process)
 
     def unload(self) -> None:
         """keep_alive 0, and wait until Ollama does not list the model any more. How much memory came back is measured,
-        not waited for. Raises EngineStartFailed for a model that another program loaded, EngineTimeout."""
-        if not (self._is_ours and self._is_loaded):
+        not waited for. Raises EngineStartFailed for a model that another uses, EngineTimeout."""
+        if self._use is None or not self._is_loaded or self._use.is_shared():
             raise EngineStartFailed(
-                "The model is not ours to unload: another program had it loaded, or it is not loaded.",
+                "The model is not ours to unload: another program had it loaded or uses it, or it is not loaded.",
                 hint="Its memory is released when that program, or its keep_alive, lets it go.",
             )
         self._give_up()
@@ -169,14 +177,20 @@ class OllamaEngine:
                     hint="Another program may be using it; `ollama ps` shows until when it stays.",
                 )
             self._sleep(_POLL_S)
-        self._is_ours = False
+        self._leave()
+
+    def _leave(self) -> None:
+        use, self._use, self._is_loaded = self._use, None, False
+        if use is not None:
+            use.end()
 
     def stop(self) -> None:
-        """Unload what we loaded; the server goes on. Safe to call twice and at any moment."""
-        if self._is_ours:
+        """Unload what we loaded, unless another kvscope uses it too, which then does; the server goes on. Safe to call
+        twice and at any moment."""
+        if self._use is not None and not self._use.is_shared():
             with contextlib.suppress(EngineError):
                 self._give_up()
-        self._is_loaded = self._is_ours = False
+        self._leave()
 
     # --- what is asked of it --------------------------------------------------------------------------------------
 
@@ -266,34 +280,42 @@ class OllamaEngine:
         """What every request says alike, so that the model is not loaded anew. Of another program's model only what
         /api/ps states is repeated, and its keep_alive is left as it is."""
         body: dict[str, Any] = {"model": self._served_model, "options": dict(self._options)}
-        refuses = self._server.has(REFUSES_LONG_PROMPTS)
-        if refuses:
+        if self._server.has(REFUSES_LONG_PROMPTS):
             body["truncate"] = False
-        if self._is_ours:
-            body["keep_alive"] = KEEP_ALIVE
-            if refuses:
-                body["shift"] = False  # since 0.30 it is decided when the model is loaded
-        return body
+        return body if self._use is None else {**body, **self._use.loaded_as}
+
+    def _as_loaded(self) -> dict[str, Any]:
+        """How we load the model, for every request after it."""
+        loaded_as: dict[str, Any] = {"options": dict(self._options), "keep_alive": KEEP_ALIVE}
+        if self._server.has(REFUSES_LONG_PROMPTS):
+            loaded_as["shift"] = False  # since 0.30 it is decided when the model is loaded
+        return loaded_as
 
     def _take_theirs(self, held: Held) -> None:
-        """Use another program's model. Raises InvalidSettings where it is not what was asked for: Ollama would load it
-        anew."""
-        until = f" Ollama keeps it until {held.expires_at}." if held.expires_at else ""
-        hint = f"Leave the setting out, or unload it first (`ollama stop {held.name}`).{until}"
-        asked = self._options.get("num_ctx")
-        others = ", ".join(name for name in self._options if name != "num_ctx")
-        if held.context_tokens is None:
+        """Use a model that is loaded already. Raises InvalidSettings where it is not what was asked for: Ollama would
+        load it anew."""
+        asked, by_us = dict(self._options), self._use or joined(self._server.url, self._served_model)
+        known = {"num_ctx": held.context_tokens} if by_us is None else by_us.options
+        differing = [name for name in asked if known.get(name) != asked[name]]
+        unsaid = [name for name in differing if name not in known]
+        if held.context_tokens is None and by_us is None:
             differs = f"Ollama {self._server.version} does not say with which context (0.10 and newer do)"
-        elif asked is not None and asked != held.context_tokens:
-            differs = f"its context is {held.context_tokens} tokens, and num_ctx {asked} was asked for"
-        elif others:
-            differs = f"Ollama does not say with which {others}"
+        elif unsaid and by_us is None:
+            differs = f"Ollama does not say with which {', '.join(unsaid)}"
+        elif differing:
+            differs = "; ".join(
+                f"its {name} is {known.get(name)}, and {asked[name]} was asked for" for name in differing
+            )
         else:
-            self._options = {"num_ctx": held.context_tokens}
+            self._options, self._use = dict(known), by_us
             return
+        if by_us is not None:
+            by_us.end()
+        until = f" Ollama keeps it until {held.expires_at}." if held.expires_at else ""
         raise InvalidSettings(
-            f"{held.name} is loaded by another program: {differs}. kvscope does not load another's model anew.",
-            hint=hint,
+            f"{held.name} is loaded by another {'program' if by_us is None else 'kvscope'}: {differs}. It is not "
+            "loaded anew under those who use it.",
+            hint=f"Leave the setting out, or unload it first (`ollama stop {held.name}`).{until}",
         )
 
     def _check_loaded(self) -> None:
@@ -307,7 +329,7 @@ class OllamaEngine:
         if held is not None and held.context_tokens == self._context_tokens:
             return
         now = "does not hold the model any more" if held is None else "holds the model loaded anew, in another way"
-        self._is_ours = False
+        self._leave()
         raise EngineDied(
             f"Ollama {now}: its runner ended, its keep_alive ran out, or another program needed the memory.",
             hint="Repeat the trial while nothing else uses this server; Ollama's log says more.",
@@ -316,43 +338,6 @@ class OllamaEngine:
                 "counters": {"context_length": [self._context_tokens, held and held.context_tokens]},
             },
         )
-
-    def _report(self, held: Held) -> EngineReport:
-        shown = self._server.show(self._served_model)
-        limit = None
-        if held.context_tokens is not None:
-            limit = ContextLimit(tokens=held.context_tokens, source="/api/ps: context_length")
-        return EngineReport(
-            version=self._server.version,
-            build=f"{self._served_model} {(self._model or {}).get('digest') or ''}".strip(),
-            buffers=(),
-            effective=effective_settings(held, shown),
-            slots=(),
-            notes=tuple(self._notes(held, shown)),
-            context_limit=limit,
-        )
-
-    def _notes(self, held: Held, shown: Mapping[str, Any]) -> list[str]:
-        version, notes = self._server.version, []
-        if not self._is_ours:
-            notes.append(f"{held.name} had been loaded by another program; it is used as it is, and stays loaded.")
-        if held.expires_at:
-            notes.append(
-                f"Ollama keeps {held.name} until {held.expires_at} (keep_alive, anew from each request on); what it "
-                "holds until then is no leak."
-            )
-        if held.context_tokens is None:
-            notes.append(f"Ollama {version} does not state the context that it holds (0.10 and newer do).")
-        if not self._server.has(REFUSES_LONG_PROMPTS):
-            notes.append(f"Ollama {version} cuts a prompt over the context without a word.")
-        if shown.get("remote_host"):
-            notes.append(f"The model runs at {shown['remote_host']}, not on this server: its memory is not seen.")
-        if self._why_no_process is not None:
-            notes.append(f"Memory is known only as Ollama states it: {self._why_no_process}")
-        others = [each.name for each in self._server.all_held() if each.name != held.name]
-        if others:
-            notes.append(f"Ollama holds other models at the same time: {', '.join(others)}.")
-        return notes
 
 
 def _server_process(url: str, asked: int | None) -> tuple[ProcessIdentity | None, str | None]:
@@ -386,7 +371,9 @@ def version(choice: "EngineChoice") -> tuple[str, str]:
         return OllamaServer(url).ask_version(), url
     except EngineError as error:
         raise EngineNotFound(
-            f"No Ollama answers at {url}: {error.message}",
+            f"No Ollama answers at {url}."
+            if isinstance(error, ConnectionRefused)
+            else f"{url} is no Ollama: {error.message}",
             hint="Start it (`ollama serve`), or give its address with --url or OLLAMA_HOST.",
         ) from error
 

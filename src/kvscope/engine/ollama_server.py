@@ -11,7 +11,6 @@ from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT
 from kvscope.engine.ollama_http import get_json, post_json, version_numbers
 from kvscope.errors import EngineModelError, EngineReplyError, KvscopeError
 from kvscope.model.ollama_store import PREFIX, find_stored
-from kvscope.scenario import SettingValue
 
 if TYPE_CHECKING:
     from kvscope.prompt.tokenizers.base import Tokenizer
@@ -131,16 +130,3 @@ def _held_model(model: Mapping[str, Any]) -> Held:
         context_tokens=number("context_length") or None,  # 0 is none that could hold a prompt
         expires_at=expires_at if isinstance(expires_at, str) else None,
     )
-
-
-def effective_settings(held: Held, shown: Mapping[str, Any]) -> dict[str, SettingValue]:
-    """What Ollama states of a loaded model; ``num_ctx`` is for one sequence."""
-    details, info = shown.get("details") or {}, shown.get("model_info") or {}
-    stated: dict[str, Any] = {
-        "num_ctx": held.context_tokens,
-        "engine_bytes": held.total_bytes,
-        "engine_device_bytes": held.device_bytes,
-        "quantization_level": details.get("quantization_level"),
-        "trained_context_tokens": info.get(f"{info.get('general.architecture')}.context_length"),
-    }
-    return {name: value for name, value in stated.items() if isinstance(value, int | str)}
