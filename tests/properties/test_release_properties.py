@@ -1,7 +1,7 @@
 """Verdicts on curves of which it is known how they were made: bounded ones are never called growing, and what holds is
 never called released, whatever the noise."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from release_rows import GIB, LAUNCHED, MIB, judged
 
@@ -35,6 +35,7 @@ def evicting(draw: st.DrawFn) -> list[int]:
     return [LAUNCHED + 64 * MIB + entry * min(number, most) + draw(NOISE) for number in range(count)]
 
 
+@settings(deadline=None)
 @given(plateaus() | evicting())
 def test_a_bounded_curve_is_never_called_growing(levels: list[int]) -> None:
     assert trend_of(levels).kind == "still"
@@ -42,6 +43,7 @@ def test_a_bounded_curve_is_never_called_growing(levels: list[int]) -> None:
         assert judged(levels, **known).verdict != "growing"
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, GIB), min_size=2, max_size=5), st.integers(4, 10), st.integers(0, GIB))
 def test_a_sawtooth_under_a_ceiling_is_never_called_growing(tooth: list[int], times: int, base: int) -> None:
     # The same rise and fall over and over, as of a collector that frees now and then.
@@ -49,6 +51,7 @@ def test_a_sawtooth_under_a_ceiling_is_never_called_growing(tooth: list[int], ti
     assert trend_of(levels).kind != "growing"
 
 
+@settings(deadline=None)
 @given(SLOPE, st.integers(6, 60), st.data())
 def test_growth_beyond_the_noise_is_found_and_smaller_growth_is_not_claimed(
     slope: int, count: int, data: st.DataObject
@@ -67,6 +70,7 @@ def test_growth_beyond_the_noise_is_found_and_smaller_growth_is_not_claimed(
         assert abs(found.step.value - slope) <= 2 * GROWTH_STEP_BYTES
 
 
+@settings(deadline=None)
 @given(st.integers(BACK_MOST_BYTES + 1, 64 * GIB), st.integers(3, 12), st.data())
 def test_what_holds_is_never_called_released(height: int, count: int, data: st.DataObject) -> None:
     # More than may stay of anything stays: 5 %, and in any case 64 MiB.
@@ -82,6 +86,7 @@ def test_what_holds_is_never_called_released(height: int, count: int, data: st.D
     assert judged(levels, unloaded=LAUNCHED, **on_device).verdict != "released"
 
 
+@settings(deadline=None)
 @given(st.lists(HEIGHT, max_size=8), st.data())
 def test_missing_marks_never_make_a_release(heights: list[int], data: st.DataObject) -> None:
     levels = [LAUNCHED + 4 * MIB + height for height in heights]
@@ -92,6 +97,7 @@ def test_missing_marks_never_make_a_release(heights: list[int], data: st.DataObj
         assert judged(levels, launched=None, unloaded=4 * MIB).verdict != "released"
 
 
+@settings(deadline=None)
 @given(plateaus(), st.integers(1, 5))
 def test_with_requests_active_nothing_is_claimed(levels: list[int], active: int) -> None:
     found = judged(levels, active=active, unloaded=LAUNCHED, exited=0)
@@ -100,6 +106,7 @@ def test_with_requests_active_nothing_is_claimed(levels: list[int], active: int)
     assert found.reason.values["count"] == active
 
 
+@settings(deadline=None)
 @given(st.integers(1, 4096), st.integers(MIB, 64 * MIB), st.integers(4, 12))
 def test_a_cache_that_fills_towards_its_limit_is_bounded_by_it(limit_mib: int, entry: int, count: int) -> None:
     copies = [min(entry * number, limit_mib * MIB // entry * entry) for number in range(count)]
