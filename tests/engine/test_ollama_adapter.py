@@ -15,7 +15,7 @@ from ollama_standin import BYTES_PER_TOKEN, FIXED_BYTES, StandIn, running
 from ollama_store_files import write_store
 
 from kvscope.engine.base import ChatRequest, Message
-from kvscope.engine.ollama import KEEP_ALIVE, OllamaEngine
+from kvscope.engine.ollama import KEEP_ALIVE, OllamaEngine, try_start
 from kvscope.engine.ollama_http import version_numbers, wire_conversation
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import (
@@ -277,14 +277,16 @@ def test_a_model_it_does_not_have(server: StandIn, bring: Bring) -> None:
 def test_a_server_that_is_not_there_and_one_that_is_no_ollama(server: StandIn) -> None:
     with pytest.raises(EngineNotFound, match=r"No Ollama answers at http://127\.0\.0\.1:1\.$"):
         EngineChoice(name="ollama", url="http://127.0.0.1:1").check()
-    with pytest.raises(EngineNotFound, match="is no Ollama: .*404"):
+    with pytest.raises(EngineNotFound, match=r"is no Ollama: .*404"):
         EngineChoice(name="ollama", url=f"{server.url}/nowhere").check()
     assert EngineChoice(name="ollama", url=server.url).version() == ("0.33.0", server.url)
 
 
 def test_the_address_of_the_environment_is_used(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", server.url.removeprefix("http://"))
-    assert EngineChoice(name="ollama").version()[1] == server.url
+    choice = EngineChoice(name="ollama")
+    assert choice.version()[1] == server.url
+    assert try_start(choice) == "0.33.0"  # what kvscope doctor says
 
 
 def test_the_models_name_is_said_or_is_that_of_the_stored_model(
