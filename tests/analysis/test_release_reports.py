@@ -157,6 +157,14 @@ def test_a_server_keeps_its_model_for_a_while(keep_alive: object, slug: str, unt
     assert found.bounds[0].until_s == until_s
 
 
+def test_a_server_says_until_when_it_keeps_its_model() -> None:
+    # Ollama's /api/ps states expires_at.
+    until = "2026-11-30T12:05:00Z"
+    found = judged([400 * MIB] * 4, effective={"keep_alive_until": until, "keep_alive": "5m"})
+    assert (found.verdict, claim_slug(found)) == ("retained_bounded", "release_keep_alive_until")
+    assert f"until {until} (keep_alive" in claim_text(release_finding(found))
+
+
 def test_asked_to_give_its_model_up_it_is_released() -> None:
     # The same, with keep_alive 0 and a reading after it.
     found = judged(

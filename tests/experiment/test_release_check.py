@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kvscope.engine.fake import FakeEngine, VirtualClock
+from kvscope.errors import EngineStartFailed
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.designs import DESIGNS, design_kind
 from kvscope.experiment.trial import run_trial
@@ -130,3 +131,17 @@ def test_a_cache_that_was_emptied_is_a_step_though_copies_stay(engine: Clearing,
     (stated,) = [r.printed_mib for r in result.reported if r.phase == "cache_cleared"]
     assert float(stated) > 0
     assert result.warnings == ()
+
+
+@pytest.mark.parametrize("owns", [False, True])
+def test_a_model_that_is_not_ours_to_unload_spoils_no_trial(engine: Clearing, clock: VirtualClock, owns: bool) -> None:
+    def refused() -> None:
+        raise EngineStartFailed("Another program uses the model.", hint="Wait for it.")
+
+    engine.capabilities = replace(Clearing.capabilities, owns_process=owns)
+    engine.unload = refused  # type: ignore[method-assign]
+    result = run(engine, clock)
+    assert [m.phase for m in result.marks][-1] == "cache_cleared"
+    # Of an engine of our own it is a failure: it should have been able to.
+    assert (result.trial.outcome == "ok") is not owns
+    assert ("not-unloaded" in [w.slug for w in result.warnings]) is not owns

@@ -28,12 +28,14 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """What somebody keeps. ``limit_bytes`` is the most that it may be, None where none is known; ``until_s``: seconds
-    after the last answer until it is given back, infinite where that has to be asked for."""
+    after the last answer until it is given back, infinite where that has to be asked for; ``until``: the moment, as the
+    server states it."""
 
     holder: str
     held_bytes: int | None = None
     limit_bytes: int | None = None
     until_s: float | None = None
+    until: str | None = None
 
     @property
     def to_go_bytes(self) -> int | None:
@@ -95,6 +97,9 @@ def checkpoint_bound(result: TrialResult, conversation: Conversation) -> Bound |
 
 def keep_alive_bound(result: TrialResult, curve: Curve) -> Bound | None:
     """How long the server keeps its model without a request; None where it does not say."""
+    until = result.effective.get("keep_alive_until")
+    if isinstance(until, str):
+        return Bound(holder=KEEP_ALIVE, held_bytes=curve.added_bytes, until=until)
     for where in (result.effective, result.trial.settings):
         if "keep_alive" in where:
             until_s = _seconds(where["keep_alive"])

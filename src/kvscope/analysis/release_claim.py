@@ -16,6 +16,7 @@ CLAIMS = (
     "release_prompt_copies",
     "release_checkpoints",
     "release_keep_alive",
+    "release_keep_alive_until",
     "release_keep_alive_for_ever",
     "release_retained_bounded",
     "release_growing",
@@ -38,6 +39,8 @@ def claim_slug(release: Release) -> str:
         return _growing_slug(release, first)
     if first is None:
         return "release_retained_bounded"
+    if first.holder == KEEP_ALIVE and first.until is not None:
+        return "release_keep_alive_until"
     if first.holder == KEEP_ALIVE:
         is_for_ever = first.until_s is not None and math.isinf(first.until_s)
         return "release_keep_alive_for_ever" if is_for_ever else "release_keep_alive"
@@ -75,6 +78,7 @@ def claim_values(release: Release) -> Mapping[str, object]:
         "held_bytes": first.held_bytes,
         "to_go_bytes": first.to_go_bytes,
         "until_s": None if until_s is None or math.isinf(until_s) else until_s,
+        "until": first.until,
         "unloaded_bytes": release.unloaded_bytes,
         "exited_bytes": release.exited_bytes,
         "per_token_bytes": None if each is None else each.growth.value,

@@ -63,6 +63,7 @@ def _effective(held: Held, shown: Mapping[str, Any]) -> dict[str, SettingValue]:
         "engine_bytes": held.total_bytes,
         "engine_device_bytes": held.device_bytes,
         "quantization_level": details.get("quantization_level"),
+        "keep_alive_until": held.expires_at,
         "trained_context_tokens": info.get(f"{info.get('general.architecture')}.context_length"),
     }
     return {name: value for name, value in stated.items() if isinstance(value, int | str)}

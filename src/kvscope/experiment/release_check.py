@@ -2,14 +2,15 @@
 prompts (``clear_cache``), then its model (``unload``). Its exit comes with the end of the trial.
 
 Each step is the engine's own way (``Engine.clear_cache``, ``Capabilities.unload_way``); one that it does not have is
-left out. After each, memory is read once it stands still. A request that is still running or waiting is somebody's: then
-nothing is taken away, and nothing is claimed.
+left out. After each, memory is read once it stands still. A request that is still running or waiting is somebody's:
+then nothing is taken away, and nothing is claimed.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
 from kvscope.engine.base import Engine, ReportedBuffer
+from kvscope.errors import EngineStartFailed
 
 
 class MarkMoment(Protocol):
@@ -54,8 +55,19 @@ def check_release(
         else:
             warn("not-cleared", f"What is kept of earlier prompts was not dropped: {reason}", "The step is left out.")
     if able.can_unload:
+        _unload(engine, mark, warn)
+
+
+def _unload(engine: Engine, mark: MarkMoment, warn: Warn) -> None:
+    try:
         engine.unload()
-        mark("unloaded")
+    except EngineStartFailed as error:
+        # A server that runs for others too keeps a model that is not ours to unload: no failure of what was measured.
+        if engine.capabilities.owns_process:
+            raise
+        warn("not-unloaded", f"The model was not unloaded: {error}", error.hint or "The step is left out.")
+        return
+    mark("unloaded")
 
 
 def kept_buffers(engine: Engine) -> list[ReportedBuffer]:

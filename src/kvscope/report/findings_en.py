@@ -83,6 +83,8 @@ _FINDINGS: dict[str, str] = {
     "{limit_bytes:bytes}.",
     "finding.release_keep_alive": "Retained and bounded, with {factor} = {level}: the server keeps its model, "
     "{held_bytes:mib}, for {until_s:s} after the last answer (keep_alive). Until then this is not a leak.",
+    "finding.release_keep_alive_until": "Retained and bounded, with {factor} = {level}: the server keeps its model, "
+    "{held_bytes:mib}, until {until} (keep_alive, anew from each request on). Until then this is not a leak.",
     "finding.release_keep_alive_for_ever": "Retained and bounded, with {factor} = {level}: the server was told to keep "
     "its model, {held_bytes:mib}, until it is asked to give it up (keep_alive below 0).",
     "finding.release_retained_bounded": "Retained and bounded, with {factor} = {level}: over {conversations} "
