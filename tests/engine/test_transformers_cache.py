@@ -5,7 +5,7 @@ several. The configs are those of tests/golden/transformers, with a vocabulary f
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import predict
 
 sys.path.append(str(Path(__file__).parent))
-from transformers_models import folder_of, golden_config, llama_config
+from transformers_models import Child, folder_of, golden_config, llama_config
 
 pytestmark = pytest.mark.engine
 
@@ -51,24 +51,18 @@ KINDS = (
 Loaded = Callable[..., tuple[TransformersEngine, ModelSpec]]
 
 
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
-    """A function that loads a config into one child, which all share: importing torch takes seconds."""
-    first: list[TransformersEngine] = []
+@pytest.fixture
+def loaded(tmp_path_factory: pytest.TempPathFactory, transformers_child: Child) -> Loaded:
+    """A function that loads a config into the child that all tests share."""
 
     def load(config: dict[str, Any], **settings: Any) -> tuple[TransformersEngine, ModelSpec]:
         model = load_model(folder_of(tmp_path_factory.mktemp("models"), config))
         engine = TransformersEngine(model=model, settings={"num_threads": 1, "dtype": "float32", **settings})
-        if not first:
-            first.append(engine)
-            engine.launch()
-        engine._process, engine._numbers = first[0]._process, first[0]._numbers
+        transformers_child.give_to(engine)
         engine.load()
         return engine, model
 
-    yield load
-    for engine in first:
-        engine.stop()
+    return load
 
 
 def ask(engine: TransformersEngine, text: str, output_tokens: int, *, reuse: bool = False) -> Any:
@@ -86,8 +80,13 @@ def predicted(model: ModelSpec, tokens: int, *, dtype: str = "float32", phase: A
     return found.cache_bytes, found.kv_cache_storage_bytes
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", KINDS)
+# Kinds of which parts stay float32 in a model that is not.
+MIXED = ("llama", "jamba", "qwen3_next", "lfm2", "deepseek_v4", "xlstm")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, "float32") for name in KINDS), *((name, "bfloat16") for name in MIXED)]
+)
 def test_what_the_engine_counts_is_what_was_predicted(loaded: Loaded, name: str, dtype: str) -> None:
     engine, model = loaded(golden_config(name), dtype=dtype)
     short = ask(engine, "Why?", 1)
@@ -140,9 +139,16 @@ def test_a_cleared_cache_holds_nothing(loaded: Loaded) -> None:
     assert engine.cache_tensors() == ()
 
 
-@pytest.mark.parametrize("name", KINDS)
+# Kinds whose layers can all be cut back, and others; without experts, whose kernels know no double precision, and
+# without an index, whose scores are zero for many tokens at once, so that the best of them are any.
+CUT_BACK = {"llama": {}, "gpt2": {}, "deepseek_v3": {"first_k_dense_replace": 6}}
+NOT_CUT_BACK = ("mistral", "gemma3n_text", "mamba", "lfm2", "falcon_h1", "recurrent_gemma")
+
+
+@pytest.mark.parametrize("name", [*CUT_BACK, *NOT_CUT_BACK])
 def test_an_answer_from_a_reused_beginning_is_the_same(loaded: Loaded, name: str) -> None:
-    engine, _ = loaded(golden_config(name))
+    # In double precision: which token is the likeliest must not hang on the order of a sum.
+    engine, _ = loaded(golden_config(name, **CUT_BACK.get(name, {})), dtype="float64")
     beginning = "The same beginning of both prompts, "
     ask(engine, beginning + "and one end.", 4)
     again = ask(engine, beginning + "the other end!", 8, reuse=True)
@@ -150,8 +156,7 @@ def test_an_answer_from_a_reused_beginning_is_the_same(loaded: Loaded, name: str
     assert [event.text for event in again.events] == [event.text for event in anew.events]
     assert anew.cached_tokens == 0
     # Template and beginning, where every layer can be cut back. Windows here are of 16 tokens and have moved on.
-    whole = ("llama", "gpt2", "deepseek_v3", "deepseek_v32")
-    assert again.cached_tokens == (len("<|im_start|>user\n" + beginning) if name in whole else 0)
+    assert again.cached_tokens == (len("<|im_start|>user\n" + beginning) if name in CUT_BACK else 0)
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "llama4_text", "deepseek_v3", "gemma3n_text"])

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from kvscope.engine.transformers import TransformersEngine
+
 GOLDEN = Path(__file__).parent.parent / "golden" / "transformers"
 
 
@@ -50,3 +52,23 @@ def write_tokenizer(folder: str) -> None:
     built.decoder = decoders.ByteLevel()
     built.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     built.save(str(Path(folder) / "tokenizer.json"))
+
+
+class Child:
+    """A launched child that one engine after another loads its model into: importing torch takes seconds."""
+
+    def __init__(self) -> None:
+        self._owner: TransformersEngine | None = None
+
+    def give_to(self, engine: TransformersEngine) -> None:
+        """In place of ``engine.launch()``."""
+        if self._owner is None or not self._owner.pids():
+            self._owner = engine
+            engine.launch()
+        engine._process, engine._numbers = self._owner._process, self._owner._numbers
+        engine._version = self._owner._version
+
+    def stop(self) -> None:
+        """End it."""
+        if self._owner is not None:
+            self._owner.stop()

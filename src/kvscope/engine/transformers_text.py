@@ -23,7 +23,10 @@ from kvscope.prompt.tokenizers.load import load_tokenizer
 BYTE_VALUES = 256
 # Files of which transformers can make a tokenizer, besides the tokenizer.json that is read here.
 _OTHER_TOKENIZERS = ("tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-_SEPARATE = 64  # renderings kept: a prompt is built by asking about the same messages again and again
+# Renderings that are kept, by template and by what was rendered: each costs a process, and the same messages are asked
+# about again and again, by one trial after another.
+_rendered: dict[tuple[str, str], str] = {}
+_MOST_RENDERED = 128
 
 Encode = Callable[[str], Sequence[int]]
 
@@ -48,7 +51,6 @@ class TransformersText:
         self._template = load_template(str(folder), or_chatml=True, style=TRANSFORMERS)
         self.tokenizer, self.in_worker = _tokenizer(folder)
         self._vocab_size = vocab_size
-        self._texts: dict[str, str] = {}
         if isinstance(self.tokenizer, BytesTokenizer) and vocab_size < BYTE_VALUES:
             raise InvalidSettings(
                 f"The model has no tokenizer, and with a vocabulary of {vocab_size} its tokens cannot stand for bytes.",
@@ -97,13 +99,14 @@ class TransformersText:
     def _rendered(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
     ) -> str:
-        key = repr((messages, tools, sorted(variables.items())))
-        if key not in self._texts:
-            while len(self._texts) >= _SEPARATE:
-                self._texts.pop(next(iter(self._texts)))
-            conversation = Conversation(messages=tuple(messages), tools=tuple(tools))
-            self._texts[key] = self._template.render(conversation, extra=variables)
-        return self._texts[key]
+        conversation = Conversation(messages=tuple(messages), tools=tuple(tools))
+        template = repr((self._template.text_for(conversation), sorted(self._template.special_tokens.items())))
+        key = (template, repr((conversation, sorted(variables.items()))))
+        if key not in _rendered:
+            while len(_rendered) >= _MOST_RENDERED:
+                _rendered.pop(next(iter(_rendered)))
+            _rendered[key] = self._template.render(conversation, extra=variables)
+        return _rendered[key]
 
 
 def _tokenizer(folder: Path) -> tuple[Tokenizer | None, bool]:
