@@ -6,23 +6,25 @@ The kernel counts a kill in the group of the process that it killed, whatever ma
 around it, or the machine (mm/oom_kill.c, Linux 4.13 and newer). So a kill in another container does not move it.
 """
 
-import sys
 from pathlib import Path
 
 PROC = Path("/proc")
+# Of the flags in proc_pid_stat(5), field 9 (linux/sched.h): set before a process leaves its groups.
+_PF_EXITING = 0x4
 # File with the count, by version of control groups.
 _EVENTS = {1: "memory.oom_control", 2: "memory.events"}
 
 
 def membership(pid: int, proc: Path = PROC) -> str:
-    """The groups of a process, as the kernel writes them; "" where it does not say, or the process has gone. A process
-    that has ended and is not yet waited for is listed in no group of its own any more: ask while it runs."""
-    if sys.platform != "linux":
-        return ""
+    """The groups of a process, as the kernel writes them; "" where it does not say, and for a process that is ending:
+    under version 1 the kernel lists it in the outermost group from then on, some time before it is gone."""
+    folder = proc / str(pid)
     try:
-        return (proc / str(pid) / "cgroup").read_text()
+        groups = (folder / "cgroup").read_text()
+        flags = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[6])
     except OSError:
         return ""
+    return "" if flags & _PF_EXITING else groups
 
 
 def memory_group(groups: str, proc: Path = PROC) -> Path | None:

@@ -162,10 +162,9 @@ class EngineProcess:
     def alive(self) -> bool:
         """Whether the program runs. One that has ended keeps its process id reserved until ``stop``."""
         groups = "" if self._process is None else membership(self._process.pid)
-        lives = self._process is not None and self._exit_status() is None
-        if lives and groups != self._groups:  # a wrapper may have put it into one with a limit
+        if groups not in ("", self._groups):  # a wrapper may have put it into one with a limit
             self._note_group(groups)
-        return lives
+        return self._process is not None and self._exit_status() is None
 
     def _note_group(self, groups: str) -> None:
         self._groups = groups

@@ -89,7 +89,7 @@ def why_lost(error: ProbeLost, engine: Engine) -> KvscopeError:
     and the kernel's counters. The error itself where the engine has nothing to say."""
     try:
         engine.statistics()
-    except EngineError as death:
+    except (EngineDied, OutOfMemory) as death:
         return death
     except Exception:  # what is looked for here is the reason of another error
         return error
