@@ -37,7 +37,7 @@ class TestOllama(EngineContract):
     context_setting = "num_ctx"
     reports_active_requests = False
     reuse_is_asked_for = False
-    refused_settings: ClassVar = {"num_ctz": (1, "num_ctz"), "num_ctx": ("many", "num_ctx"), "n_ctx": (512, "n_ctx")}
+    refused_settings: ClassVar = {"num_ctz": (1, "num_ctz"), "n_ctx": ("many", "num_ctx")}
 
     @pytest.fixture
     def make(self, server: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Engine]]:
@@ -63,6 +63,17 @@ class TestOllama(EngineContract):
             one.stop()
             self.check_output(two, two.generate(ChatRequest(messages=user("Hello."), max_output_tokens=2)), 2)
             two.stop()
+
+    def test_a_running_server_outlives_its_use(self, make: Callable[..., Engine]) -> None:
+        """As for any running server, but that options of loading are ours to give; what is the server's is not."""
+        with pytest.raises(InvalidSettings, match="OLLAMA_NUM_PARALLEL"):
+            self.bring_up(make, num_parallel=2)
+        first = self.bring_up(make)
+        pids = first.pids()
+        first.stop()
+        again = self.bring_up(make)
+        assert again.pids() == pids
+        self.check_output(again, again.generate(ChatRequest(messages=user("Hello."), max_output_tokens=2)), 2)
 
     def test_settings_are_told(self, make: Callable[..., Engine]) -> None:
         assert make().settings == {"num_ctx": CONTEXT_TOKENS}

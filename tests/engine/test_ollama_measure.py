@@ -57,7 +57,7 @@ def test_a_design_is_measured_and_the_next_one_after_a_failure(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--served-model", "tiny", "--set", "n_ctx=100"], "Did you mean num_ctx?"),
+        (["--served-model", "tiny", "--set", "n_batch=100"], "Did you mean num_batch?"),
         ([], "--served-model"),
     ],
 )

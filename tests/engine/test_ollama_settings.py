@@ -13,6 +13,12 @@ def test_options_of_loading() -> None:
     assert load_options(asked) == {**asked, "num_ctx": 8192}
 
 
+def test_the_name_that_designs_vary_is_ollamas_too() -> None:
+    assert load_options({"n_ctx": "2k"}) == {"num_ctx": 2048}
+    with pytest.raises(InvalidSettings, match="num_ctx is given twice"):
+        load_options({"n_ctx": 512, "num_ctx": 512})
+
+
 @pytest.mark.parametrize(
     ("name", "variable"),
     [
@@ -27,7 +33,7 @@ def test_what_the_server_is_started_with_cannot_be_set(name: str, variable: str)
         load_options({name: "q8_0"})
 
 
-@pytest.mark.parametrize(("name", "near"), [("n_ctx", "num_ctx"), ("num_ctxx", "num_ctx"), ("mmap", "use_mmap")])
+@pytest.mark.parametrize(("name", "near"), [("ctx_size", "num_ctx"), ("num_ctxx", "num_ctx"), ("mmap", "use_mmap")])
 def test_a_name_that_is_none_is_refused_with_the_nearest(name: str, near: str) -> None:
     with pytest.raises(InvalidSettings, match=name) as caught:
         load_options({name: 1})

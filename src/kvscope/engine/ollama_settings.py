@@ -16,9 +16,10 @@ DEFAULT_PORT = 11434
 _WHOLE_NUMBERS = ("num_ctx", "num_batch", "num_gpu", "num_thread", "main_gpu")
 _SWITCHES = ("use_mmap",)
 LOAD_OPTIONS = (*_WHOLE_NUMBERS, *_SWITCHES)
+# kvscope's own name, which designs vary (context_limit).
+_OWN_NAMES = {"n_ctx": "num_ctx"}
 # The same in other engines' words, to say what it is called here.
 _ELSEWHERE = {
-    "n_ctx": "num_ctx",
     "ctx_size": "num_ctx",
     "context_length": "num_ctx",
     "n_batch": "num_batch",
@@ -41,9 +42,15 @@ _OF_THE_SERVER = {
 
 
 def load_options(settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
-    """The settings as options of a request. Raises InvalidSettings for a name or a value that Ollama does not take
-    from one."""
-    return {name: _checked(name, value) for name, value in settings.items()}
+    """The settings as options of a request; n_ctx is num_ctx. Raises InvalidSettings for a name or a value that Ollama
+    does not take from one, and for one that is given twice."""
+    found: dict[str, SettingValue] = {}
+    for given, value in settings.items():
+        name = _OWN_NAMES.get(given, given)
+        if name in found:
+            raise InvalidSettings(f"{name} is given twice, in two spellings.", hint="Give it once.")
+        found[name] = _checked(name, value)
+    return found
 
 
 def _checked(name: str, value: SettingValue) -> SettingValue:
