@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import queue
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -67,37 +66,83 @@ def plain(status: str, body: bytes, *headers: str) -> bytes:
 
 
 Answer = Callable[[str, Any], bytes]
+Talk = Callable[[str, Any, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[str]:
     """The URL of a server, in a thread of its own, that sends what ``answer`` makes of each request's path and JSON."""
-    ready: queue.SimpleQueue[tuple[str, Callable[[], None]]] = queue.SimpleQueue()
 
-    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def talk(path: str, body: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(path, body))
+        await writer.drain()
+
+    with talking(talk) as server:
+        yield server.url
+
+
+class TalkingServer:
+    """A server in a thread of its own. ``deaf``: it listens no more, and its port is free."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.url = ""
+        self._talk = talk
+        self._port = 0
+        self._loop = asyncio.new_event_loop()
+        self._server: asyncio.Server | None = None
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def start(self) -> None:
+        self._thread.start()
+        self.listen()
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def listen(self) -> None:
+        """From now on it takes connections; nothing happens where it does already."""
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(30)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def go_deaf(self) -> None:
+        """To be called in the server's own thread: by ``talk``."""
+        assert self._server is not None
+        self._server.close()
+        self._server = None
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._answer, "127.0.0.1", self._port)
+            self._port = self._server.sockets[0].getsockname()[1]
+
+    async def _end(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head, body = await read_request(reader)
-            writer.write(answer(head.split()[1], json.loads(body) if body else None))
-            await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
+            await self._talk(head.split()[1], json.loads(body) if body else None, reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
 
-    async def serve() -> None:
-        over = asyncio.Event()
-        server = await asyncio.start_server(reply, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()[:2]
-        loop = asyncio.get_running_loop()
-        ready.put((f"http://{host}:{port}", lambda: loop.call_soon_threadsafe(over.set)))
-        async with server:
-            await over.wait()
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    url, stop = ready.get(timeout=30)
+@contextmanager
+def talking(talk: Talk) -> Iterator[TalkingServer]:
+    """A server, in a thread of its own, that does as ``talk`` does with each request."""
+    server = TalkingServer(talk)
+    server.start()
     try:
-        yield url
+        yield server
     finally:
-        stop()
-        thread.join()
+        server.stop()

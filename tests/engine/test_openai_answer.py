@@ -140,7 +140,7 @@ class TestTheForm:
         stream = EventStream()
         found = [each for start in range(0, len(data), size) for each in stream.feed(data[start : start + size])]
         whole = EventStream()
-        assert found + stream.finish() == whole.feed(data) + whole.finish()
+        assert found + stream.finish() == list(whole.feed(data)) + whole.finish()
         assert stream.ended
         assert not stream.foreign
 
@@ -253,6 +253,12 @@ class TestNoAnswer:
         assert "unexpected form" in error.message
         assert json.loads(error.evidence["body"]) == value
         assert error.evidence["pieces_received"] == 1
+
+
+def test_pieces_before_a_broken_one_in_the_same_read_are_counted() -> None:
+    error = failing(writing(HEAD + chunk(token("a") + token("b") + b"data: {broken\n\n" + token("c")) + END))
+    assert error.evidence["pieces_received"] == 2
+    assert error.evidence["body"] == "{broken"
 
 
 class TestSilence:

@@ -7,6 +7,7 @@ time of the read that completed what it says.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,16 +35,17 @@ class EventStream:
     _held_lines: int = 0
     _begun: bool = False
 
-    def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The events that these bytes complete. Raises EngineReplyError for one that is no JSON object, and for a line
-        or an event of more than 1 MiB."""
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """The events that these bytes complete, one after another: those before a broken one are given. Raises
+        EngineReplyError for one that is no JSON object, and for a line or an event of more than 1 MiB."""
         if self.foreign:
             self._add_foreign(data)
-            return []
+            return
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        for line in lines:
+            yield from self._take_line(line, ends=b"\n")
         if len(self._unfinished) > MOST_LINE_BYTES:
             raise _too_long(self._unfinished)
-        return [event for line in lines for event in self._take_line(line, ends=b"\n")]
 
     def finish(self) -> list[dict[str, Any]]:
         """The events that the end of the answer completes: some servers leave out the last line's end."""

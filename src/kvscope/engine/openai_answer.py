@@ -44,13 +44,12 @@ async def _read(running: Exchange, answer: "_Answer") -> Generation:
     running.keeps_quiet_clock, running.quiet_since_s = True, None
     async for chunk in running.chunks():
         at_s = chunk.at_s
-        before = len(answer.events)
-        events = stream.feed(chunk.body)
-        for event in events:
+        before, num_taken = len(answer.events), answer.num_taken
+        for event in stream.feed(chunk.body):
             answer.take(event, at_s - sent_s)
         answer.reads.append(Read(at_s=at_s - sent_s, num_bytes=chunk.num_bytes, num_events=len(answer.events) - before))
         answer.check_length()
-        if answer.events and (events or running.quiet_since_s is None):
+        if answer.events and answer.num_taken > num_taken:
             running.quiet_since_s = at_s
     answer.take_last(stream.finish(), at_s - sent_s)
     if stream.foreign:
@@ -96,13 +95,13 @@ class _Answer:
     timings: Mapping[str, Any] = field(default_factory=dict)
     calls: dict[int, dict[str, Any]] = field(default_factory=dict)
     num_characters: int = 0
-    has_begun: bool = False
+    num_taken: int = 0
 
     def take(self, event: Mapping[str, Any], at_s: float) -> None:
         """One event. Raises the error that it states, or EngineReplyError for one of an unexpected form."""
         if is_error(event):
             raise event_error(event)
-        self.has_begun = True
+        self.num_taken += 1
         try:
             self.usage = _object(event, "usage") or _object(_object(event, "x_groq"), "usage") or self.usage
             self.timings = _object(event, "timings") or self.timings
@@ -184,7 +183,7 @@ class _Answer:
 
     def generation(self, completed_s: float, *, is_ended: bool) -> Generation:
         """The whole answer. Raises EngineReplyError where its end was not stated."""
-        if not self.has_begun and not is_ended:
+        if not self.num_taken and not is_ended:
             raise EngineReplyError(
                 "The server answered with nothing at all.", hint=REPLY_HINT, evidence={"known_by": "message"}
             )

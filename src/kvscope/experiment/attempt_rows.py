@@ -159,4 +159,8 @@ def reported_row(buffer: ReportedBuffer, phase: str, request_index: int | None) 
 
 
 def _is_short(request: RequestRow) -> bool:
-    return request.output_tokens is not None and request.output_tokens < request.output_tokens_limit
+    """Whether an answer ended before the output that was asked for: by its count, or where the server states none, by
+    the reason it gives."""
+    if request.output_tokens is not None:
+        return request.output_tokens < request.output_tokens_limit
+    return request.finish_reason not in (None, "length")
