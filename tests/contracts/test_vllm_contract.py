@@ -13,6 +13,8 @@ from vllm_here import BYTES_PER_TOKEN, PYTHON, SETTINGS, needs_vllm, write_tiny_
 
 from kvscope.engine.base import ChatRequest, Engine
 from kvscope.engine.registry import EngineChoice, create_engine
+from kvscope.engine.vllm import VllmEngine
+from kvscope.engine.vllm_attached import VllmAttached
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.probe.proc import process_exists, process_tree
@@ -77,6 +79,18 @@ class Makers:
         assert not [pid for pid in started if process_exists(pid)]
 
 
+@pytest.fixture(scope="module")
+def running(model: ModelSpec) -> Iterator[VllmEngine]:
+    """One server for all tests that leave it as it is."""
+    makers = Makers(model)
+    made = makers()
+    assert isinstance(made, VllmEngine)
+    made.launch()
+    made.load()
+    yield made
+    makers.close()
+
+
 @pytest.mark.vllm
 @needs_vllm
 class TestStarted(_Vllm):
@@ -86,35 +100,19 @@ class TestStarted(_Vllm):
         yield makers
         makers.close()
 
-    @pytest.fixture(scope="class")
-    def engine(self, model: ModelSpec) -> Iterator[Engine]:
-        makers = Makers(model)
-        made = makers()
-        made.launch()
-        made.load()
-        yield made
-        makers.close()
+    @pytest.fixture
+    def engine(self, running: VllmEngine) -> Engine:
+        return running
 
 
 @pytest.mark.vllm
 @needs_vllm
 class TestAttached(_Vllm):
-    """One server for all tests, which kvscope uses and leaves running."""
-
-    effective: ClassVar[Mapping[str, object]] = {}
-
-    @pytest.fixture(scope="class")
-    def running(self, model: ModelSpec) -> Iterator[Engine]:
-        makers = Makers(model)
-        made = makers()
-        made.launch()
-        made.load()
-        yield made
-        makers.close()
+    """Used by its address, and left running."""
 
     @pytest.fixture
-    def make(self, running: Engine, model: ModelSpec) -> Callable[..., Engine]:
-        choice = EngineChoice(name="vllm", url=running.url)  # type: ignore[attr-defined]
+    def make(self, running: VllmEngine, model: ModelSpec) -> Callable[..., Engine]:
+        choice = EngineChoice(name="vllm", url=running.url)
 
         def build(**settings: SettingValue) -> Engine:
             if settings:
@@ -128,7 +126,8 @@ class TestAttached(_Vllm):
         return self.bring_up(make)
 
     def test_its_pool_is_read_there(self, engine: Engine) -> None:
-        report = engine.report()  # type: ignore[attr-defined]
+        assert isinstance(engine, VllmAttached)
+        report = engine.report()
         assert report.effective["num_gpu_blocks"] == _Vllm.effective["num_gpu_blocks"]
         assert report.effective["kv_cache_size_tokens"] == POOL_BYTES // BYTES_PER_TOKEN
 

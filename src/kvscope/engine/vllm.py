@@ -8,6 +8,7 @@ Developer's paths are turned on (VLLM_SERVER_DEV_MODE=1): only with them can the
 """
 
 import contextlib
+import os
 import socket
 import time
 import uuid
@@ -58,8 +59,8 @@ _POLL_S = 0.2
 _READY = Limits(timeout_s=5.0, stall_s=5.0, connect_s=2.0)
 _SLOW = Limits(timeout_s=120.0, stall_s=120.0)
 _ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-# vLLM's own default follows the machine's memory: 92 % of it, which on a CPU is everybody's.
-_CPU_DEFAULTS: Mapping[str, SettingValue] = {CPU_POOL: 1}
+# vLLM's own default follows the machine's memory: 92 % of it, which on a CPU is everybody's. GiB:
+_CPU_POOL_DEFAULT = 1
 _POOL_SETTINGS = (CPU_POOL, "kv_cache_memory_bytes", "gpu_memory_utilization", "num_gpu_blocks_override")
 
 
@@ -81,8 +82,7 @@ class VllmEngine:
     ) -> None:
         self._program = program
         self._model_folder = model_folder(model)
-        own = _CPU_DEFAULTS if program.is_cpu and not any(name in settings for name in _POOL_SETTINGS) else {}
-        self.settings: Mapping[str, SettingValue] = {**own, **settings}
+        self.settings: Mapping[str, SettingValue] = {**_own_settings(program, settings), **settings}
         self._flags = tuple(flags(self.settings))
         self._port = port
         self._load_timeout_s = load_timeout_s
@@ -309,19 +309,14 @@ class VllmEngine:
 
 
 def _buffers(pool: Mapping[str, str]) -> tuple[ReportedBuffer, ...]:
-    """The pool, where vLLM states its bytes (on a CPU, and where kv_cache_memory_bytes was set). It is made of whole
-    blocks, so up to one block of them is not used."""
+    """The pool, where vLLM states the bytes it was made of (on a CPU, and where kv_cache_memory_bytes was set) and did
+    not make another number of blocks. It is made of whole blocks, so up to one block of them is not used."""
     stated = pool.get("kv_cache_memory_bytes", "")
-    if not stated.isdecimal():
+    if not stated.isdecimal() or pool.get("num_gpu_blocks_override", "None") != "None":
         return ()
-    return (
-        ReportedBuffer(
-            component="kv_cache",
-            name="pool",
-            printed_mib=f"{int(stated) / MIB:.7f}",
-            line=f"vllm:cache_config_info: kv_cache_memory_bytes={stated}, num_gpu_blocks={pool.get('num_gpu_blocks')}",
-        ),
-    )
+    line = f"vllm:cache_config_info: kv_cache_memory_bytes={stated}, num_gpu_blocks={pool.get('num_gpu_blocks')}"
+    printed = f"{int(stated) / MIB:.7f}"
+    return (ReportedBuffer(component="kv_cache", name="pool", printed_mib=printed, line=line),)
 
 
 def _why_it_ended(process: EngineProcess) -> EngineError:
@@ -350,6 +345,18 @@ def model_folder(model: ModelSpec) -> Path:
             hint="Pass the folder that its config.json, tokenizer and safetensors are in, downloaded beforehand.",
         )
     return folder
+
+
+def _own_settings(program: Program, settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    if not program.is_cpu or any(name in settings for name in _POOL_SETTINGS):
+        return {}
+    exported = os.environ.get(CPU_POOL, "")
+    return {CPU_POOL: int(exported) if exported.isdecimal() else _CPU_POOL_DEFAULT}
+
+
+def own_settings(choice: "EngineChoice", settings: Mapping[str, SettingValue]) -> Mapping[str, SettingValue]:
+    """On a CPU a pool of VLLM_CPU_KVCACHE_SPACE GiB, 1 where the environment does not say it."""
+    return _own_settings(find_program(choice.command), settings)
 
 
 def check(choice: "EngineChoice") -> None:

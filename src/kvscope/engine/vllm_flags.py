@@ -43,12 +43,17 @@ def flags(settings: Mapping[str, SettingValue]) -> Iterator[str]:
         if name in _SWITCHES:
             yield flag if value else "--no-" + name.replace("_", "-")
         elif name not in (CPU_POOL, DEVICE):
-            yield from (flag, str(value))
+            yield from (flag, _text(value))
 
 
 def environment(settings: Mapping[str, SettingValue]) -> dict[str, str]:
     """Settings that vLLM takes from its environment."""
-    return {CPU_POOL: str(settings[CPU_POOL])} if CPU_POOL in settings else {}
+    return {CPU_POOL: _text(settings[CPU_POOL])} if CPU_POOL in settings else {}
+
+
+def _text(value: SettingValue) -> str:
+    """Without a decimal point where there is nothing behind it: 1.0 GiB is "1" to vLLM."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _check(name: str, value: SettingValue) -> None:
@@ -56,7 +61,7 @@ def _check(name: str, value: SettingValue) -> None:
     if name in _SWITCHES:
         is_right, kind = isinstance(value, bool), "true or false"
     elif name in (*_WHOLE_NUMBERS, CPU_POOL):
-        is_right, kind = is_number and isinstance(value, int), "a whole number"
+        is_right, kind = is_number and float(str(value)).is_integer(), "a whole number"
     elif name in _NUMBERS:
         is_right, kind = is_number, "a number"
     elif name in _WORDS:

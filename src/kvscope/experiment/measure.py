@@ -1,7 +1,7 @@
 """From names and numbers, as a person gives them, to a design that runs: the way in for the library and the command
 line alike."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from kvscope.experiment.designs import DESIGNS, design_kind
 from kvscope.experiment.runner import DesignSummary, Listener, RunOptions, run_design, start_run
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
+from kvscope.predict.allocation import llama_cpp_settings, vllm_settings
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
-from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
 from kvscope.predict.growth import round_up
 from kvscope.prompt.exact_length.own_text import read_own_text
 from kvscope.record.store import create_records
@@ -65,8 +65,8 @@ def plan_design(
     held = held or Held()
     if is_attached:
         _check_nothing_is_set(kind, held, engine)
-    elif engine == "llama.cpp":
-        held = replace(held, settings=_canonical(held.settings or {}))
+    elif engine in _CANONICAL:
+        held = replace(held, settings=_canonical(engine, held.settings or {}))
     condition, others = _hold(kind.factor, kind.default_condition, held)
     if len(others) > 1:
         names = ", ".join([kind.factor, *(factor.name for factor in others)])
@@ -116,11 +116,18 @@ def load_measured(choice: EngineChoice, model: str | None) -> ModelSpec | None:
     return load_model(DEFAULT_MODEL)
 
 
-def _canonical(settings: Mapping[str, tuple[SettingValue, ...]]) -> dict[str, tuple[SettingValue, ...]]:
-    """llama.cpp's own names for settings, whose values each may be several. Raises UsageError, UnknownName."""
+# How settings as people write them become the engine's own names and values.
+_CANONICAL: Mapping[str, Callable[[Mapping[str, SettingValue]], dict[str, SettingValue]]] = {
+    "llama.cpp": llama_cpp_settings.canonical_settings,
+    "vllm": vllm_settings.canonical_settings,
+}
+
+
+def _canonical(engine: str, settings: Mapping[str, tuple[SettingValue, ...]]) -> dict[str, tuple[SettingValue, ...]]:
+    """The engine's own names for settings, whose values each may be several. Raises UsageError, UnknownName."""
     found: dict[str, tuple[SettingValue, ...]] = {}
     for given, values in settings.items():
-        each = [canonical_settings({given: value}) for value in values]
+        each = [_CANONICAL[engine]({given: value}) for value in values]
         name = next(iter(each[0]))
         if name in found:
             raise UsageError(f"{name} is given twice, in two spellings.", hint="Give it once.")

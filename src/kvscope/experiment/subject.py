@@ -59,7 +59,8 @@ class Subject:
     def predict(self, condition: Condition) -> Prediction | None:
         """What a trial under this condition should cost; None where no description of the model was given, or a server
         does not state what a prediction needs. Raises UsageError where the engine would refuse its settings."""
-        if self.model is None:
+        has_rules = self.choice.rules == self.choice.name
+        if self.model is None or (self.served is not None and has_rules and self.served.for_prediction is None):
             return None
         try:
             return predict_condition(self.model, self.choice, condition, served=self.served, version=self.version)
@@ -85,7 +86,8 @@ def predict_condition(
     the engine's, None: it is asked. Raises UsageError where the engine would refuse its settings."""
     has_rules = choice.rules == choice.name
     stated = choice.version()[0] if version is None else version
-    settings = {**({} if served is None else served.settings), **condition.settings}
+    given = choice.own_settings(condition.settings) if served is None else served.for_prediction or {}
+    settings = {**given, **condition.settings}
     return predict(
         model,
         engine=choice.rules,

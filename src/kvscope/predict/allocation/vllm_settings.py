@@ -136,8 +136,22 @@ _READERS: Mapping[str, Reader] = {
     "kv_offloading_size": _gib,
     "gpu_memory_utilization": _fraction,
     # Accepted and recorded; they do not change what the pool or the weights take.
-    **dict.fromkeys(("enforce_eager", "enable_chunked_prefill", "trust_remote_code", "skip_tokenizer_init"), truth),
-    **dict.fromkeys(("load_format", "seed", "served_model_name", "prefix_caching_hash_algo", "revision"), as_given),
+    **dict.fromkeys(
+        ("enforce_eager", "enable_chunked_prefill", "trust_remote_code", "skip_tokenizer_init", "enable_sleep_mode"),
+        truth,
+    ),
+    **dict.fromkeys(
+        (
+            "load_format",
+            "seed",
+            "served_model_name",
+            "prefix_caching_hash_algo",
+            "revision",
+            "tokenizer",
+            "chat_template",
+        ),
+        as_given,
+    ),
 }
 SETTING_NAMES = tuple(_READERS)
 ALIASES: Mapping[str, str] = {
