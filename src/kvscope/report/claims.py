@@ -6,7 +6,7 @@ from typing import Any
 from kvscope.analysis.findings import Finding
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.notes import Note
-from kvscope.analysis.release_bounds import Bound
+from kvscope.analysis.release_bounds import HOST_CACHE, Bound
 from kvscope.analysis.release_claim import CLAIMS
 from kvscope.analysis.study import Study
 from kvscope.report.blocks import Claim, Link
@@ -70,6 +70,8 @@ def spoken(finding: Finding) -> dict[str, object]:
 def _of_release(values: Mapping[str, Any]) -> dict[str, object]:
     """Who keeps the memory, and why it cannot be told, as sentences."""
     bounds = [Bound(**bound) for bound in values["bounds"]]
+    # The cache that a sentence names itself is not among those who keep the rest.
+    bounds = [bound for bound in bounds if bound.holder != HOST_CACHE] or bounds
     reason = None if values["reason"] is None else say_note(Note(slug=values["reason"], values=values["reason_values"]))
     return {"kept_by": bounds_text(bounds), "reason": reason}
 

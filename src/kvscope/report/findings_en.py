@@ -74,7 +74,8 @@ _FINDINGS: dict[str, str] = {
     "{limit_bytes:bytes}: {to_go_bytes:mib} to go.",
     "finding.release_host_cache_full": "Retained and bounded, with {factor} = {level}: copies of earlier prompts hold "
     "{held_bytes:mib} of at most {limit_bytes:bytes} and no longer add to memory ({grown_bytes:signed_mib} over "
-    "{conversations} conversations). After the engine's own release {kept_bytes:mib} of {added_bytes:mib} stay.",
+    "{conversations} conversations). After the engine's own release {kept_bytes:mib} of {added_bytes:mib} stay: "
+    "{kept_by}.",
     "finding.release_prompt_copies": "Retained and bounded, with {factor} = {level}: {per_token_bytes:bytes} a token "
     "against {per_token_predicted_bytes:bytes} of cache: copies of prompts. They have grown by {held_bytes:mib} and "
     "may take {limit_bytes:bytes}: {to_go_bytes:mib} to go.",

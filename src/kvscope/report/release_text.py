@@ -9,7 +9,7 @@ from kvscope.analysis.fit import Estimate
 from kvscope.analysis.release import Release
 from kvscope.report.claims import claim_text
 from kvscope.report.prediction_text import aligned
-from kvscope.report.section_release import steps_table
+from kvscope.report.section_release import per_token_text, steps_table
 from kvscope.report.words import NO_BREAK, say
 from kvscope.units import MIB
 
@@ -29,6 +29,7 @@ def release_lines(releases: Sequence[Release]) -> list[str]:
         if release.step.value is not None:
             slope = say("release.slope", value=_mib(release.step), again=_mib(release.same_text_step))
             lines += _wrapped(f"{slope}.", "  ")
+        lines += _wrapped(per_token_text(release), "  ")
         lines += _steps(release)
     return lines
 

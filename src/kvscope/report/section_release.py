@@ -46,6 +46,21 @@ def verdict_text(release: Release) -> str:
     return say("release.at_exit", verdict=verdict) if release.released_at == "exit" else verdict
 
 
+def per_token_text(release: Release) -> str:
+    """Growth for each token of a conversation, beside what the cache takes for one; empty where nothing grew."""
+    each = release.per_token
+    if each is None or each.growth.value is None or each.predicted_bytes is None:
+        return ""
+    return say(
+        "release.per_token",
+        tokens=each.tokens_per_conversation,
+        growth_bytes=each.growth.value,
+        low_bytes=each.growth.low,
+        high_bytes=each.growth.high,
+        predicted_bytes=each.predicted_bytes,
+    )
+
+
 def slope_text(slope: Estimate | None) -> str:
     """A slope in MiB with its interval."""
     return say("none") if slope is None else estimate_cell(slope, lambda value: mib_cell(value, 2, signed=True))
@@ -122,9 +137,10 @@ def _remains(step: Step) -> list[str]:
 
 def _remarks(releases: Sequence[Release]) -> tuple[str, ...]:
     items = [say("release.how"), say("release.ours_only")]
+    items[:0] = [f"{level_text(r.level)}: {text}" for r in releases if (text := per_token_text(r))]
     steps = [max(2, len(r.host.different) // 2) for r in releases if len(r.host.different) > 2]
     if steps:
-        items.insert(1, say("release.detectable", step_bytes=STILL_BYTES / max(steps)))
+        items.insert(-1, say("release.detectable", step_bytes=STILL_BYTES / max(steps)))
     if any(r.cause == "host_cache" for r in releases):
         items.insert(0, say("release.host_cache"))
     return tuple(items)

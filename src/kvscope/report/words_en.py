@@ -224,6 +224,8 @@ _RELEASE: dict[str, str] = {
     "moment.conversation": "conversation {number}",
     "moment.again": "same text again {number}",
     "release.slope": "From one conversation to the next {value}; with the same text again {again}",
+    "release.per_token": "For each of its {tokens:count} tokens: {growth_bytes:count} bytes (95 %: {low_bytes:count} "
+    "to {high_bytes:count}); the cache takes {predicted_bytes:count} by prediction.",
     "release.slope_alone": "{value} MiB",
     "release.slope_interval": "{value} MiB (95 %: {low} to {high})",
     "release.not_asked": "not measured",
