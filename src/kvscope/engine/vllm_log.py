@@ -30,6 +30,8 @@ _POOL_LABELS = (
 # Which process a line is of, and its level, time and place: (EngineCore pid=21181) INFO 11-30 02:11:43 [core.py:402]
 _PREFIX = re.compile(r"^(?:\([^)]*pid=\d+\) )?(?:[A-Z]+ \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] )?")
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Exit)): (.+)$")
+# Settings that it refuses with an exception like any other.
+_REFUSED = re.compile(r"No common block size for \d+")
 # Raised by the outer process, which only knows that the inner one failed.
 _NOT_THE_CAUSE = ("Engine core initialization failed", "WorkerProc initialization failed")
 
@@ -73,6 +75,8 @@ def why_not_started(log: str, *, evidence: Mapping[str, object] | None = None) -
     process; what the outer ones say of it is passed over."""
     kind, line = classify_message(log)
     reason = _raised(log)
+    if kind is None and reason is not None and _REFUSED.search(reason):
+        kind, line = "invalid_settings", reason
     said = {**(evidence or {}), "known_by": "message", "log_line": line or reason}
     words = _without_prefix(line) if line is not None else reason
     match kind:
