@@ -61,7 +61,7 @@ def find_process(pid: int | None, host: str, port: int) -> ServerProcess:
         try:
             return ServerProcess(identity=pid_of_port(host, port))
         except ProbeUnavailable as error:
-            unwatched = ("memory-not-watched", f"Memory of the server was not read. {error.message}", error.hint or "")
+            unwatched = ("memory-not-seen", f"Memory of the server was not read. {error.message}", error.hint or "")
             return ServerProcess(identity=None, warnings=(unwatched,))
     named = ServerProcess(identity=check_named(pid))
     if (death := named.death()) is not None:

@@ -44,6 +44,7 @@ class TrialMemory:
         self._group: ControlGroupProbe | None = None
         self._sampler: Sampler | None = None
         self._kills_before: int | None = None
+        self._is_unseen = False
         self._neighbours = Neighbours(rows, engine.pids, watch_moves=engine.memory_probe() is None)
 
     @property
@@ -68,12 +69,7 @@ class TrialMemory:
     def _find_host(self) -> OwnMemory | None:
         own = self._engine.memory_probe()
         if own is None and not self._engine.capabilities.owns_process and not self._engine.pids():
-            self._rows.warn(
-                "memory-not-seen",
-                "The memory of this engine is not seen: it was running before, and no process of this machine is known "
-                "to be its own.",
-                "Give its process id (--pid) where it runs on this machine; otherwise there are only its own counters.",
-            )
+            self._is_unseen = True
             return None
         host = own or self._tree
         reason = host.unavailable()
@@ -247,6 +243,13 @@ class TrialMemory:
 
     def stop(self) -> None:
         """End sampling: the readings become rows, what went wrong with them doubts. Safe to call twice."""
+        if self._is_unseen:  # at the end, as an adapter that knows the reason has said it by then
+            self._rows.warn(
+                "memory-not-seen",
+                "The memory of this engine is not seen: it was running before, and no process of this machine is known "
+                "to be its own.",
+                "Give its process id (--pid) where it runs on this machine; otherwise there are only its own counters.",
+            )
         if self._sampler is None:
             return
         sampler, self._sampler = self._sampler, None
