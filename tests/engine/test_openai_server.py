@@ -239,7 +239,10 @@ def test_what_llama_cpp_says_of_itself_is_read_back(llama: Running) -> None:
     assert report.effective["n_parallel"] == 2
     assert report.effective["n_ctx_seq"] == 512
     assert report.build.startswith("llama.cpp ")
-    assert EngineChoice(name="llama.cpp", url=llama.url).served().settings == {"n_ctx": 1024, "n_parallel": 2}
+    served = EngineChoice(name="llama.cpp", url=llama.url).served()
+    assert served.settings == {"context_limit_tokens": 512, "n_ctx_seq": 512, "n_parallel": 2}
+    # Two slots of 512 are a context of 1,024, or, where they share it, of 512: the server does not say which.
+    assert served.for_prediction is None
     assert engine.statistics() == {}  # it was not told --metrics
     with pytest.raises(EngineStartFailed, match="keeps its model"):
         engine.unload()
@@ -281,7 +284,7 @@ def test_an_sglang_server_is_known_by_its_own_words_and_kept_from_reusing_what_i
         assert "cache_salt" not in server.bodies[-1]
         assert server.bodies[-1]["ignore_eos"] is False
         assert engine.active_requests() == 3
-        assert EngineChoice(name="sglang", url=server.url).served().settings == {"context_length": 1024}
+        assert EngineChoice(name="sglang", url=server.url).served().for_prediction == {"context_length": 1024}
 
 
 @pytest.mark.parametrize(

@@ -357,7 +357,7 @@ def create_attached(
 def served(choice: "EngineChoice") -> Served:
     """What the server has, by its own words. Raises as ``check``."""
     facts = OpenAIServer.of(choice).ask_facts()
-    return Served(model=facts.model, settings=facts.predicted_settings)
+    return Served(model=facts.model, settings=facts.stated_settings, for_prediction=facts.predicted_settings)
 
 
 def check(choice: "EngineChoice") -> None:

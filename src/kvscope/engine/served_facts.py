@@ -45,14 +45,21 @@ class ServedFacts:
     slots: tuple[int, ...] = ()
 
     @property
-    def predicted_settings(self) -> Mapping[str, SettingValue]:
-        """Settings that decide what the server takes, by the names that ``kvscope.predict`` knows for its kind. What it
-        does not state (cache types, buffers' sizes) is taken as the engine's default."""
-        if self.kind == LLAMA_CPP and self.slots:
-            return {"n_ctx": sum(self.slots), "n_parallel": len(self.slots)}
+    def predicted_settings(self) -> Mapping[str, SettingValue] | None:
+        """The settings that a prediction of what the server takes needs, by the names that ``kvscope.predict`` knows;
+        None where it does not state them. What else it does not state (cache types, buffers' sizes) is taken as the
+        engine's default. llama.cpp says what one slot may hold, and not whether several share it."""
+        if self.kind == LLAMA_CPP and len(self.slots) == 1:
+            return {"n_ctx": self.slots[0], "n_parallel": 1}
         if self.kind in (VLLM, SGLANG) and self.limit is not None:
             return {"max_model_len" if self.kind == VLLM else "context_length": self.limit.tokens}
-        return {}
+        return None
+
+    @property
+    def stated_settings(self) -> Mapping[str, SettingValue]:
+        """All that it states of how it was started: what makes two of its kind comparable."""
+        limit = {} if self.limit is None else {"context_limit_tokens": self.limit.tokens}
+        return {**limit, **self.effective, **(self.predicted_settings or {})}
 
 
 async def ask_facts(server: ServerAddress, served_model: str | None) -> ServedFacts:
