@@ -15,7 +15,7 @@ from scripted_server import END, HEAD, Script, chunk, event, finish, plain, scri
 
 from kvscope.engine.base import ChatRequest, Message
 from kvscope.engine.http_client import Limits, exchange, request
-from kvscope.engine.openai_http import post_json, stream_chat
+from kvscope.engine.openai_http import get_text, post_json, stream_chat
 from kvscope.errors import EngineError, EngineReplyError, EngineTimeout, ServerError
 
 MIB = 1024 * 1024
@@ -98,7 +98,6 @@ EMPTY = chunk(event({"choices": [{"delta": {}}]}) * 500)
         (sending(OK + BIG), get, "sent more than 16,777,216 bytes"),
         (sending(OK + b"\r\n"), get, "sent more than 16,777,216 bytes"),
         (sending(OK + BIG), chatting, "a line of more than 1,048,576 bytes"),
-        (sending(b"HTTP/1.1 500 Oops\r\n" + BIG), chatting, "sent more than"),
         (sending(HEAD, repeat(chunk(token("a") * 100))), chatting, "does not end: "),
         (sending(HEAD, repeat(chunk(token("a" * 60_000)))), chatting, "characters so far"),
         (sending(HEAD, repeat(EMPTY)), chatting, "sent more than"),
@@ -123,6 +122,16 @@ def test_one_gigabyte_is_not_kept(
     error = failure_of(script, ask)
     assert part in error.message
     assert isinstance(error, EngineReplyError)
+
+
+@pytest.mark.parametrize("ask", [chatting, get_text])
+def test_a_failure_with_a_gigabyte_to_say_is_what_its_status_is(
+    ask: Callable[[str], Coroutine[None, None, object]],
+) -> None:
+    error = failure_of(sending(b"HTTP/1.1 503 Oops\r\nRetry-After: 3\r\n" + BIG), ask)
+    assert type(error) is ServerError
+    assert (error.evidence["http_status"], error.evidence["retry_after_s"]) == (503, 3.0)
+    assert "the first 64 KiB of" in error.evidence["body"]
 
 
 def test_an_answer_without_end_says_how_far_it_was_read() -> None:

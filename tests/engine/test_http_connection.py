@@ -164,6 +164,26 @@ class TestTls:
         with pytest.raises(EngineReplyError, match="speaks https, and was asked in plain http"):
             asyncio.run(go())
 
+    def test_a_port_that_takes_the_connection_and_says_nothing(self) -> None:
+        async def go() -> None:
+            over = asyncio.Event()
+
+            async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await reader.read()  # until the client gives up
+                writer.close()
+                over.set()
+
+            server = await asyncio.start_server(listen, "127.0.0.1", 0)
+            async with server:
+                try:
+                    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+                    await request("GET", url, limits=Limits(connect_s=0.2))
+                finally:
+                    await over.wait()
+
+        with pytest.raises(EngineTimeout, match=r"secure connection within 0\.2 s"):
+            asyncio.run(go())
+
     def test_nginx_says_so_itself(self) -> None:
         page = b"<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>"
 

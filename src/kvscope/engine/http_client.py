@@ -23,6 +23,7 @@ PLAIN_TIMEOUT_S = 60.0
 # A reply of 2 million token ids, which is the longest that is asked for, has 16 MB.
 MOST_REPLY_BYTES = 16 * 1024 * 1024
 _MOST_HEADER_BYTES = 64 * 1024
+_MOST_FAILURE_BYTES = 1024 * 1024
 _VERBATIM_CHARACTERS = 2048
 _EVIDENCE_BYTES = 64 * 1024
 _REPLACED = ("host", "content-length", "content-type", "connection", "transfer-encoding", "accept-encoding")
@@ -146,11 +147,13 @@ class Exchange:
             yield await self._next_chunk()
 
     async def whole(self) -> Reply:
-        """The reply with its whole body."""
+        """The reply with its whole body; of a failure's, the first MiB, which says what it is."""
         body = bytearray()
         try:
             async for chunk in self.chunks():
                 body += chunk.body
+                if self.reply.status >= 300 and len(body) > _MOST_FAILURE_BYTES:
+                    break
         except EngineReplyError as error:
             error.evidence.setdefault("body", body_evidence(bytes(body[:_EVIDENCE_BYTES])))
             raise

@@ -172,8 +172,9 @@ async def connect(where: Endpoint, timeout_s: float) -> tuple[asyncio.Transport,
         async with asyncio.timeout(timeout_s):
             transport, wire = await loop.create_connection(Wire, where.host, where.port, ssl=context)
     except TimeoutError as error:
+        secure = "secure " if where.is_tls else ""
         raise EngineTimeout(
-            f"{where.address} did not accept a connection within {timeout_s:g} s.",
+            f"{where.address} did not accept a {secure}connection within {timeout_s:g} s.",
             hint="Check the address, and whether the machine can be reached.",
             evidence={"known_by": "message"},
         ) from error
