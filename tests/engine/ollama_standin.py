@@ -16,6 +16,7 @@ Tests talk to it at /standin: move its clock, name the next failure, ask what it
 import argparse
 import contextlib
 import hashlib
+import importlib
 import itertools
 import json
 import signal
@@ -55,7 +56,7 @@ class Loaded:
     name: str
     options: dict[str, Any]
     shift: bool
-    runner: subprocess.Popen[str]
+    runner: Any  # a process that only holds memory, or a LlamaRunner
     keep_alive_s: float
     expires_at: float
     busy: int = 0
@@ -75,6 +76,7 @@ class State:
     store: Path
     release: str
     thinks: bool
+    llama: bool = False
     loaded: dict[str, Loaded] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     did: list[str] = field(default_factory=list)
@@ -145,6 +147,14 @@ class State:
 
     def _load(self, name: str, options: dict[str, Any], shift: bool) -> Loaded:
         self.did.append(f"load {name}")
+        if self.llama:
+            from ollama_llama_runner import LlamaRunner
+
+            digest_of_blob = json.loads(self.models()[name].read_text())["layers"][0]["digest"]
+            blob = self.store / "blobs" / digest_of_blob.replace(":", "-")
+            llama = LlamaRunner(blob, options, shift=shift)
+            self.loaded[name] = Loaded(name, options, shift, llama, KEEP_ALIVE_S, 0.0)
+            return self.loaded[name]
         size = FIXED_BYTES + BYTES_PER_TOKEN * min(options["num_ctx"], TRAINED_CONTEXT)
         runner = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _RUNNER, str(size)],
@@ -303,9 +313,12 @@ class Answering(BaseHTTPRequestHandler):
         if not messages:
             self.reply({"model": model.name, "message": {"role": "assistant"}, "done": True, "done_reason": "load"})
             return
-        text = render(messages, body.get("tools") or [])
+        text = model.runner.render(body) if state.llama else render(messages, body.get("tools") or [])
         if body.get("_debug_render_only") and state.has(0, 11, 5):
             self.reply({"model": model.name, "_debug_info": {"rendered_template": text}})
+            return
+        if state.llama:
+            self.pass_on(model, text, body["options"])
             return
         sent = count(text)
         if sent > model.num_ctx and body.get("truncate") is False and state.has(0, 12, 6):
@@ -317,6 +330,32 @@ class Answering(BaseHTTPRequestHandler):
         if not state.has(0, 4):  # what was cached is left out
             read -= reused
         self.stream(body, model, sent=sent, read=read)
+
+    def pass_on(self, model: Loaded, prompt: str, options: dict[str, Any]) -> None:
+        """The answer of real llama.cpp, in Ollama's words."""
+        from ollama_llama_runner import RunnerError, last_object
+
+        events = model.runner.complete(prompt, options)
+        try:
+            event = next(events)
+        except RunnerError as refused:
+            self.error(refused.body, refused.status)
+            return
+        self.begin_stream()
+        while not event["stop"]:
+            self.line(
+                {"model": model.name, "message": {"role": "assistant", "content": event["content"]}, "done": False}
+            )
+            event = next(events)
+        message = {"role": "assistant", "content": event["content"]}
+        self.line({"model": model.name, "message": message, **last_object(event)})
+        self.wfile.write(b"0\r\n\r\n")
+
+    def begin_stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-ndjson")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
 
     def too_long(self, sent: int, num_ctx: int) -> str:
         if not self.state.has(0, 30):
@@ -335,10 +374,7 @@ class Answering(BaseHTTPRequestHandler):
         room = model.num_ctx - sent if body.get("shift") is False else limit
         wanted = min(limit, max(1, room))
         num = min(wanted, NATURAL_END)
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-ndjson")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
+        self.begin_stream()
         thinking = self.state.thinks and body.get("think") is not False
         calls = bool(body.get("tools")) and "Seoul" in json.dumps(body["messages"][-1])
         for index in range(num):
@@ -445,9 +481,10 @@ class StandIn:
 
 
 @contextlib.contextmanager
-def running(store: Path, *, release: str = "0.33.0", thinks: bool = False) -> Iterator[StandIn]:
-    """A stand-in with the models of ``store``; ended with the block."""
-    flags = ["--store", str(store), "--release", release, *(["--thinks"] if thinks else [])]
+def running(store: Path, *, release: str = "0.33.0", thinks: bool = False, llama: bool = False) -> Iterator[StandIn]:
+    """A stand-in with the models of ``store``; ended with the block. ``llama``: real llama.cpp computes."""
+    flags = ["--store", str(store), "--release", release]
+    flags += [*(["--thinks"] if thinks else []), *(["--llama"] if llama else [])]
     process = subprocess.Popen([sys.executable, __file__, *flags], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -465,8 +502,11 @@ def main() -> None:
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--release", default="0.33.0")
     parser.add_argument("--thinks", action="store_true")
+    parser.add_argument("--llama", action="store_true")
     given = parser.parse_args()
-    Answering.state = State(given.store, given.release, given.thinks)
+    Answering.state = State(given.store, given.release, given.thinks, given.llama)
+    if given.llama:  # imported now, so that the server's own memory does not grow with its first load
+        importlib.import_module("ollama_llama_runner")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     server.daemon_threads = True
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
