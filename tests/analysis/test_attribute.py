@@ -184,6 +184,31 @@ def test_an_engine_without_that_rule_gets_no_resident_cache_from_it() -> None:
     assert found.residents["kv_cache"].num_bytes is None
 
 
+def pool_of_vllm(device: str) -> dict[str, Any]:
+    return {
+        "scenario": {"engine": "vllm"},
+        "buffers": [
+            {"name": "kv_cache", "kind": "pool", "bytes": 2**30, "device": device, "backing": "anonymous"},
+        ],
+    }
+
+
+def test_vllms_pool_is_one_mapping_filled_at_start() -> None:
+    # Marks and mappings of vLLM 0.32.0 on a CPU with VLLM_CPU_KVCACHE_SPACE=1, measured on 2026-11-30: the largest
+    # mapping is the pool and one page of 4 KiB, all of it resident before the first request.
+    rows = result(
+        marks=[mark("loaded", 2_493_352)],
+        maps=[mapping("loaded", "anonymous", 2**20 + 4, 2**20 + 4), mapping("loaded", "heap", 670_400, 668_396)],
+    )
+    found = attribute(rows, pool_of_vllm("cpu"), "loaded")
+    assert found is not None
+    assert {t.slug: t.num_bytes // KIB for t in found.terms if t.slug == "kv_cache"} == {"kv_cache": 2**20}
+    assert found.residents["kv_cache"].num_bytes == 2**30
+    on_a_gpu = attribute(rows, pool_of_vllm("cuda"), "loaded")
+    assert on_a_gpu is not None
+    assert "kv_cache" not in on_a_gpu.residents
+
+
 def test_swapped_memory_counts_as_held() -> None:
     found = identity(marks=[mark("launched", 1000), mark("loaded", 1000, swap_bytes=7 * KIB)])
     assert found.anon_growth_bytes == 7 * KIB

@@ -25,7 +25,10 @@ HEAP_BLOCK_BYTES = 32 * MIB
 
 # Components whose memory the engine writes in full when it loads, so that all of it is resident from then on.
 # llama.cpp: the KV cache and recurrent states are zero-filled; weights outside a mapped file are copied or repacked.
-FILLED_AT_LOAD: Mapping[str, frozenset[str]] = {"llama.cpp": frozenset({"kv_cache", "recurrent_state", "weights"})}
+FILLED_AT_LOAD: Mapping[str, frozenset[str]] = {
+    "llama.cpp": frozenset({"kv_cache", "recurrent_state", "weights"}),
+    "vllm": frozenset({"kv_cache"}),  # the pool, measured on a CPU with 0.32.0
+}
 # Kinds of mappings that are the engine's own run time: measured here, predicted nowhere.
 RUNTIME_KINDS = {"heap": "heap", "arena": "arenas", "stack": "stacks"}
 
@@ -213,13 +216,17 @@ def _buffers(result: TrialResult, prediction: Mapping[str, Json] | None, mark: M
             is_filled=b["name"] in filled,
         )
         for b in predicted.get("buffers") or ()
-        if b.get("bytes") and b.get("backing") != "file"
+        if b.get("bytes") and b.get("backing") != "file" and _is_in_ordinary_memory(b)
     ]
     if mark.phase == "cache_cleared":
         return [*buffers, *copies_after_clearing(result)]
     if mark.phase != "after_request":
         return buffers
     return [*buffers, *stated_copies(result, mark.request_index), *stated_checkpoints(result, mark.request_index)]
+
+
+def _is_in_ordinary_memory(buffer: Mapping[str, Json]) -> bool:
+    return buffer.get("device") in (None, "cpu")
 
 
 def _mapped_weights_bytes(prediction: Mapping[str, Json] | None) -> int | None:
