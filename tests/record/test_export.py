@@ -11,8 +11,8 @@ from rows_for_tests import design_row, full_result, request_row, run_row, trial_
 
 from kvscope.analysis.table import request_rows, table_rows
 from kvscope.cli.main import cli
-from kvscope.record.export import write_csv, write_jsonl
-from kvscope.record.rows import PredictionRow, TokenRow, TrialResult, TrialRow
+from kvscope.record.export import export_row, write_csv, write_jsonl
+from kvscope.record.rows import PredictionRow, StatisticRow, TokenRow, TrialResult, TrialRow
 from kvscope.record.store import create_records, open_records
 
 # The contract, transcribed.
@@ -65,6 +65,19 @@ def test_values_of_a_good_and_a_failed_row(tmp_path: Path) -> None:
     assert failed["is_baseline"] is False
     for name in ("ttft_s", "memory_peak_bytes", "output_tokens", "kv_cache_bytes_engine", "total_bytes_predicted"):
         assert failed[name] is None
+
+
+def test_a_cache_that_the_engine_counted_is_its_kv_cache_where_it_holds_nothing_else(tmp_path: Path) -> None:
+    counted = StatisticRow(phase="after_request", at_s=1.0, name="cache_tensor_bytes", value=72_704.0, request_index=1)
+    earlier = replace(counted, phase="before_request", value=28_672.0, request_index=None)
+    result = replace(full_result(trial_row(outcome="ok")), reported=(), statistics=(earlier, counted))
+
+    def engines(totals: dict[str, int | None]) -> object:
+        return export_row(result, design_row(), run_row(), {"totals": totals})["kv_cache_bytes_engine"]
+
+    assert engines({"kv_cache_bytes": 70_000, "cache_bytes": 70_000}) == 72_704
+    assert engines({"kv_cache_bytes": 70_000, "cache_bytes": 90_000}) is None
+    assert engines({}) is None
 
 
 def test_both_formats_hold_the_same(tmp_path: Path) -> None:

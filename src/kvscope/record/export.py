@@ -31,7 +31,8 @@ def export_row(
     """The columns of one attempt, in a fixed order. Unknown values are None.
 
     ``unexplained_bytes`` is a finding of the analysis, not of the record: it is None here, and filled in by
-    ``analysis.table``. ``kv_cache_bytes_engine`` has the precision of the engine's log: two decimals of a MiB.
+    ``analysis.table``. ``kv_cache_bytes_engine`` has the precision of the engine's log (llama.cpp's: two decimals of a
+    MiB); of an engine that reserves nothing, the bytes that it counted in its cache after the last request.
     """
     trial = result.trial
     metrics = metrics_of(result)
@@ -83,7 +84,7 @@ def export_row(
             f"memory_{moment}_bytes_device": getattr(metrics, f"memory_{moment}_bytes_device")
             for moment in ("baseline", "loaded", "peak", "after", "released")
         },
-        "kv_cache_bytes_engine": _reported_bytes(result, "kv_cache"),
+        "kv_cache_bytes_engine": _cache_bytes(result, totals),
         "kv_cache_bytes_predicted": totals.get("kv_cache_bytes"),
         "total_bytes_predicted": totals.get("total_bytes"),
         "unexplained_bytes": None,
@@ -109,6 +110,17 @@ def _request_columns(result: TrialResult) -> dict[str, Json]:
 
 def _request_counts(request: RequestRow | None) -> dict[str, Json]:
     return {name: None if request is None else getattr(request, name) for name in _COUNTS}
+
+
+def _cache_bytes(result: TrialResult, totals: Mapping[str, Json]) -> int | None:
+    """The KV cache as the engine states it: reserved at load, else what it counted when it had answered. What it counts
+    is its whole cache, so where a prediction has recurrent states in it too, or there is none, it is no KV cache."""
+    reserved = _reported_bytes(result, "kv_cache")
+    whole = totals.get("cache_bytes")
+    if reserved is not None or whole is None or whole != totals.get("kv_cache_bytes"):
+        return reserved
+    counted = [row for row in result.statistics if row.name == "cache_tensor_bytes" and row.phase == "after_request"]
+    return int(counted[-1].value) if counted else None
 
 
 def _reported_bytes(result: TrialResult, component: str) -> int | None:
