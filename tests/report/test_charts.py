@@ -1,5 +1,6 @@
 """Charts as SVG: drawn, small, named, without anything from outside."""
 
+import json
 import random
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ from kvscope.report.charts import draw, draw_file, plot, to_spec
 from kvscope.report.charts_memory import CURVE_POINTS, thinned, timeline_chart
 from kvscope.report.charts_time import ttft_chart
 from kvscope.report.sections import chart_files, study_pages
+from kvscope.units import MIB
 
 
 @pytest.fixture(scope="module")
@@ -136,4 +138,40 @@ def test_memory_over_time_with_its_moments() -> None:
     # One numbered line for each mark but the last: the process is gone by then.
     assert [r.cells[1] for r in chart.table.rows] == ["1", "2", "3", "4", "5"]
     assert re.findall(r">([1-5])</text>", drawn) == ["1", "2", "3", "4", "5"]
+    assert "on devices" not in drawn
     assert chart.table.rows[1].cells[3] == "79.57"  # loaded: 8,400 + 46,080 + 27,000 KiB = 81,480 KiB
+
+
+def test_host_and_device_memory_on_one_axis() -> None:
+    """R05 (lmstudio-bug-tracker#1764): host 604 → 2,629 → 5,304 MB while the device's stands still."""
+    host = {10.0: 604, 70.0: 2629, 130.0: 5304}
+    samples = [SampleRow(quantity="anon_bytes", at_s=at, value_bytes=mb * 10**6, late_s=0) for at, mb in host.items()]
+    samples += [
+        SampleRow(quantity="device_bytes", at_s=at + 3, value_bytes=(9000 + mb) * 10**6, late_s=0)
+        for at, mb in zip(host, (0, 74, 97), strict=True)
+    ]
+    chart = timeline_chart(attempt(**memory(), **answered(2048), samples=tuple(samples)))
+    text = json.dumps(chart.spec)
+    for at_s in (10.0, 70.0, 130.0, 13.0, 73.0, 133.0):
+        assert f'"x": {at_s}' in text
+    drawn = draw(chart)
+    assert "on devices" in drawn
+    assert "file-backed" not in drawn  # was not sampled here
+
+
+def test_what_is_swapped_out_stays_in_the_curve() -> None:
+    """R03: RSS of 70 MiB, 9.35 GiB held. The own memory of the curve is RssAnon + VmSwap of one reading."""
+    samples = (
+        SampleRow(quantity="anon_bytes", at_s=1.0, value_bytes=9500 * MIB, late_s=0),
+        SampleRow(quantity="swap_bytes", at_s=1.0, value_bytes=0, late_s=0),
+        SampleRow(quantity="anon_bytes", at_s=2.0, value_bytes=40 * MIB, late_s=0),
+        SampleRow(quantity="swap_bytes", at_s=2.0, value_bytes=9534 * MIB, late_s=0),
+    )
+    text = json.dumps(timeline_chart(attempt(**memory(), **answered(2048), samples=samples)).spec)
+    assert '"y": 9574.0' in text
+    assert '"y": 40.0' not in text
+
+
+def test_samples_of_the_control_group_alone_draw_no_curve() -> None:
+    samples = (SampleRow(quantity="cgroup_bytes", at_s=1.0, value_bytes=7, late_s=0),)
+    assert "own memory" not in draw(timeline_chart(attempt(**memory(), **answered(2048), samples=samples)))

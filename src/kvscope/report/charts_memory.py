@@ -1,6 +1,7 @@
 """The charts of memory: by context limit, against the context limit, over time, added by requests, after release."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kvscope.analysis.attempts import Attempt, has_engine_rules
@@ -45,8 +46,12 @@ _PREDICTED_PARTS: Mapping[str, tuple[str, ...]] = {
     "kv_cache": ("kv_cache", "recurrent_state"),
     "buffers": ("compute_buffer", "output_buffer"),
 }
-# Sampled quantity → words of its series.
-CURVES = {"anon_bytes": "series.anon", "file_bytes": "series.file"}
+# Sampled quantity → words of its series, colour, dashes.
+CURVES: Mapping[str, tuple[str, str, tuple[int, int]]] = {
+    "anon_bytes": ("series.anon", MEASURED, (1, 0)),
+    "file_bytes": ("series.file", SECOND, (5, 3)),
+    "device_bytes": ("series.device", PREDICTED, (2, 2)),
+}
 _PALETTE = (MEASURED, SECOND, PREDICTED, FAILED)
 _SIGNS = ("dot", "diamond", "square", "triangle-up")
 # Most points drawn of one sampled curve.
@@ -166,13 +171,14 @@ def timeline_chart(attempt: Attempt) -> Chart:
     """Sampled memory of one attempt, with a numbered line at each mark."""
     import altair as alt
 
-    anon, file = (say(name) for name in CURVES.values())
+    found = _sampled(attempt.result.samples)
+    points = CURVE_POINTS * 2 // max(len(found), 2)
     curves = [
-        {"x": s.at_s, "y": s.value_bytes / MIB, "what": say(name)}
-        for quantity, name in CURVES.items()
-        for s in thinned([s for s in attempt.result.samples if s.quantity == quantity])
+        {"x": s.at_s, "y": s.value_bytes / MIB, "what": say(CURVES[quantity][0])}
+        for quantity, samples in found.items()
+        for s in thinned(samples, points)
     ]
-    top = max((s.value_bytes for s in attempt.result.samples if s.quantity in CURVES), default=1) / MIB * 1.16
+    top = max((s.value_bytes for samples in found.values() for s in samples), default=1) / MIB * 1.16
     marks = [m for m in attempt.result.marks if m.phase != "exited"]
     # Labels of moments that lie close together take turns in height, so that none covers another.
     flags = [{"x": m.at_s, "y": top * (1 - 0.07 * (n % 2)), "n": str(n + 1)} for n, m in enumerate(marks)]
@@ -180,21 +186,23 @@ def timeline_chart(attempt: Attempt) -> Chart:
     rules = plot(flags).mark_rule(strokeDash=[2, 3], color=AXIS)
     labels = plot(flags).mark_text(dx=7, fontSize=12, fontWeight="bold", color=INK)
     x = alt.X("x:Q", title=say("axis.seconds"))
+    looks = [CURVES[quantity] for quantity in found]
+    names = [say(name) for name, *_ in looks]
     chart = alt.layer(
         rules.encode(x=x),
         curve.encode(
             x=x,
             y=alt.Y("y:Q", title=say("axis.mib"), scale=alt.Scale(domainMax=top)),
-            color=alt.Color("what:N", scale=alt.Scale(domain=[anon, file], range=[MEASURED, SECOND]), legend=None),
+            color=alt.Color("what:N", scale=alt.Scale(domain=names, range=[c for _, c, _ in looks]), legend=None),
             strokeDash=alt.StrokeDash(
-                "what:N", scale=alt.Scale(domain=[anon, file], range=[[1, 0], [5, 3]]), legend=None
+                "what:N", scale=alt.Scale(domain=names, range=[list(dash) for *_, dash in looks]), legend=None
             ),
         ),
         labels.encode(x=x, y="y:Q", text="n:N"),
         *key(
             [
-                KeyItem(label=anon, sign="line", colour=MEASURED),
-                KeyItem(label=file, sign="dashed", colour=SECOND),
+                KeyItem(label=say(name), sign="line" if dash == (1, 0) else "dashed", colour=colour)
+                for name, colour, dash in looks
             ]
         ),
     ).properties(width=WIDTH - 60, height=HEIGHT)
@@ -207,9 +215,22 @@ def timeline_chart(attempt: Attempt) -> Chart:
     )
 
 
+def _sampled(samples: Sequence[SampleRow]) -> dict[str, list[SampleRow]]:
+    """The curves to draw. What was swapped out is held, so it is part of the process's own."""
+    swapped = {s.at_s: s.value_bytes for s in samples if s.quantity == "swap_bytes"}
+    found: dict[str, list[SampleRow]] = {quantity: [] for quantity in CURVES}
+    for sample in samples:
+        if sample.quantity == "anon_bytes":
+            sample = replace(sample, value_bytes=sample.value_bytes + swapped.get(sample.at_s, 0))
+        if sample.quantity in found:
+            found[sample.quantity].append(sample)
+    return {quantity: rows for quantity, rows in found.items() if rows}
+
+
 def _marks_table(marks: Sequence[MarkRow]) -> Table:
-    """The numbered moments of the curve."""
-    titles = ("number", "at_s", "anon_mib", "file_mib")
+    """The numbered moments of the curve. Devices have a column where any was read."""
+    has_devices = any(m.device_bytes is not None for m in marks)
+    titles = ("number", "at_s", "anon_mib", "file_mib", *(["device_mib"] if has_devices else []))
     return Table(
         caption=say("chart.timeline.caption"),
         columns=columns(say("col.moment"), *(say(f"col.{title}") for title in titles)),
@@ -220,17 +241,18 @@ def _marks_table(marks: Sequence[MarkRow]) -> Table:
                 seconds_cell(m.at_s),
                 mib_cell(m.anon_bytes + m.swap_bytes, 2),
                 mib_cell(m.file_bytes, 2),
+                *([mib_cell(m.device_bytes, 2)] if has_devices else []),
             )
             for n, m in enumerate(marks)
         ),
     )
 
 
-def thinned(samples: Sequence[SampleRow]) -> list[SampleRow]:
-    """At most CURVE_POINTS samples that still show every peak: of each stretch, the lowest and the highest."""
-    if len(samples) <= CURVE_POINTS:
+def thinned(samples: Sequence[SampleRow], most: int = CURVE_POINTS) -> list[SampleRow]:
+    """At most ``most`` samples that still show every peak: of each stretch, the lowest and the highest."""
+    if len(samples) <= most:
         return list(samples)
-    stretch = -(-len(samples) * 2 // CURVE_POINTS)
+    stretch = -(-len(samples) * 2 // most)
     kept: list[SampleRow] = []
     for start in range(0, len(samples), stretch):
         part = samples[start : start + stretch]
