@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -136,6 +137,17 @@ class TestLoading:
         with pytest.raises(EngineModelError, match="model-00001-of-00001"):
             engine.load()
 
+    def test_weights_that_are_cut_short(self, load: Load, saved: str, tmp_path: Path) -> None:
+        folder = shutil.copytree(saved, tmp_path / "cut")
+        model = load_model(str(folder / "config.json"))
+        whole = (folder / "model.safetensors").read_bytes()
+        (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+        engine = TransformersEngine(model=model, settings={})
+        other = load(saved)
+        engine._process, engine._numbers = other._process, other._numbers
+        with pytest.raises(EngineModelError, match="does not load"):
+            engine.load()
+
     def test_a_model_type_that_the_library_does_not_know(self, transformers_child: Child, tiny: str) -> None:
         model = load_model(tiny)
         folder_of(Path(tiny), {**llama_config(), "model_type": "llama99"})
@@ -191,6 +203,17 @@ class TestFailures:
         assert caught.value.evidence["pieces_received"] < 400
         answer = engine.generate(ChatRequest(messages=HELLO, max_output_tokens=2))
         assert answer.output_tokens == 2
+
+    def test_a_child_that_is_frozen(self, load: Load, tiny: str) -> None:
+        engine = load(tiny)
+        pid = engine.pids()[0]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(EngineTimeout, match="0 tokens"):
+                engine.generate(ChatRequest(messages=HELLO, max_output_tokens=2, timeout_s=0.3))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert engine.generate(ChatRequest(messages=HELLO, max_output_tokens=2)).output_tokens == 2
 
     def test_an_error_of_the_library_while_answering(self, load: Load, tmp_path: Path) -> None:
         # Its table of inputs per layer is smaller than its vocabulary, so that a token above 128 has none.

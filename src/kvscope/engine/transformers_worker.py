@@ -155,7 +155,9 @@ class Worker:
         except (ValueError, ImportError) as error:
             kind = "invalid_settings" if "attn_implementation" in str(error) else "model_error"
             raise WorkerError(kind, f"transformers does not make this model: {error}") from error
-        except (KeyError, OSError, TypeError, AttributeError) as error:
+        except Exception as error:  # every reader of files has errors of its own
+            if _is_memory(error):
+                raise
             raise WorkerError("model_error", f"transformers does not load this model: {error}") from error
         self._model = model.eval()
 
@@ -349,13 +351,14 @@ def answer(worker: Worker, command: dict[str, Any], reply: Any) -> dict[str, Any
         return _done(worker, command, reply)
     except WorkerError as error:
         return {"event": "error", "kind": error.kind, "message": str(error), **error.more}
-    except MemoryError as error:
-        return {"event": "error", "kind": "out_of_memory", "message": str(error) or "MemoryError"}
     except Exception as error:
-        message = f"{type(error).__name__}: {error}"
-        is_memory = any(words in message.lower() for words in _NO_MEMORY)
-        kind = "out_of_memory" if is_memory else "internal"
-        return {"event": "error", "kind": kind, "message": message}
+        kind = "out_of_memory" if _is_memory(error) else "internal"
+        return {"event": "error", "kind": kind, "message": f"{type(error).__name__}: {error}"}
+
+
+def _is_memory(error: Exception) -> bool:
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or any(words in said for words in _NO_MEMORY)
 
 
 def _done(worker: Worker, command: dict[str, Any], reply: Any) -> dict[str, Any]:
