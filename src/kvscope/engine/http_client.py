@@ -231,11 +231,7 @@ class Exchange:
                 if quiet_left_s <= 0:
                     raise self._stalled()
                 left_s = min(left_s, quiet_left_s)
-            try:
-                async with asyncio.timeout(left_s):
-                    await self._wire.wait()
-            except TimeoutError:
-                continue
+            await self._wire.wait(left_s)
 
     def _too_late(self) -> EngineTimeout:
         return EngineTimeout(

@@ -151,12 +151,15 @@ class Wire(asyncio.Protocol):
             self.sent_s = time.perf_counter() if now is None else now
             self._wake()
 
-    async def wait(self) -> None:
-        """Until something happens."""
-        self._waiter = asyncio.get_running_loop().create_future()
+    async def wait(self, timeout_s: float) -> None:
+        """Until something happens, or that time has passed."""
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, self._wake)
         try:
             await self._waiter
         finally:
+            timer.cancel()
             self._waiter = None
 
     def _wake(self) -> None:
