@@ -431,6 +431,10 @@ class Answering(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
         elif state.take("stall"):
             time.sleep(3)
+        elif state.take("endless"):
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    self.line({"model": model.name, "message": {"role": "assistant", "content": " on"}, "done": False})
         else:
             return False
         return True

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ollama_standin import BYTES_PER_TOKEN, FIXED_BYTES, StandIn, running
 from ollama_store_files import write_store
+from scripted_server import answering, plain
 
 from kvscope.engine.base import ChatRequest, Message
 from kvscope.engine.ollama import KEEP_ALIVE, OllamaEngine, try_start
@@ -24,6 +25,7 @@ from kvscope.errors import (
     EngineModelError,
     EngineNotFound,
     EngineReplyError,
+    EngineStalled,
     EngineStartFailed,
     EngineTimeout,
     InvalidSettings,
@@ -415,6 +417,44 @@ def test_a_conversation_in_ollamas_words() -> None:
 )
 def test_versions(text: str, numbers: Any) -> None:
     assert version_numbers(text) == numbers
+
+
+# --- answers that have no end -------------------------------------------------------------------------------------
+
+
+def test_silence_in_mid_answer_and_too_long_a_wait(server: StandIn, bring: Bring) -> None:
+    engine = bring(server, num_ctx=512)
+    server.tell(fail=["stall"])
+    with pytest.raises(EngineStalled, match=r"sent nothing for 0\.3 s") as caught:
+        ask(engine, stall_s=0.3)
+    assert caught.value.evidence["pieces_received"] == 3
+    server.tell(fail=["stall"])
+    with pytest.raises(EngineTimeout, match=r"did not finish within 0\.3 s"):
+        ask(engine, timeout_s=0.3)
+
+
+def test_a_stream_without_end_is_not_read_without_end(server: StandIn, bring: Bring) -> None:
+    engine = bring(server, num_ctx=512)
+    server.tell(fail=["endless"])
+    with pytest.raises(EngineReplyError, match="more than 96 pieces") as caught:
+        ask(engine)
+    assert caught.value.evidence["pieces_received"] == 97  # 8 for each of 4 tokens, and 64 more; then it stopped
+
+
+def test_what_lists_no_models_is_no_ollama(bring: Bring) -> None:
+    def answer(path: str, _: Any) -> bytes:
+        return plain("200 OK", json.dumps({"version": "0.33.0", "models": 5}).encode())
+
+    with answering(answer) as url, pytest.raises(EngineReplyError, match="lists no models"):
+        bring(StandIn(url, 0, Path()))
+
+
+def test_a_key_is_not_taken_and_a_password_not_recorded(server: StandIn) -> None:
+    with pytest.raises(UsageError, match="asks for no key"):
+        EngineChoice(name="ollama", url=server.url, api_key_env="KEY").check()
+    with pytest.raises(InvalidSettings, match="not shown here") as caught:
+        EngineChoice(name="ollama", url="http://me:secret@127.0.0.1:11434").check()
+    assert "secret" not in str(caught.value) + str(caught.value.hint)
 
 
 # --- two kvscopes -------------------------------------------------------------------------------------------------

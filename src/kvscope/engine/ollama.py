@@ -45,6 +45,7 @@ from kvscope.errors import (
     EngineTimeout,
     InvalidSettings,
     ProbeUnavailable,
+    UsageError,
 )
 from kvscope.model.ollama_store import PREFIX
 from kvscope.model.spec import ModelSpec
@@ -360,7 +361,9 @@ def _server_process(url: str, asked: int | None) -> tuple[ProcessIdentity | None
 
 
 def check(choice: "EngineChoice") -> None:
-    """Raises EngineNotFound where no Ollama answers."""
+    """Raises EngineNotFound where no Ollama answers, UsageError for what it cannot be given."""
+    if choice.api_key_env is not None:
+        raise UsageError("Ollama asks for no key.", hint="Leave --api-key-env out; use --engine openai for a gateway.")
     version(choice)
 
 

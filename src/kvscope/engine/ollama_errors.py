@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvscope.engine.failure_words import classify_message
-from kvscope.engine.http_client import verbatim
+from kvscope.engine.http_client import body_evidence
 from kvscope.errors import (
     ContextOverflow,
     EngineDied,
@@ -43,13 +43,9 @@ def error_of(
     status: int,
     body: bytes,
     headers: Mapping[str, str] | None = None,
-    pieces: int | None = None,
 ) -> EngineError:
-    """The error that Ollama's ``message`` means. ``status``: 200 where it came in a stream; ``pieces``: of the answer,
-    before it."""
-    evidence: dict[str, Any] = {"known_by": "message", "http_status": status, "body": verbatim(body)}
-    if pieces is not None:
-        evidence["pieces_received"] = pieces
+    """The error that Ollama's ``message`` means. ``status``: 200 where it came in a stream."""
+    evidence: dict[str, Any] = {"known_by": "message", "http_status": status, "body": body_evidence(body)}
     seconds = (headers or {}).get("retry-after", "")
     if seconds.isdigit():
         evidence["retry_after_s"] = int(seconds)

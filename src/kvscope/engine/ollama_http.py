@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from kvscope.engine.base import ChatRequest, Generation, Message, Read, TokenEvent
-from kvscope.engine.http_client import Exchange, Limits, Reply, exchange, request, verbatim
+from kvscope.engine.http_client import Exchange, Limits, Reply, body_evidence, exchange, request, verbatim
 from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT, error_of
+from kvscope.engine.openai_http import MOST_PIECES_PER_TOKEN
 from kvscope.engine.usage import read_ollama_counts
-from kvscope.errors import EngineReplyError, UsageError
+from kvscope.errors import EngineError, EngineReplyError, UsageError
 from kvscope.prompt.conversation import Image
 
 # The last object of an answer: nanoseconds.
@@ -24,7 +25,8 @@ _DURATIONS = {
     "prompt_eval_duration": "prompt_eval_s",
     "eval_duration": "eval_s",
 }
-_LINE_LIMIT_BYTES = 8 * 1024 * 1024
+# A piece takes about 150 bytes of the stream, and names the model each time. The last one may hold a whole tool's call.
+_EXTRA_PIECES, _BYTES_PER_PIECE, _EXTRA_BYTES = 64, 1024, 4 * 1024 * 1024
 
 
 def wire_conversation(
@@ -100,14 +102,14 @@ def _plain_object(reply: Reply) -> dict[str, Any]:
     return found
 
 
-def raise_for_status(reply: Reply, *, pieces: int | None = None) -> NoReturn:
+def raise_for_status(reply: Reply) -> NoReturn:
     """Raise what a status other than 200 means; Ollama writes the reason as {"error": "..."}."""
     try:
         stated = json.loads(reply.body).get("error")
     except (ValueError, AttributeError):
         stated = None
     message = stated if isinstance(stated, str) else verbatim(reply.body)
-    raise error_of(message, status=reply.status, body=reply.body, headers=reply.headers, pieces=pieces)
+    raise error_of(message, status=reply.status, body=reply.body, headers=reply.headers)
 
 
 def json_object(data: bytes) -> dict[str, Any]:
@@ -118,7 +120,7 @@ def json_object(data: bytes) -> dict[str, Any]:
         raise EngineReplyError(
             f"The server sent what is not JSON: {verbatim(data)}",
             hint=NOT_OLLAMA_HINT,
-            evidence={"body": verbatim(data)},
+            evidence={"known_by": "message", "body": body_evidence(data)},
         ) from error
     if not isinstance(value, dict):
         raise EngineReplyError(f"The server sent JSON of an unexpected form: {verbatim(data)}", hint=NOT_OLLAMA_HINT)
@@ -130,39 +132,45 @@ async def stream_chat(
 ) -> Generation:
     """POST /api/chat, streamed. ``counts_whole_prompt``: this version's prompt_eval_count includes what was cached;
     otherwise the prompt's length is not known from it. Raises an EngineError."""
-    limits = Limits(timeout_s=chat.timeout_s, stall_s=chat.stall_s)
-    async with exchange("POST", f"{base_url}/api/chat", {**body, "stream": True}, limits=limits) as running:
-        if running.reply.status != 200:
-            raise_for_status(await running.whole(), pieces=0)
-        return await _collect(running, counts_whole_prompt)
+    most_pieces = MOST_PIECES_PER_TOKEN * chat.max_output_tokens + _EXTRA_PIECES
+    most_bytes = _EXTRA_BYTES + _BYTES_PER_PIECE * most_pieces
+    limits = Limits(timeout_s=chat.timeout_s, stall_s=chat.stall_s, max_bytes=most_bytes)
+    answer = _Answer(most_pieces)
+    try:
+        async with exchange("POST", f"{base_url}/api/chat", {**body, "stream": True}, limits=limits) as running:
+            if running.reply.status != 200:
+                raise_for_status(await running.whole())
+            completed_s = await _collect(running, answer)
+        return answer.generation(completed_s, counts_whole_prompt)
+    except EngineError as error:
+        error.evidence.setdefault("pieces_received", len(answer.events))
+        raise
 
 
-async def _collect(running: Exchange, counts_whole_prompt: bool) -> Generation:
-    answer, rest = _Answer(running.reply.sent_s), b""
-    completed_s = 0.0
+async def _collect(running: Exchange, answer: "_Answer") -> float:
+    """Read until the last object; when that came, in seconds since the request was sent. Silence counts from the first
+    piece on: before it the prompt is computed, or the model waits for its turn."""
+    rest, at_s = b"", running.reply.sent_s
+    running.keeps_quiet_clock, running.quiet_since_s = True, None
     async for chunk in running.chunks():
-        before = len(answer.events)
-        at_s = completed_s = chunk.at_s - running.reply.sent_s
+        before, at_s = len(answer.events), chunk.at_s
         *lines, rest = (rest + chunk.body).split(b"\n")
-        for line in lines:
-            answer.take_line(line, at_s)
-        if len(rest) > _LINE_LIMIT_BYTES:
-            raise EngineReplyError(
-                f"The server sent a line of more than {_LINE_LIMIT_BYTES:,} bytes.", hint=NOT_OLLAMA_HINT
-            )
-        if chunk.last:
-            answer.take_line(rest, at_s)
-        answer.reads.append(Read(at_s=at_s, num_bytes=chunk.num_bytes, num_events=len(answer.events) - before))
+        for line in [*lines, *([rest] if chunk.last else [])]:
+            answer.take_line(line, at_s - running.reply.sent_s)
+        num_events = len(answer.events) - before
+        answer.reads.append(Read(at_s=at_s - running.reply.sent_s, num_bytes=chunk.num_bytes, num_events=num_events))
+        if num_events:
+            running.quiet_since_s = at_s
         if answer.last is not None:
             break
-    return answer.generation(completed_s, counts_whole_prompt)
+    return at_s - running.reply.sent_s
 
 
 @dataclass(slots=True)
 class _Answer:
     """An answer as it comes. ``last`` is its last object (``done``), with the counts."""
 
-    sent_s: float
+    most_pieces: int
     events: list[TokenEvent] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -174,7 +182,7 @@ class _Answer:
             return
         found = json_object(line)
         if "error" in found:
-            raise error_of(str(found["error"]), status=200, body=line, pieces=len(self.events))
+            raise error_of(str(found["error"]), status=200, body=line)
         try:
             self._take(found, at_s)
         except (AttributeError, TypeError, KeyError) as error:
@@ -196,13 +204,17 @@ class _Answer:
             self.calls.append({"id": call.get("id"), "type": "function", "function": function})
         if found.get("done"):
             self.last = found
+        if len(self.events) > self.most_pieces:
+            raise EngineReplyError(
+                f"The server sent more than {self.most_pieces:,} pieces; reading was stopped.",
+                hint="It does not heed num_predict, or is not Ollama.",
+            )
 
     def generation(self, completed_s: float, counts_whole_prompt: bool) -> Generation:
         if self.last is None:
             raise EngineReplyError(
                 f"The answer stopped after {len(self.events)} pieces, without its end being stated.",
                 hint=NOT_OLLAMA_HINT,
-                evidence={"pieces_received": len(self.events)},
             )
         usage = read_ollama_counts(self.last)
         reason = self.last.get("done_reason")

@@ -57,7 +57,7 @@ def _of_the_release(server: OllamaServer, held: Held) -> Iterator[str]:
 
 def _effective(held: Held, shown: Mapping[str, Any]) -> dict[str, SettingValue]:
     """What Ollama states of a loaded model; ``num_ctx`` is for one sequence."""
-    details, info = shown.get("details") or {}, shown.get("model_info") or {}
+    details, info = (found if isinstance(found := shown.get(key), Mapping) else {} for key in ("details", "model_info"))
     stated: dict[str, Any] = {
         "num_ctx": held.context_tokens,
         "engine_bytes": held.total_bytes,

@@ -55,8 +55,7 @@ class OllamaServer:
 
     def find_model(self, name: str) -> Mapping[str, Any]:
         """The model as /api/tags lists it. Raises EngineModelError where it is not there, with the nearest name."""
-        models = run(get_json(f"{self.url}/api/tags")).get("models") or ()
-        found = {str(model.get("name")): model for model in models if isinstance(model, Mapping)}
+        found = {str(model.get("name")): model for model in self._listed("tags")}
         wanted = full_name(name)
         for listed, model in found.items():
             if full_name(listed) == wanted:
@@ -79,8 +78,13 @@ class OllamaServer:
 
     def all_held(self) -> list[Held]:
         """Every model that it holds now."""
-        models = run(get_json(f"{self.url}/api/ps")).get("models") or ()
-        return [_held_model(model) for model in models if isinstance(model, Mapping)]
+        return [_held_model(model) for model in self._listed("ps")]
+
+    def _listed(self, what: str) -> list[Mapping[str, Any]]:
+        models = run(get_json(f"{self.url}/api/{what}")).get("models")
+        if models is not None and not isinstance(models, list):
+            raise EngineReplyError(f"The server at {self.url} lists no models.", hint=NOT_OLLAMA_HINT)
+        return [model for model in models or () if isinstance(model, Mapping)]
 
     def ask_without_prompt(self, body: Mapping[str, Any], timeout_s: float) -> None:
         """A chat without messages: it loads the model, or with keep_alive 0 unloads it (docs/api.md)."""

@@ -91,6 +91,11 @@ def server_url(url: str | None) -> str:
     read as Ollama does (envconfig/config.go): a host, host:port or a whole address; 0.0.0.0, where a server listens to
     all, is reached at 127.0.0.1. Raises InvalidSettings for what is no address."""
     text = (url or os.environ.get("OLLAMA_HOST") or "").strip()
+    if "@" in text or "?" in text or "#" in text:
+        raise InvalidSettings(
+            "The address of the Ollama server holds more than a host, a port and a path (it is not shown here).",
+            hint="Addresses are recorded: write it like http://127.0.0.1:11434.",
+        )
     scheme, has_scheme, rest = text.rpartition("://")
     port = DEFAULT_PORT if not has_scheme else {"http": 80, "https": 443}.get(scheme.lower())
     if port is None:

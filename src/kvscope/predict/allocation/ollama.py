@@ -51,7 +51,9 @@ _OWN = ("num_ctx", "num_parallel", "gpu_memory")
 SETTING_NAMES = (*_OWN, *_SAME_AS)
 # llama.cpp's own readers take the values.
 _TABLE = SettingTable(
-    kind="Ollama setting", readers=dict.fromkeys(SETTING_NAMES, as_given), aliases={"context_length": "num_ctx", "n_ctx": "num_ctx"}
+    kind="Ollama setting",
+    readers=dict.fromkeys(SETTING_NAMES, as_given),
+    aliases={"context_length": "num_ctx", "n_ctx": "num_ctx"},
 )
 
 
