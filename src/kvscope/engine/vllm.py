@@ -7,7 +7,6 @@ The server is a tree of processes (the API, the engine's core, a worker for each
 Developer's paths are turned on (VLLM_SERVER_DEV_MODE=1): only with them can the prefix cache be dropped.
 """
 
-import contextlib
 import os
 import socket
 import time
@@ -234,26 +233,12 @@ class VllmEngine:
 
     async def generate_async(self, request: ChatRequest) -> Generation:
         """As ``generate``, for many at once."""
-        # A salt of its own keeps a request from finding what others left in the prefix cache.
-        salt = {} if request.reuse_prefix else {"cache_salt": uuid.uuid4().hex}
-        fields = {"ignore_eos": request.ignore_end, **salt}
         try:
-            return await stream_chat(self.url, request, model=self._served_model, fields=fields)
+            return await stream_chat(self.url, request, model=self._served_model, fields=request_fields(request))
         except ContextOverflow as error:
-            raise await self._counted(error, request) from error
+            raise await with_count(error, self._address(), self._served_model, request) from error
         except (ConnectionLost, ConnectionRefused) as error:
             raise self._explained(error) from error
-
-    async def _counted(self, error: ContextOverflow, request: ChatRequest) -> ContextOverflow:
-        """The refusal with the prompt's number of tokens: vLLM stops counting one token behind its limit."""
-        with contextlib.suppress(EngineError):
-            tokens = await self.count_prompt_tokens_async(request.messages, request.tools, request.template_variables)
-            return ContextOverflow(
-                f"The prompt has {tokens} tokens, {request.max_output_tokens} are asked for. {error.message}",
-                hint="Shorten the prompt or the answer, or start vLLM with a larger max_model_len.",
-                evidence=error.evidence,
-            )
-        return error
 
     def _explained(self, error: ConnectionLost | ConnectionRefused) -> EngineError:
         """A lost connection to a process of ours that has died is its death."""
@@ -306,6 +291,29 @@ class VllmEngine:
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
         """The last lines of the engine's log; after stop, of what was kept of it."""
         return "" if self._process is None else self._process.log_tail(lines)
+
+
+def request_fields(request: ChatRequest) -> dict[str, Any]:
+    """Fields of a request that are vLLM's own. A salt of its own keeps it from finding what others left in the prefix
+    cache. Tools are shown to the model, and what it writes stays text: to make calls of it, the server would have to
+    be told how this model writes them (--tool-call-parser)."""
+    salt = {} if request.reuse_prefix else {"cache_salt": uuid.uuid4().hex}
+    return {"ignore_eos": request.ignore_end, **salt, **({"tool_choice": "none"} if request.tools else {})}
+
+
+async def with_count(
+    error: ContextOverflow, server: ServerAddress, model: str, request: ChatRequest
+) -> ContextOverflow:
+    """A refusal with the prompt's number of tokens: vLLM itself stops counting one token behind its limit."""
+    try:
+        tokens = await count_by_vllm(server, model, request, is_chat=True)
+    except EngineError:
+        return error
+    return ContextOverflow(
+        f"The prompt has {tokens} tokens, {request.max_output_tokens} are asked for. {error.message}",
+        hint="Shorten the prompt or the answer, or start vLLM with a larger max_model_len.",
+        evidence=error.evidence,
+    )
 
 
 def _buffers(pool: Mapping[str, str]) -> tuple[ReportedBuffer, ...]:

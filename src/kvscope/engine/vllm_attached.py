@@ -7,13 +7,15 @@ others may use it; a request that must not reuse is given a salt of its own.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kvscope.engine.base import EngineReport
+from kvscope.engine.base import ChatRequest, EngineReport, Generation
 from kvscope.engine.http_client import run
 from kvscope.engine.openai_server import OpenAIServer, attached_version, check_attached, create_attached
 from kvscope.engine.prometheus import parse_metrics
+from kvscope.engine.vllm import request_fields, with_count
 from kvscope.engine.vllm_log import pool_facts
+from kvscope.errors import ContextOverflow
 from kvscope.model.spec import ModelSpec
 from kvscope.scenario import SettingValue
 
@@ -26,6 +28,17 @@ class VllmAttached(OpenAIServer):
 
     name = "vllm"
     kind = "vllm"
+
+    async def generate_async(self, request: ChatRequest) -> Generation:
+        """As ``OpenAIServer.generate_async``; a prompt over the limit is refused with its number of tokens."""
+        try:
+            return await super().generate_async(request)
+        except ContextOverflow as error:
+            raise await with_count(error, self.server, self.facts.model, request) from error
+
+    def own_fields(self, request: ChatRequest) -> Mapping[str, Any]:
+        """As a started vLLM's."""
+        return request_fields(request)
 
     def report(self) -> EngineReport:
         """As ``OpenAIServer.report``, with the pool as the server states it."""
