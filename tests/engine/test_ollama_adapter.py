@@ -452,7 +452,7 @@ def test_what_lists_no_models_is_no_ollama(bring: Bring) -> None:
 def test_a_key_is_not_taken_and_a_password_not_recorded(server: StandIn) -> None:
     with pytest.raises(UsageError, match="asks for no key"):
         EngineChoice(name="ollama", url=server.url, api_key_env="KEY").check()
-    with pytest.raises(InvalidSettings, match="not shown here") as caught:
+    with pytest.raises(UsageError, match="not shown here") as caught:
         EngineChoice(name="ollama", url="http://me:secret@127.0.0.1:11434").check()
     assert "secret" not in str(caught.value) + str(caught.value.hint)
 

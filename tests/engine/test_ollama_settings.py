@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvscope.engine.ollama_settings import load_options, server_url
-from kvscope.errors import InvalidSettings
+from kvscope.errors import InvalidSettings, UsageError
 
 
 def test_options_of_loading() -> None:
@@ -77,5 +77,5 @@ def test_where_the_server_is(monkeypatch: pytest.MonkeyPatch, host: str, url: st
 
 @pytest.mark.parametrize("text", ["ftp://1.2.3.4", "http://1.2.3.4:port", "http://[::1"])
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(InvalidSettings, match="is no address of an Ollama server"):
+    with pytest.raises(UsageError, match="is no address of an Ollama server"):
         server_url(text)

@@ -89,24 +89,22 @@ def _whole(name: str, value: SettingValue) -> int:
 def server_url(url: str | None) -> str:
     """Where the server is: ``url``, else what OLLAMA_HOST says, else the usual port of this machine. OLLAMA_HOST is
     read as Ollama does (envconfig/config.go): a host, host:port or a whole address; 0.0.0.0, where a server listens to
-    all, is reached at 127.0.0.1. Raises InvalidSettings for what is no address."""
+    all, is reached at 127.0.0.1. Raises UsageError for what is no address."""
     text = (url or os.environ.get("OLLAMA_HOST") or "").strip()
     if "@" in text or "?" in text or "#" in text:
-        raise InvalidSettings(
+        raise UsageError(
             "The address of the Ollama server holds more than a host, a port and a path (it is not shown here).",
             hint="Addresses are recorded: write it like http://127.0.0.1:11434.",
         )
     scheme, has_scheme, rest = text.rpartition("://")
     port = DEFAULT_PORT if not has_scheme else {"http": 80, "https": 443}.get(scheme.lower())
     if port is None:
-        raise InvalidSettings(
-            f"{text!r} is no address of an Ollama server.", hint="Write it like http://127.0.0.1:11434."
-        )
+        raise UsageError(f"{text!r} is no address of an Ollama server.", hint="Write it like http://127.0.0.1:11434.")
     try:
         parts = urlsplit(f"//{_bracketed(rest)}")
         host, stated = parts.hostname or "127.0.0.1", parts.port
     except ValueError as error:
-        raise InvalidSettings(
+        raise UsageError(
             f"{text!r} is no address of an Ollama server ({error}).", hint="Write it like http://127.0.0.1:11434."
         ) from error
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
