@@ -9,7 +9,6 @@ import pytest
 from sitting import Maker, sit, sound
 
 from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, ReportedBuffer
-from kvscope.engine.fake import FakeEngine
 from kvscope.engine.llama_cpp import LlamaCppEngine
 from kvscope.model.spec import ModelSpec
 from kvscope.probe.proc import process_exists
@@ -82,7 +81,6 @@ def of_kind(kind: type[LlamaCppEngine]) -> Maker:
 
 
 def check_nothing_runs_on() -> None:
-    assert STARTED
     assert not [pid for pid in STARTED if process_exists(pid)]
     STARTED.clear()
 
@@ -90,7 +88,6 @@ def check_nothing_runs_on() -> None:
 @pytest.mark.parametrize(
     ("kind", "phases", "requests"),
     [
-        (InLaunch, ["exited"], 0),
         (InLoad, ["launched", "exited"], 0),
         (InAnswer, ["launched", "loaded", "exited"], 1),
     ],
@@ -104,6 +101,7 @@ def test_ctrl_c(
     assert (trial.outcome, trial.error_slug, trial.traceback) == ("interrupted", "interrupted", None)
     assert [mark.phase for mark in result.marks] == phases
     assert [row.error_slug for row in result.requests] == ["interrupted"] * requests
+    assert STARTED
     check_nothing_runs_on()
 
 
@@ -117,26 +115,28 @@ def test_ctrl_c_once_all_is_measured_keeps_what_was_measured(
         ("warmup", None, 4),
         ("measured", None, 4),
     ]
+    assert STARTED
     check_nothing_runs_on()
 
 
 @pytest.fixture(scope="module")
-def with_bug(smollm2: ModelSpec, tmp_path_factory: pytest.TempPathFactory) -> list[TrialResult]:
-    return sit(tmp_path_factory.mktemp("bug"), smollm2, [of_kind(Buggy), sound])
+def two_sittings(smollm2: ModelSpec, tmp_path_factory: pytest.TempPathFactory) -> list[TrialResult]:
+    """The first is stopped in its first trial; the second finds a bug there, and goes on."""
+    folder = tmp_path_factory.mktemp("sittings")
+    sit(folder, smollm2, [of_kind(InLaunch), sound])
+    return sit(folder, smollm2, [of_kind(Buggy), sound])
 
 
-def test_a_bug_is_recorded_with_its_traceback_and_the_run_goes_on(with_bug: list[TrialResult]) -> None:
-    buggy, following = with_bug
-    assert (buggy.trial.outcome, buggy.trial.error_slug) == ("internal", "internal")
-    assert buggy.trial.error_message == "ZeroDivisionError: a bug of kvscope's own"
-    assert "in host_cache" in str(buggy.trial.traceback)
-    assert buggy.trial.engine_log_tail
-    assert following.trial.outcome == "ok"
+def test_the_next_sitting_runs_what_was_interrupted_anew(two_sittings: list[TrialResult]) -> None:
+    trials = [result.trial for result in two_sittings]
+    assert [(trial.attempt, trial.outcome) for trial in trials] == [(1, "interrupted"), (2, "internal"), (1, "ok")]
+    assert trials[0].trial_id == trials[1].trial_id != trials[2].trial_id
     check_nothing_runs_on()
 
 
-def test_the_next_sitting_runs_what_was_interrupted_anew(smollm2: ModelSpec, tmp_path: Path) -> None:
-    first = sit(tmp_path, smollm2, [of_kind(InLaunch)])
-    again = sit(tmp_path, smollm2, [lambda model, settings: FakeEngine(settings={})])
-    assert [(r.trial.attempt, r.trial.outcome) for r in again] == [(1, "interrupted"), (2, "ok")]
-    assert first[0].trial.trial_id == again[1].trial.trial_id
+def test_a_bug_is_recorded_with_its_traceback(two_sittings: list[TrialResult]) -> None:
+    trial = two_sittings[1].trial
+    assert trial.error_slug == "internal"
+    assert trial.error_message == "ZeroDivisionError: a bug of kvscope's own"
+    assert "in host_cache" in str(trial.traceback)
+    assert trial.engine_log_tail
