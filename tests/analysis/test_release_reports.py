@@ -278,3 +278,19 @@ def test_copies_of_the_same_text_that_the_log_accounts_for_are_no_leak() -> None
     unlogged = judged([GIB + size for size in copies], same=3, unloaded=512 * MIB, prompt_tokens=12,
                       bytes_per_token=MIB)  # fmt: skip
     assert (unlogged.verdict, claim_slug(unlogged)) == ("growing", "release_growing_copies")
+
+
+def test_without_log_and_prediction_the_texts_tell() -> None:
+    # A running llama.cpp server, measured: 64 prompt tokens and 3 of 4 output tokens, 1.48 MiB more with each different
+    # text, nothing with the same (23,040 B × 67 tokens are 1.47 MiB).
+    step = round(1.48 * MIB)
+    levels = [*line(58 * MIB, step, 6), *[58 * MIB + 5 * step] * 3]
+    found = judged(levels, same=3, launched=None)
+    assert (found.verdict, found.cause, claim_slug(found)) == ("growing", "prompt_copies", "release_growing_texts")
+    limited = judged(levels, same=3, launched=None, settings={"cache_ram_mib": 512})
+    assert (limited.verdict, claim_slug(limited)) == ("retained_bounded", "release_host_cache")
+    # With the model it is told by its size.
+    sized = judged(levels, same=3, launched=None, prompt_tokens=64, output_tokens=4, bytes_per_token=23_040)
+    assert claim_slug(sized) == "release_growing_copies"
+    other = judged(levels, same=3, launched=None, prompt_tokens=64, output_tokens=4, bytes_per_token=5_000)
+    assert (other.cause, claim_slug(other)) == ("unknown", "release_growing_per_token")

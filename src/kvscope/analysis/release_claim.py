@@ -24,6 +24,7 @@ CLAIMS = (
     "release_growing_no_limit",
     "release_growing_over_limit",
     "release_growing_copies",
+    "release_growing_texts",
     "release_cannot_tell",
 )
 
@@ -46,7 +47,8 @@ def claim_slug(release: Release) -> str:
         return "release_keep_alive_for_ever" if is_for_ever else "release_keep_alive"
     if first.holder == HOST_CACHE:
         return "release_host_cache" if release.cause == HOST_CACHE else "release_host_cache_full"
-    named = {PROMPT_COPIES: "release_prompt_copies", CHECKPOINTS: "release_checkpoints"}
+    copies = "release_prompt_copies" if _is_compared(release) else "release_host_cache"
+    named = {PROMPT_COPIES: copies, CHECKPOINTS: "release_checkpoints"}
     return named.get(first.holder, "release_retained_bounded")
 
 
@@ -56,9 +58,16 @@ def _growing_slug(release: Release, bound: Bound | None) -> str:
     if release.cause == HOST_CACHE:
         return "release_growing_no_limit"
     each = release.per_token
+    if release.cause == PROMPT_COPIES and not _is_compared(release):
+        return "release_growing_texts"
     if release.cause == PROMPT_COPIES or (each is not None and each.is_as_predicted):
         return "release_growing_copies"
-    return "release_growing" if each is None or each.predicted_bytes is None else "release_growing_per_token"
+    return "release_growing_per_token" if _is_compared(release) else "release_growing"
+
+
+def _is_compared(release: Release) -> bool:
+    """Whether growth for each token stands beside what the cache takes for one."""
+    return release.per_token is not None and release.per_token.predicted_bytes is not None
 
 
 def claim_values(release: Release) -> Mapping[str, object]:

@@ -213,7 +213,9 @@ class _Judge:
         if kept is not None and trend_of(kept).kind == "still":
             return CHECKPOINTS, checkpoint_bound(self.result, last)
         each = _per_token(self.result, self.trend.slope, self.predicted)
-        if copies is None and each is not None and each.is_as_predicted:
+        # Without a prediction the texts tell: different ones add, the same one again does not.
+        by_text = self.same is not None and self.same.kind == "still" and (each is None or each.predicted_bytes is None)
+        if copies is None and (by_text or (each is not None and each.is_as_predicted)):
             return PROMPT_COPIES, Bound(holder=PROMPT_COPIES, held_bytes=self.curve.grown_bytes, limit_bytes=limit)
         return "unknown", None
 
