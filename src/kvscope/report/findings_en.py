@@ -107,7 +107,7 @@ _FINDINGS: dict[str, str] = {
     "{per_token_predicted_bytes:bytes} of cache: copies of prompts, and no limit for them is known "
     "({step_bytes:mib} from one conversation to the next).",
     "finding.release_growing_texts": "Growing, with {factor} = {level}: {step_bytes:mib} from one conversation to the "
-    "next with different texts, and nothing with the same text again: copies of prompts, up to a limit that is not known "
+    "next with different texts, and nothing with the same text again: copies of prompts, up to a limit not known here "
     "(llama.cpp's is 8,192 MiB unless cache_ram_mib is set). With --model they can be told by their size.",
     "finding.release_cannot_tell": "Cannot tell, with {factor} = {level}: {reason}",
     "size.bytes_per_token": "95 % interval {low:count} to {high:count} bytes, {num} trials.",
