@@ -60,6 +60,17 @@ def test_empty_pieces_are_not_a_first_token() -> None:
     assert request_metrics(request_row(), opening).ttft_s == 0.5
 
 
+def test_what_a_model_thinks_first_is_a_first_token_and_not_the_first_of_the_answer() -> None:
+    kinds = ("reasoning", "reasoning", "content", "content")
+    told_apart = [replace(token, kind=kind) for token, kind in zip(tokens(0.5, 0.6, 2.5, 2.6), kinds, strict=True)]
+    metrics = request_metrics(request_row(), told_apart)
+    assert (metrics.ttft_s, metrics.first_answer_s) == (0.5, 2.5)
+    assert request_metrics(request_row(), told_apart[:2]).first_answer_s is None
+    assert request_metrics(request_row(), [replace(told_apart[2], kind="tool_call")]).first_answer_s == 2.5
+    # An older record did not keep it.
+    assert request_metrics(request_row(), tokens(0.5, 0.6)).first_answer_s is None
+
+
 def test_pieces_that_arrived_together_are_counted() -> None:
     # Two of four arrived in the same read as the one before.
     assert request_metrics(request_row(), tokens(0.5, 0.5, 0.6, 0.6)).coalesced_fraction == 0.5

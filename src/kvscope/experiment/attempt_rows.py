@@ -77,7 +77,7 @@ class AttemptRows:
         )
         self.requests.append(row)
         self.tokens += [
-            TokenRow(request_index=row.index, index=number, at_s=event.at_s, text=event.text)
+            TokenRow(request_index=row.index, index=number, at_s=event.at_s, text=event.text, kind=event.kind)
             for number, event in enumerate(answer.events)
         ]
         self.reads += [

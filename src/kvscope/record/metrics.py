@@ -10,6 +10,8 @@ from kvscope.record.rows import MarkRow, RequestRow, TokenRow, TrialResult
 DEFINITIONS = {
     "ttft_s": "Time to first token: from the request's last byte handed to the operating system to the first "
     "non-empty piece of the answer read from the socket.",
+    "first_answer_s": "Time to the first piece of the answer itself: as TTFT, but what a model thinks before it "
+    "answers (its reasoning, where the server tells it apart) is not counted. Equal to TTFT where it thinks nothing.",
     "itl_s": "Inter-token latency: each gap between two consecutive pieces of the answer. The wait for the first "
     "piece is not one of them.",
     "tpot_s": "Time per output token: (last piece − first piece) ÷ (output tokens − 1). The first token is excluded.",
@@ -36,11 +38,16 @@ DEFINITIONS = {
 }
 
 
+# Kinds of pieces that are the answer itself. A record that did not keep them does not say when it began.
+_ANSWER = ("content", "tool_call")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMetrics:
     """Of one answered request. A metric that cannot be derived is None."""
 
     ttft_s: float | None
+    first_answer_s: float | None
     itl_s: tuple[float, ...]
     tpot_s: float | None
     completion_s: float | None
@@ -54,6 +61,7 @@ class TrialMetrics:
     """Of one attempt: times are medians over its measured requests, memory is in bytes."""
 
     ttft_s: float | None
+    first_answer_s: float | None
     itl_s: tuple[float, ...]
     itl_p50_s: float | None
     itl_p99_s: float | None
@@ -90,6 +98,7 @@ def request_metrics(request: RequestRow, tokens: Sequence[TokenRow]) -> RequestM
     computed = computed_prompt_tokens(request)
     return RequestMetrics(
         ttft_s=ttft,
+        first_answer_s=next((token.at_s for token in tokens if token.text and token.kind in _ANSWER), None),
         itl_s=gaps,
         tpot_s=tpot,
         completion_s=request.completed_s,
@@ -118,6 +127,7 @@ def metrics_of(result: TrialResult) -> TrialMetrics:
     moments = _memory_moments(result)
     return TrialMetrics(
         ttft_s=_median([m.ttft_s for m in each]),
+        first_answer_s=_median([m.first_answer_s for m in each]),
         itl_s=gaps,
         itl_p50_s=percentile(gaps, 50),
         itl_p99_s=percentile(gaps, 99),

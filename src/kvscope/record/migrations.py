@@ -2,7 +2,8 @@
 not have yet is unknown then.
 
     1 → 2   requests.prompt_tokens_ours_from, requests.prompt_tokens_server_from
-    2 → 3   trials.evidence; device and control-group columns of marks; phase and device of occupants; statistics
+    2 → 3   trials.evidence; tokens.kind; device and control-group columns of marks; phase and device of occupants;
+            statistics
 """
 
 import sqlite3
@@ -18,6 +19,7 @@ STEPS: Mapping[int, Sequence[str]] = {
     ),
     2: (
         "ALTER TABLE trials ADD COLUMN evidence TEXT NOT NULL DEFAULT '{}'",
+        "ALTER TABLE tokens ADD COLUMN kind TEXT",
         "ALTER TABLE marks ADD COLUMN device_bytes INTEGER",
         "ALTER TABLE marks ADD COLUMN device_peak_bytes INTEGER",
         "ALTER TABLE marks ADD COLUMN cgroup_bytes INTEGER",

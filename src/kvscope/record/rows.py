@@ -160,12 +160,14 @@ class RequestRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRow:
-    """One token's arrival. ``at_s``: seconds since its request was sent."""
+    """One token's arrival. ``at_s``: seconds since its request was sent. ``kind``: content, reasoning (what a model
+    thinks before it answers) or tool_call, as the server tells them apart; None in records that did not keep it."""
 
     request_index: int
     index: int
     at_s: float
     text: str
+    kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -245,6 +245,7 @@ _NAMES: dict[str, str] = {
     "outcome.interrupted": "interrupted",
     "outcome.internal": "fault of kvscope",
     "metric.ttft_s": "TTFT",
+    "metric.first_answer_s": "First answer",
     "metric.itl_s": "ITL",
     "metric.tpot_s": "TPOT",
     "metric.completion_s": "completion time",
