@@ -11,7 +11,7 @@ from kvscope.engine.registry import EngineChoice
 from kvscope.engine.vllm import VllmEngine, model_folder
 from kvscope.engine.vllm_flags import environment, flags, known_settings
 from kvscope.engine.vllm_program import Program, find_program
-from kvscope.errors import EngineNotFound, EngineStartFailed, InvalidSettings, MissingDependency, ModelNotFound
+from kvscope.errors import EngineNotFound, EngineStartFailed, InvalidSettings, ModelNotFound
 from kvscope.experiment.design import Condition
 from kvscope.experiment.subject import predict_condition
 from kvscope.model.load import load_model
@@ -179,5 +179,5 @@ def test_commands_that_are_none(command: str, says: str) -> None:
 def test_without_a_command_it_must_be_installed_here() -> None:
     if IS_HERE and not os.environ.get("KVSCOPE_VLLM_PYTHON"):
         pytest.skip("vLLM is installed for this Python")
-    with pytest.raises(MissingDependency, match="vllm"):
+    with pytest.raises(EngineNotFound, match="not installed for the Python that runs kvscope"):
         EngineChoice(name="vllm").check()

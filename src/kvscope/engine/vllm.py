@@ -368,7 +368,7 @@ def own_settings(choice: "EngineChoice", settings: Mapping[str, SettingValue]) -
 
 
 def check(choice: "EngineChoice") -> None:
-    """Raises MissingDependency where vLLM is not installed here, EngineNotFound where the command is none."""
+    """Raises EngineNotFound where there is no such program, or no vLLM installed for it."""
     find_program(choice.command)
 
 

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvscope.errors import EngineNotFound, MissingDependency
+from kvscope.errors import EngineNotFound
 
 _ASK_TIMEOUT_S = 60.0
 _SERVE = ("-m", "vllm.entrypoints.cli.main", "serve")
@@ -43,11 +43,15 @@ class Program:
 
 
 def find_program(command: str | None) -> Program:
-    """The program of ``command``; None: of the Python that runs kvscope. Raises MissingDependency where vLLM is not
-    installed there, EngineNotFound where the command is none."""
+    """The program of ``command``; None: of the Python that runs kvscope. Raises EngineNotFound where there is none, or
+    no vLLM is installed for it."""
     if command is None:
         if not _is_installed():
-            raise MissingDependency("Running vLLM from this Python", "vllm", "vllm")
+            raise EngineNotFound(
+                "vLLM is not installed for the Python that runs kvscope.",
+                hint="Install it in an environment of its own, and name that: --engine-command /path/venv/bin/vllm. A "
+                "server that runs is reached with --url.",
+            )
         return _of(sys.executable, (sys.executable,))
     try:
         words = tuple(shlex.split(command))
