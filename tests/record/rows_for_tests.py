@@ -111,7 +111,10 @@ def full_result(trial: TrialRow) -> TrialResult:
     return TrialResult(
         trial=trial,
         requests=(request_row(engine_timings={"prompt_ms": 12.5}),),
-        tokens=tuple(TokenRow(request_index=0, index=i, at_s=0.5 + i * 0.1, text=f"word{i} 안녕") for i in range(4)),
+        tokens=tuple(
+            TokenRow(request_index=0, index=i, at_s=0.5 + i * 0.1, text=f"word{i} 안녕", kind="content")
+            for i in range(4)
+        ),
         reads=(ReadRow(request_index=0, at_s=0.5, num_bytes=200, num_events=1),),
         marks=(mark_row("launched", 10), mark_row("loaded", 100), mark_row("after_request", 120, request_index=0)),
         maps=(MapRow(phase="loaded", kind="heap", name="", size_bytes=3, resident_bytes=2, anonymous_bytes=2),),
