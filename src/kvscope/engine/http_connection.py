@@ -175,10 +175,11 @@ async def connect(where: Endpoint, timeout_s: float) -> tuple[asyncio.Transport,
         async with asyncio.timeout(timeout_s):
             transport, wire = await loop.create_connection(Wire, where.host, where.port, ssl=context)
     except TimeoutError as error:
-        secure = "secure " if where.is_tls else ""
+        # A plain llama.cpp server says nothing at all to a TLS greeting: it waits for the line to end.
+        secure, doubt = ("secure ", "Does it speak https there? If not, write http://. ") if where.is_tls else ("", "")
         raise EngineTimeout(
             f"{where.address} did not accept a {secure}connection within {timeout_s:g} s.",
-            hint="Check the address, and whether the machine can be reached.",
+            hint=f"{doubt}Check the address, and whether the machine can be reached.",
             evidence={"known_by": "message"},
         ) from error
     except ssl.SSLError as error:
