@@ -14,7 +14,7 @@ import pytest
 
 from kvscope.engine.base import ChatRequest, Generation
 from kvscope.engine.fake import FakeEngine
-from kvscope.errors import EngineDied, ProbeLost
+from kvscope.errors import EngineDied, ProbeLost, ProbeUnavailable
 from kvscope.experiment import neighbours, trial_memory
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.trial import run_trial
@@ -411,3 +411,23 @@ def test_another_users_engine_is_measured_without_its_memory(child: Child, monke
     assert result.trial.outcome == "ok"
     assert "probe-unavailable" in slugs(result)
     assert result.marks == ()
+
+
+def test_a_machine_without_proc(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Mac: nothing of /proc is there. The trial is measured, and says what it does not know."""
+
+    def absent(*_: object, **__: object) -> None:
+        raise ProbeUnavailable("There is no /proc.")
+
+    monkeypatch.setattr(trial_memory, "machine_memory", absent)
+    monkeypatch.setattr(occupants, "machine_memory", absent)
+    monkeypatch.setattr(trial_memory.ProcessTreeProbe, "unavailable", lambda self: "There is no /proc.")
+    monkeypatch.setattr(trial_memory.FootprintProbe, "unavailable", lambda self: None)
+    monkeypatch.setattr(trial_memory.FootprintProbe, "read", lambda self: {"footprint_bytes": 5 * MIB})
+    result = run(InProcess(child))
+    assert result.trial.outcome == "ok"
+    assert slugs(result) == ["probe-unavailable"]
+    assert [mark.phase for mark in result.marks] == ["exited"]
+    assert result.marks[0].machine_available_bytes is None
+    assert {s.value_bytes for s in result.samples if s.quantity == "footprint_bytes"} == {5 * MIB}
+    assert result.occupants == ()

@@ -27,7 +27,9 @@ from kvscope.analysis.study import analyse
 from kvscope.errors import OutputExists, RecordNotFound, RecordUnwritable
 from kvscope.record.rows import OccupantRow, WarningRow
 from kvscope.record.store import open_records
+from kvscope.report.blocks import Table
 from kvscope.report.page import render_page, write_report
+from kvscope.report.section_memory import _others
 from kvscope.report.text import render_markdown, render_text
 
 TITLES = ["Where does the memory go?", "Why does it grow?", "Why does it slow down?", "What did one change do?",
@@ -203,7 +205,7 @@ def hostile_lab(text: str) -> list[Attempt]:
     rows = memory(512)
     maps = tuple(replace(m, name=text if m.name else "") for m in rows["maps"])
     good = {**rows, **answered(), "maps": maps, "reported": log}
-    good["occupants"] = (OccupantRow(pid=1, name=text, resident_bytes=1),)
+    good["occupants"] = (OccupantRow(pid=1, name=text, resident_bytes=1, device=text, phase="after"),)
     good["warnings"] = (WarningRow(slug=text, message=text, hint=text),)
     lost = trial_row(design, text, 1, trial_id="lost", outcome="engine_died", error_slug=text, error_message=text,
                      error_hint=text, traceback=text, engine_log_tail=f"error {text}")  # fmt: skip
@@ -362,3 +364,20 @@ def luminance(colour: str) -> float:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_other_programs_stand_beside_themselves_before_and_after() -> None:
+    found = (
+        OccupantRow(pid=7, name="firefox", resident_bytes=512 * 2**20),
+        OccupantRow(pid=7, name="firefox", resident_bytes=768 * 2**20, phase="after"),
+        OccupantRow(pid=9, name="backup", resident_bytes=100 * 2**20, phase="after"),
+        OccupantRow(pid=7, name="firefox", resident_bytes=64 * 2**20, device="GPU #0"),
+    )
+    one = attempt(**memory(512), **answered(), occupants=found)
+    table = _others(one)
+    assert isinstance(table, Table)
+    assert [row.cells[:5] for row in table.rows] == [
+        ("firefox", "7", "this machine", "512.0", "768.0"),
+        ("backup", "9", "this machine", "unknown", "100.0"),
+        ("firefox", "7", "GPU #0", "64.0", "unknown"),
+    ]

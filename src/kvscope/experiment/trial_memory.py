@@ -9,6 +9,7 @@ from kvscope.engine.base import Engine, OwnMemory
 from kvscope.errors import EngineError, ProbeError, ProbeLost, ProbeUnavailable
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.neighbours import Neighbours
+from kvscope.probe.apple import FootprintProbe
 from kvscope.probe.control_group import ControlGroupProbe
 from kvscope.probe.devices import DevicesProbe, devices_here
 from kvscope.probe.machine_memory import machine_memory
@@ -97,6 +98,9 @@ class TrialMemory:
             if self._devices is not None:
                 quantities = ("device_bytes", "device_used_bytes")
                 found.append(Watched(probe=self._devices, interval_s=DEVICE_INTERVAL_S, quantities=quantities))
+        footprint = FootprintProbe(self._engine.pids)
+        if self._host is None and self._engine.pids() and footprint.unavailable() is None:
+            found.append(Watched(probe=footprint, interval_s=SAMPLE_INTERVAL_S, quantities=("footprint_bytes",)))
         group = ControlGroupProbe(self._engine.pids)
         if group.unavailable() is None:
             self._group = group
@@ -163,7 +167,7 @@ class TrialMemory:
             file_bytes=reading["file_bytes"],
             shmem_bytes=reading["shmem_bytes"],
             peak_bytes=reading.get("peak_bytes"),
-            machine_available_bytes=machine_memory().available_bytes,
+            machine_available_bytes=_available_bytes(),
             request_index=request_index,
             active_requests=self._engine.active_requests() if phase in ("after_request", "loaded") else None,
             device_bytes=devices.get("device_bytes"),
@@ -233,7 +237,7 @@ class TrialMemory:
                 file_bytes=0,
                 shmem_bytes=0,
                 peak_bytes=None,
-                machine_available_bytes=machine_memory().available_bytes,
+                machine_available_bytes=_available_bytes(),
                 device_bytes=None if self._devices is None else 0,
                 cgroup_bytes=group.get("cgroup_bytes"),
                 cgroup_peak_bytes=group.get("cgroup_peak_bytes"),
@@ -309,3 +313,11 @@ class TrialMemory:
             "out of memory.",
             "Give the container or service more memory, or the engine less to do.",
         )
+
+
+def _available_bytes() -> int | None:
+    """MemAvailable of the machine; None where it is not stated."""
+    try:
+        return machine_memory().available_bytes
+    except ProbeUnavailable:
+        return None

@@ -54,6 +54,7 @@ class Move:
 def look(engine_pids: Collection[int], proc: Path = PROC, kvscope_pid: int | None = None) -> Occupancy:
     """Who holds memory now. ``engine_pids``, kvscope and all their descendants are their own, everything else is
     others. Raises ProbeUnavailable where /proc/meminfo cannot be read."""
+    available = machine_memory(proc).available_bytes
     own = set(process_tree((os.getpid() if kvscope_pid is None else kvscope_pid, *engine_pids), proc))
     found = list(_occupants(proc))
     return Occupancy(
@@ -61,7 +62,7 @@ def look(engine_pids: Collection[int], proc: Path = PROC, kvscope_pid: int | Non
             sorted((each for each in found if each.pid not in own), key=lambda each: (-each.resident_bytes, each.pid))
         ),
         own_anon_bytes=sum(each.anon_bytes for each in found if each.pid in own),
-        available_bytes=machine_memory(proc).available_bytes,
+        available_bytes=available,
     )
 
 

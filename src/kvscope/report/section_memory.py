@@ -155,12 +155,20 @@ def _sum(values: Sequence[int | None]) -> int | None:
 
 
 def _others(attempt: Attempt) -> Block:
-    """Other programs' memory when the trial began: none of it is in any figure of the engine's."""
+    """Other programs' memory before the engine and after the last request: none of it is in any figure of the
+    engine's. One that was among the largest at one of the two moments only is not known at the other."""
     if not attempt.result.occupants:
         return Paragraph(text=say("memory.no_occupants"))
+    found: dict[tuple[str | None, int, str], dict[str, int]] = {}
+    for each in attempt.result.occupants:
+        found.setdefault((each.device, each.pid, each.name), {})[each.phase] = each.resident_bytes
+    machine = say("memory.of_the_machine")
     return Table(
         caption=say("caption.occupants"),
-        columns=columns(say("col.program"), say("col.pid"), say("col.resident_mib")),
-        rows=tuple(row(o.name, str(o.pid), mib_cell(o.resident_bytes)) for o in attempt.result.occupants),
+        columns=columns(*(say(f"col.{title}") for title in ("program", "pid", "where", "before_mib", "after_mib"))),
+        rows=tuple(
+            row(name, str(pid), device or machine, mib_cell(held.get("before")), mib_cell(held.get("after")))
+            for (device, pid, name), held in found.items()
+        ),
         summary=say("summary.occupants"),
     )

@@ -115,7 +115,9 @@ _MEMORY: dict[str, str] = {
     "tokens. Needed and allocated are predicted; the engine's log says what it reserved; resident is what the system "
     "saw.",
     "caption.predicted": "Predicted for a context limit of {context_tokens:count} tokens",
-    "caption.occupants": "The largest other programs when this trial began. None of this is in the engine's figures.",
+    "caption.occupants": "The largest other programs before the engine was started and after the last request. None "
+    "of this is in the engine's figures.",
+    "memory.of_the_machine": "this machine",
     "summary.occupants": "What else used memory on this machine",
     "row.unexplained": "unexplained",
     "row.grown": "grew since start",
