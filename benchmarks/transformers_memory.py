@@ -4,8 +4,8 @@
 
 FOLDER holds a config.json, with safetensors or without (random weights then); it needs the extra `transformers` and
 Linux. The process's anonymous memory is read from outside (/proc), the terms from the engine: weights and cache by the
-tensors' own storages, the C library's heap by its own count. `rest` is what no term names. `peak` is how far the
-process rose above what it had before (loaded, or launched), file-backed pages included.
+tensors' own storages, the C library's heap and Python's arenas by their own count. `rest` is what no term names.
+`peak` is how far the process rose above what it had before (loaded, or launched), file-backed pages included.
 """
 
 import argparse
@@ -20,7 +20,18 @@ from kvscope.probe.proc import ProcessTreeProbe
 from kvscope.units import MIB
 
 OUTPUT_TOKENS = 8
-COLUMNS = ("growth", "weights", "cache", "heap in use", "heap kept free", "rest", "rest %", "file-backed", "peak")
+COLUMNS = (
+    "growth",
+    "weights",
+    "cache",
+    "heap in use",
+    "heap kept free",
+    "Python",
+    "rest",
+    "rest %",
+    "file-backed",
+    "peak",
+)
 
 
 class Reading:
@@ -34,6 +45,7 @@ class Reading:
         self.weights = weights
         self.cache = inside.get("cache_storage_bytes", 0.0)
         self.free = inside.get("heap_free_bytes", 0.0)
+        self.python = inside.get("python_arena_bytes", 0.0)
         self.used = inside.get("heap_in_use_bytes", 0.0) + inside.get("heap_mmapped_bytes", 0.0)
 
 
@@ -43,18 +55,10 @@ def terms(before: Reading, now: Reading) -> list[float]:
     weights, cache = now.weights - before.weights, now.cache - before.cache
     used = now.used - before.used - weights - cache
     free = now.free - before.free
-    rest = growth - weights - cache - used - free
-    return [
-        growth,
-        weights,
-        cache,
-        used,
-        free,
-        rest,
-        100 * rest / growth,
-        now.file - before.file,
-        now.peak - before.anon - before.file,
-    ]
+    python = now.python - before.python
+    rest = growth - weights - cache - used - free - python
+    peak = now.peak - before.anon - before.file
+    return [growth, weights, cache, used, free, python, rest, 100 * rest / growth, now.file - before.file, peak]
 
 
 def line(name: str, values: list[float]) -> str:

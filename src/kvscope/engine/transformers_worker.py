@@ -306,6 +306,7 @@ class Worker:
             **self._totals,
             **self._seconds,
             **heap.heap(),
+            **heap.python_arenas(),
             **heap.device(self._torch, self._device),
         }
         if self._model is not None:
