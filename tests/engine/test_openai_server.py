@@ -1,9 +1,13 @@
 """A running server with OpenAI's interface that can do less than llama.cpp's: what is told, asked, and never sent."""
 
+import functools
 import os
 import signal
+import threading
 import traceback
 from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from openai_proxy import CHAT, TEXT, proxy
@@ -92,8 +96,27 @@ def test_where_there_is_no_chat_the_text_is_continued(llama: Running) -> None:
         with pytest.raises(UsageError, match="has no chat"):
             engine.generate(ChatRequest(messages=HELLO, tools=({"type": "function"},), max_output_tokens=2))
     assert counted < loaded(llama.url).count_prompt_tokens(HELLO)  # by the chat template
-    with proxy(llama.url, paths=()) as server, pytest.raises(EngineReplyError, match="404"):
+    with proxy(llama.url, paths=()) as server, pytest.raises(EngineReplyError, match="has neither") as caught:
         loaded(server.url)
+    assert caught.value.evidence["http_status"] == 404
+
+
+def test_a_web_server_is_no_such_server(tmp_path: Path) -> None:
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_address[1]}"
+            with pytest.raises(EngineReplyError, match="does not list its models") as caught:
+                EngineChoice(name="openai", url=url).check()
+            assert "--served-model" in str(caught.value.hint)
+            with pytest.raises(EngineReplyError, match="has neither") as refused:  # 501: it knows no POST
+                loaded(url, served_model="small")
+            assert refused.value.evidence["http_status"] == 501
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_fields_that_are_refused_are_left_out_and_told(llama: Running) -> None:

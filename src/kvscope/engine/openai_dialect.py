@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kvscope.engine.served_facts import ServedFacts
-from kvscope.errors import EngineError, EngineModelError
+from kvscope.errors import EngineError, EngineModelError, EngineReplyError
 
 Warned = tuple[str, str, str]
 
@@ -26,6 +26,16 @@ def has_no_chat(error: EngineError) -> bool:
     if status in (404, 405, 501):
         return not isinstance(error, EngineModelError)
     return status == 400 and "chat template" in error.message.lower()
+
+
+def neither(url: str, error: EngineError) -> EngineReplyError:
+    """What a server is told apart by that has no completions either."""
+    return EngineReplyError(
+        f"The server at {url} has neither /v1/chat/completions nor /v1/completions "
+        f"({error.evidence.get('http_status')}).",
+        hint="Is it a server with OpenAI's interface? Check the address, its path too.",
+        evidence=error.evidence,
+    )
 
 
 def refused_field(error: EngineError) -> str | None:

@@ -25,6 +25,7 @@ from kvscope.engine.openai_dialect import (
     OTHER_WORDS,
     first_of_several,
     has_no_chat,
+    neither,
     not_greedy,
     refused_field,
 )
@@ -209,7 +210,12 @@ class OpenAIServer:
             except EngineError as error:
                 if not has_no_chat(error):
                     raise
-            answer = await self._complete(request)
+            try:
+                answer = await self._complete(request)
+            except EngineError as error:
+                if not has_no_chat(error):
+                    raise
+                raise neither(self.url, error) from error
             self._is_chat = False
             return answer
         except (ConnectionLost, ConnectionRefused) as error:
