@@ -7,8 +7,9 @@ One real llama.cpp engine, one thread, read as a trial reads it: the process tre
 and the control group twice where there are any. First the processor time of kvscope's own process over some seconds in
 which it does nothing but sample. Then requests alternate, one under the sampler and one without, and take turns in who
 is first; every prompt is new and of equal length. Printed: medians of time to first token and of tokens per second,
-their difference, and how far the repeats of one kind lie apart (interquartile range). Watching does not disturb as long
-as the difference is less than the spread.
+their difference, the median difference within pairs (which had the same neighbours on a busy machine), and how far the
+repeats of one kind lie apart (interquartile range). Watching does not disturb as long as the difference is less than
+the spread.
 """
 
 import argparse
@@ -118,10 +119,11 @@ def compare(name: str, values: dict[str, list[float]]) -> None:
     medians = {kind: statistics.median(found) for kind, found in values.items()}
     spreads = {kind: spread(found) for kind, found in values.items()}
     difference = medians["with"] - medians["without"]
+    within = statistics.median(one - other for one, other in zip(values["with"], values["without"], strict=True))
     verdict = "less" if abs(difference) < min(spreads.values()) else "NOT less"
     say(
         f"{name}: {medians['with']:.2f} with, {medians['without']:.2f} without, difference {difference:+.2f} "
-        f"({difference / medians['without']:+.1%}); spread of repeats {spreads['with']:.2f} with, "
+        f"({difference / medians['without']:+.1%}; within pairs {within:+.2f}); spread of repeats {spreads['with']:.2f} with, "
         f"{spreads['without']:.2f} without: {verdict} than either spread ({len(values['with'])} pairs)"
     )
 

@@ -199,6 +199,18 @@ class TestCountersOfTheEngine:
         assert slugs(result) == ["statistics-unavailable"]
         assert result.statistics == ()
 
+    def test_without_a_model_there_is_nothing_to_ask(self, child: Child) -> None:
+        class OnlyWithModel(InProcess):
+            def statistics(self) -> Mapping[str, float]:
+                if not self.memory.loaded:
+                    raise EngineDied("no model loaded")
+                return super().statistics()
+
+        result = run(OnlyWithModel(child))
+        assert "unloaded" in marks(result)
+        assert slugs(result) == []
+        assert {row.phase for row in result.statistics} == {"loaded", "before_request", "after_request"}
+
 
 class Device:
     """A device on which the engine holds 70 MiB and somebody else the rest."""

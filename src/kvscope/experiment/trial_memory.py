@@ -218,6 +218,8 @@ class TrialMemory:
         try:
             stated = self._engine.statistics()
         except EngineError as error:
+            if phase == "unloaded":  # most have none without a model
+                return
             self._rows.warn("statistics-unavailable", f"The engine's own counters: {error}", "They are left out.")
             return
         self._rows.statistics += [
