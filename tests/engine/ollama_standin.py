@@ -20,6 +20,8 @@ import importlib
 import itertools
 import json
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -421,7 +423,8 @@ class Answering(BaseHTTPRequestHandler):
             self.line({"error": "llama runner process has terminated: signal: killed"})
             self.wfile.write(b"0\r\n\r\n")
         elif state.take("reset"):
-            self.connection.setsockopt(1, 13, b"\1\0\0\0\0\0\0\0")  # SO_LINGER 0: closed with a reset
+            linger = struct.pack("ii", 1, 0)  # closed with a reset
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self.close_connection = True
             self.connection.close()
         elif state.take("no_end"):
