@@ -101,6 +101,14 @@ def test_an_unknown_design_suggests_the_nearest() -> None:
     assert "input_length" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize("engine", ["transformers", "vllm", "sglang"])
+def test_where_a_context_limit_has_no_price_nothing_else_is_measured_in_its_place(engine: str) -> None:
+    with pytest.raises(BadDesign, match="no price of it") as caught:
+        plan_design("context_limit", engine=engine)
+    assert "input_length" in str(caught.value.hint)
+    assert plan_design("input_length", engine=engine, is_attached=True).factor.name == "prompt_tokens"
+
+
 def test_one_context_limit_for_all_levels_unless_it_is_the_factor() -> None:
     # 2048 + 32 output tokens, rounded up to 256 cells: 2304.
     assert plan_design("input_length", engine="llama.cpp").held.settings["n_ctx"] == 2304

@@ -85,10 +85,9 @@ def plan_design(
 
 def _check_nothing_is_set(kind: DesignKind, held: Held, engine: str) -> None:
     """Raises BadDesign for what would need another setting than a running server was started with."""
-    possible = ", ".join(
-        name for name in sorted(DESIGNS) if design_kind(name, engine, is_attached=True).factor in REQUEST_FACTORS
-    )
     if kind.factor not in REQUEST_FACTORS:
+        others = [design_kind(name, engine, is_attached=True) for name in sorted(DESIGNS) if name != kind.name]
+        possible = ", ".join(other.name for other in others if other.factor in REQUEST_FACTORS)
         raise BadDesign(
             f"{kind.name} varies {kind.factor}, and a server that runs already keeps the one it was started with.",
             hint=f"With a running server these work: {possible}. Or let kvscope start the engine (without --url).",

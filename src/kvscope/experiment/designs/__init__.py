@@ -16,6 +16,8 @@ def design_kind(name: str, engine: str | None = None, *, is_attached: bool = Fal
         kind = DESIGNS[name]
     except KeyError:
         raise UnknownName("design", name, DESIGNS) from None
+    if kind is context_limit.KIND and engine is not None:
+        context_limit.check_engine(engine)
     if kind is release.KIND and engine is not None:
         return release.kind_for(engine, is_attached=is_attached)
     return kind

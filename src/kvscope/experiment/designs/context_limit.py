@@ -1,6 +1,14 @@
 """What does one more token of context limit cost, before anything is asked?"""
 
+from kvscope.errors import BadDesign
 from kvscope.experiment.design import Condition, DesignKind
+
+# Engines whose context limit has no price of its own when the model is loaded, and why.
+_NO_PRICE = {
+    "transformers": "transformers reserves nothing for tokens that are not there yet",
+    "vllm": "vLLM reserves one pool, whatever its context limit (max_model_len)",
+    "sglang": "SGLang reserves one pool, whatever its context limit (context_length)",
+}
 
 KIND = DesignKind(
     name="context_limit",
@@ -15,3 +23,12 @@ KIND = DesignKind(
     default_levels=(512, 2048, 8192),
     default_condition=Condition(settings={}, prompt_tokens=96, output_tokens=8),
 )
+
+
+def check_engine(engine: str) -> None:
+    """Raises BadDesign for an engine that has no answer to this question."""
+    if engine in _NO_PRICE:
+        raise BadDesign(
+            f"{_NO_PRICE[engine]}, so there is no price of it to measure.",
+            hint="Ask what tokens cost instead: kvscope measure input_length, or kvscope predict.",
+        )
