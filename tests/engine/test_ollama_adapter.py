@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,6 +63,8 @@ def server(shared: StandIn) -> StandIn:
 def bring(store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bring]:
     """An engine at a stand-in, its model loaded unless ``load`` is False."""
     monkeypatch.setenv("OLLAMA_MODELS", str(store))
+    (store / "temporary").mkdir(exist_ok=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(store / "temporary"))
     made: list[OllamaEngine] = []
 
     def build(standin: StandIn, *, load: bool = True, model: str = "tiny", **settings: Any) -> OllamaEngine:
@@ -476,6 +480,7 @@ def test_a_model_that_two_kvscopes_use_is_unloaded_by_the_last_of_them(server: S
     second.stop()
     assert server.did[before:] == ["load tiny:latest", "unload tiny:latest"]
     assert server.held() == []
+    assert list(Path(tempfile.gettempdir()).glob("kvscope-*/ollama-*")) == []  # nothing is left of it
 
 
 def test_another_kvscopes_model_is_not_loaded_anew(server: StandIn, bring: Bring) -> None:
@@ -497,8 +502,10 @@ def test_a_kvscope_that_was_killed_is_not_waited_for(server: StandIn, bring: Bri
         f"use = ModelUse({server.url!r}, 'tiny', {{'options': {{'num_ctx': 512}}}})\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    killed = subprocess.run([sys.executable, "-c", script], check=False)
+    environment = {**os.environ, "TMPDIR": tempfile.gettempdir()}
+    killed = subprocess.run([sys.executable, "-c", script], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
+    assert len(list(Path(tempfile.gettempdir()).glob("kvscope-*/ollama-*/*.json"))) == 1
     engine = bring(server, num_ctx=1024)
     assert engine.capabilities.can_unload
     engine.unload()

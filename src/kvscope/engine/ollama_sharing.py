@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+_MOST_TRIES = 5
+
 
 class ModelUse:
     """Our use of a model, from now until ``end``. ``loaded_as``: what requests say so that it is not loaded anew."""
@@ -27,11 +29,17 @@ class ModelUse:
         self._path = self._folder / f"{uuid.uuid4().hex}.json"
         self._file: IO[str] | None = None
         with contextlib.suppress(OSError):  # a full disk: then others do not see us, as on Windows
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = self._path.open("x")
+            self._file = self._opened()
             _lock(self._file)
             json.dump(self.loaded_as, self._file)
             self._file.flush()
+
+    def _opened(self) -> IO[str]:
+        for _ in range(_MOST_TRIES):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # the last of others took the folder away meanwhile
+                return self._path.open("x")
+        raise FileNotFoundError(self._folder)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -49,6 +57,8 @@ class ModelUse:
         if file is not None:
             self._path.unlink(missing_ok=True)
             file.close()
+            with contextlib.suppress(OSError):  # others use the model
+                self._folder.rmdir()
 
 
 def joined(url: str, model: str) -> ModelUse | None:
