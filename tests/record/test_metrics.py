@@ -55,6 +55,15 @@ def test_unknown_is_none_never_zero() -> None:
     assert all(value in (None, ()) for value in (getattr(failed, name) for name in TrialMetrics.__slots__))
 
 
+def test_an_answer_that_came_in_one_read_has_no_time_between_its_tokens() -> None:
+    # Its pieces share one moment: what lay between them is not known, and is not 0.
+    clump = request_metrics(request_row(output_tokens=4), tokens(0.5, 0.5, 0.5, 0.5))
+    assert (clump.ttft_s, clump.itl_s, clump.tpot_s, clump.decode_tokens_per_s) == (0.5, (), None, None)
+    assert clump.coalesced_fraction == 0.75  # three of four came with the one before
+    trial = metrics_of(replace(full_result(trial_row()), tokens=tuple(tokens(0.5, 0.5, 0.5))))
+    assert (trial.itl_p50_s, trial.itl_p99_s, trial.tpot_s) == (None, None, None)
+
+
 def test_empty_pieces_are_not_a_first_token() -> None:
     opening = [TokenRow(request_index=0, index=0, at_s=0.1, text=""), *tokens(0.5, 0.6)]
     assert request_metrics(request_row(), opening).ttft_s == 0.5

@@ -13,8 +13,9 @@ DEFINITIONS = {
     "first_answer_s": "Time to the first piece of the answer itself: as TTFT, but what a model thinks before it "
     "answers (its reasoning, where the server tells it apart) is not counted. Equal to TTFT where it thinks nothing.",
     "itl_s": "Inter-token latency: each gap between two consecutive pieces of the answer. The wait for the first "
-    "piece is not one of them.",
-    "tpot_s": "Time per output token: (last piece − first piece) ÷ (output tokens − 1). The first token is excluded.",
+    "piece is not one of them. Not known of an answer that came in one read.",
+    "tpot_s": "Time per output token: (last piece − first piece) ÷ (output tokens − 1). The first token is excluded. "
+    "Not known of an answer that came in one read.",
     "completion_s": "From sending the request to the end of the answer.",
     "prefill_tokens_per_s": "(Prompt tokens − cached tokens) ÷ TTFT. It includes the first token's own step.",
     "decode_tokens_per_s": "1 ÷ TPOT.",
@@ -92,14 +93,16 @@ def request_metrics(request: RequestRow, tokens: Sequence[TokenRow]) -> RequestM
     times = [token.at_s for token in tokens if token.text]
     ttft = times[0] if times else None
     gaps = tuple(later - earlier for earlier, later in pairwise(times))
+    # An answer that came in one read shows no time between its tokens: that is not known, and not 0.
+    is_one_read = len(times) > 1 and times[0] == times[-1]
     # A byte-level tokenizer may need several tokens for one visible character, so pieces can be fewer than tokens.
     steps = (request.output_tokens if request.output_tokens is not None else len(times)) - 1
-    tpot = (times[-1] - times[0]) / steps if len(times) > 1 and steps > 0 else None
+    tpot = (times[-1] - times[0]) / steps if len(times) > 1 and steps > 0 and not is_one_read else None
     computed = computed_prompt_tokens(request)
     return RequestMetrics(
         ttft_s=ttft,
         first_answer_s=next((token.at_s for token in tokens if token.text and token.kind in _ANSWER), None),
-        itl_s=gaps,
+        itl_s=() if is_one_read else gaps,
         tpot_s=tpot,
         completion_s=request.completed_s,
         prefill_tokens_per_s=computed / ttft if computed and ttft else None,
