@@ -220,6 +220,15 @@ def test_failures_are_grouped_by_their_cause() -> None:
     assert [(g.outcome, len(g.attempts)) for g in groups] == [("engine_died", 3), ("timed_out", 1)]
     assert groups[0].first_line == "ggml_abort: error: no memory"
     assert groups[1].first_line is None
+    assert groups[0].known_by is None
+
+
+def test_the_line_that_decided_goes_before_any_other_that_names_trouble() -> None:
+    evidence = {"known_by": "message", "log_line": "failed to allocate buffer of size 4096"}
+    refused = {"outcome": "out_of_memory", "error_slug": "out-of-memory", "evidence": evidence,
+               "engine_log_tail": "error: something earlier\nfailed to allocate buffer of size 4096"}  # fmt: skip
+    (group,) = group_failures([one(512, 0, trial=refused)])
+    assert (group.known_by, group.first_line) == ("message", "failed to allocate buffer of size 4096")
 
 
 def test_how_far_this_machine_goes() -> None:

@@ -11,13 +11,15 @@ _TROUBLE = ("error", "fail", "abort", "out of memory", "cannot", "unable", "exce
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Attempts that ended in the same way. ``message`` and ``hint`` are those of the first; ``first_line`` is the first
-    line of its engine log that names trouble, if any."""
+    """Attempts that ended in the same way. ``message`` and ``hint`` are those of the first; ``known_by`` is what decided
+    that it is this failure (message, counters, prediction, exit; None where nothing had to). ``first_line`` is the line
+    of its engine's log that decided, else the first one that names trouble, if any."""
 
     outcome: str
     error_slug: str | None
     message: str | None
     hint: str | None
+    known_by: str | None
     first_line: str | None
     attempts: tuple[Attempt, ...]
 
@@ -43,7 +45,8 @@ def _group(outcome: str, slug: str | None, members: Sequence[Attempt]) -> Failur
         error_slug=slug,
         message=first.error_message,
         hint=first.error_hint,
-        first_line=_first_trouble(first.engine_log_tail),
+        known_by=first.evidence.get("known_by"),
+        first_line=first.evidence.get("log_line") or _first_trouble(first.engine_log_tail),
         attempts=tuple(members),
     )
 

@@ -36,7 +36,7 @@ def failures_section(study: Study, anchors: Mapping[str, Link]) -> Section:
 
 
 def _failures_table(study: Study, anchors: Mapping[str, Link]) -> Table:
-    names = ("cause", "count", "levels", "message", "first_line", "what_to_do", "rows")
+    names = ("cause", "count", "levels", "message", "known_by", "first_line", "what_to_do", "rows")
     return Table(
         caption=say("caption.failures"),
         columns=tuple(Column(title=say(f"col.{name}"), is_number=name == "count") for name in names),
@@ -53,6 +53,7 @@ def _failure_row(group: FailureGroup, anchors: Mapping[str, Link]) -> Row:
         str(len(group.attempts)),
         ", ".join(list(levels)[:SHOWN_ROWS]),
         clipped(group.message or say("unknown")),
+        name_of("known_by", group.known_by) if group.known_by is not None else say("none"),
         clipped(group.first_line or say("none")),
         clipped(group.hint or name_of("advice", group.outcome)),
         shown,
