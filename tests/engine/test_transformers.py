@@ -240,10 +240,17 @@ class TestFailures:
 
 class TestWithoutAChild:
     def test_settings_have_one_name_each(self) -> None:
-        given = {"cache": "quantised", "cache_config.nbits": "4", "random_weights": "true", "backend": "HQQ"}
+        given = {
+            "cache": "quantised",
+            "cache_config.nbits": "4",
+            "prefill_chunk_tokens": "2k",
+            "random_weights": "true",
+            "backend": "HQQ",
+        }
         assert checked_settings(given) == {
             "cache_implementation": "quantized",
             "nbits": 4,
+            "prefill_chunk_tokens": 2048,
             "random_weights": True,
             "backend": "hqq",
         }
@@ -260,6 +267,7 @@ class TestWithoutAChild:
             ({"cache": "dynamic", "cache_implementation": "dynamic"}, "twice"),
             ({"random_weights": 1}, "random_weights"),
             ({"num_threads": 0}, "num_threads"),
+            ({"num_threads": "many"}, "num_threads"),
         ],
     )
     def test_settings_that_contradict_or_do_not_exist(self, settings: dict[str, Any], says: str) -> None:

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kvscope.errors import InvalidSettings
+from kvscope.errors import InvalidSettings, UsageError
 from kvscope.scenario import SettingValue
 from kvscope.units import parse_tokens
 
@@ -48,7 +48,7 @@ def _checked_value(name: str, value: SettingValue) -> SettingValue:
             f"The transformers engine has no setting {name!r}.", hint=f"Did you mean {near[0]}?" if near else known
         )
     if name in _WHOLE and isinstance(value, str):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(UsageError):
             value = parse_tokens(value)
     if name in _FLAGS and isinstance(value, str):
         value = {"true": True, "false": False}.get(value.lower(), value)
