@@ -114,7 +114,7 @@ _FINDINGS: dict[str, str] = {
     "size.per_thousand": "Over this range {low:s} to {high:s} more for each 1,000 tokens (95 %), {num} trials.",
     "size.per_token": "95 % interval {low:s} to {high:s} for each token, {num} trials.",
     "size.per_conversation": "From one conversation to the next: {low:signed_mib} to {high:signed_mib} (95 %), {num} "
-    "steps.",
+    "readings.",
     "size.none": "No interval can be given.",
     "note.nothing_measured": "Nothing was measured.",
     "note.one_repeat": "One repeat only, so no interval can be given.",
