@@ -90,7 +90,7 @@ def results(smollm2: ModelSpec, tmp_path_factory: pytest.TempPathFactory) -> dic
     [
         ("quantised values without flash attention", "invalid_settings", "invalid-settings", "message", "flash_attn"),
         ("too many slots", "invalid_settings", "invalid-settings", "message", "n_seq_max must be <= 256"),
-        ("no such setting", "invalid_settings", "invalid-settings", None, "no setting 'n_cxt'"),
+        ("no such setting", "invalid_settings", "invalid-settings", "message", "no setting 'n_cxt'"),
         ("assertion", "engine_died", "engine-start-failed", "message", "GGML_ASSERT"),
         ("port", "invalid_settings", "invalid-settings", "message", "another program uses it"),
         ("missing file", "model_error", "engine-model-error", "message", "missing.gguf"),
@@ -110,7 +110,7 @@ def test_it_is_recorded_as_what_it_is(
     assert words in str(trial.error_message)
     assert trial.error_hint
     assert trial.traceback
-    if known_by == "message":
+    if known_by == "message" and case != "no such setting":  # which kvscope's own worker refuses, without a log
         assert trial.evidence["log_line"]
         assert str(trial.evidence["log_line"])[:40] in str(trial.engine_log_tail)
 

@@ -11,8 +11,8 @@ _TROUBLE = ("error", "fail", "abort", "out of memory", "cannot", "unable", "exce
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Attempts that ended in the same way. ``message`` and ``hint`` are those of the first; ``known_by`` is what decided
-    that it is this failure (message, counters, prediction, exit; None where nothing had to). ``first_line`` is the line
+    """Attempts that ended in the same way. ``message`` and ``hint`` are those of the first. ``known_by``: what decided
+    that it is this failure (message, counters, prediction, exit); None where nothing had to. ``first_line``: the line
     of its engine's log that decided, else the first one that names trouble, if any."""
 
     outcome: str

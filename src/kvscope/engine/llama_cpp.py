@@ -204,7 +204,9 @@ def _answer(
                 hint="Install the system library it names, or reinstall: pip install --force-reinstall xllamacpp",
             )
         case "invalid_settings":
-            raise InvalidSettings(message["message"], hint="Correct it and start again.")
+            raise InvalidSettings(
+                message["message"], hint="Correct it and start again.", evidence={"known_by": "message"}
+            )
         case "load_failed":
             raise why_not_loaded(_log_with_reason(process, log_begins_at), port=port, engine="llama.cpp")
     raise EngineReplyError(f"kvscope's llama.cpp process failed: {message.get('message')}", hint="This is a bug.")

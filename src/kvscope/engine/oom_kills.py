@@ -16,15 +16,22 @@ _EVENTS = {1: "memory.oom_control", 2: "memory.events"}
 
 
 def membership(pid: int, proc: Path = PROC) -> str:
-    """The groups of a process, as the kernel writes them; "" where it does not say, and for a process that is ending:
-    under version 1 the kernel lists it in the outermost group from then on, some time before it is gone."""
-    folder = proc / str(pid)
+    """The groups of a process, as the kernel writes them; "" where it does not say. To be believed only if the process
+    is not ``is_ending`` afterwards."""
     try:
-        groups = (folder / "cgroup").read_text()
-        flags = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[6])
+        return (proc / str(pid) / "cgroup").read_text()
     except OSError:
         return ""
-    return "" if flags & _PF_EXITING else groups
+
+
+def is_ending(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process has begun to end, or is gone. Under version 1 the kernel lists it in the outermost group from
+    then on, which may be some time before it is seen to have ended: its other threads end too."""
+    try:
+        flags = int((proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[6])
+    except OSError:
+        return True
+    return bool(flags & _PF_EXITING)
 
 
 def memory_group(groups: str, proc: Path = PROC) -> Path | None:

@@ -25,7 +25,7 @@ from typing import IO, Any, BinaryIO
 
 from kvscope.engine.failure import Death, death_error
 from kvscope.engine.guard import VARIABLE, end_marked, started_at
-from kvscope.engine.oom_kills import group_oom_kills, machine_oom_kills, membership, memory_group
+from kvscope.engine.oom_kills import group_oom_kills, is_ending, machine_oom_kills, membership, memory_group
 from kvscope.errors import EngineError, EngineNotFound, EngineReplyError, EngineStartFailed, EngineTimeout
 
 LOG_TAIL_LINES = 60
@@ -161,12 +161,15 @@ class EngineProcess:
 
     def alive(self) -> bool:
         """Whether the program runs. One that has ended keeps its process id reserved until ``stop``."""
-        groups = "" if self._process is None else membership(self._process.pid)
-        if groups not in ("", self._groups):  # a wrapper may have put it into one with a limit
-            self._note_group(groups)
+        if self._process is not None:
+            self._note_group(self._process.pid)
         return self._process is not None and self._exit_status() is None
 
-    def _note_group(self, groups: str) -> None:
+    def _note_group(self, pid: int) -> None:
+        """Note the control group that it is in, while it is in one: a wrapper may put it into another with a limit."""
+        groups = membership(pid)
+        if groups in ("", self._groups) or is_ending(pid):
+            return
         self._groups = groups
         group = memory_group(groups)
         if group != self._group:
