@@ -11,6 +11,7 @@ from study_rows import reported
 from kvscope.analysis.findings import release_finding
 from kvscope.analysis.release import judge_release
 from kvscope.analysis.release_claim import claim_slug
+from kvscope.analysis.release_curve import trend_of
 from kvscope.report.claims import claim_text
 
 KIB = 1024
@@ -243,6 +244,7 @@ def test_memory_of_a_device_that_grows_counts_as_much_as_the_hosts() -> None:
     [
         ([GIB] * 6, {"active": 2, "unloaded": LAUNCHED}, "release_requests_active"),
         ([GIB, GIB], {"unloaded": 900 * MIB}, "release_too_few"),
+        ([GIB], {"unloaded": 900 * MIB}, "release_one_conversation"),
         ([GIB, 2 * GIB, GIB, 2 * GIB, GIB], {"unloaded": LAUNCHED}, "release_noise"),
         ([GIB] * 6, {"launched": None, "unloaded": 300 * MIB}, "release_no_baseline"),
         ([GIB] * 6, {"exited": 512 * MIB}, "release_left_after_exit"),
@@ -294,3 +296,11 @@ def test_without_log_and_prediction_the_texts_tell() -> None:
     assert claim_slug(sized) == "release_growing_copies"
     other = judged(levels, same=3, launched=None, prompt_tokens=64, output_tokens=4, bytes_per_token=5_000)
     assert (other.cause, claim_slug(other)) == ("unknown", "release_growing_per_token")
+
+
+@pytest.mark.parametrize(("count", "least"), [(6, MIB / 3), (12, MIB / 6)])
+def test_how_little_growth_is_seen(count: int, least: float) -> None:
+    # The later half of five steps are three, of eleven six: what they rise by must be more than 1 MiB.
+    assert trend_of([GIB + int(0.99 * least * n) for n in range(count)]).kind == "still"
+    assert trend_of([GIB + int(1.01 * least * n) for n in range(count)]).kind != "still"
+    assert trend_of([GIB + int(1.6 * least * n) for n in range(count)]).kind == "growing"

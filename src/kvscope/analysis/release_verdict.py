@@ -259,7 +259,9 @@ class _Judge:
         return tuple(found)
 
     def _too_few(self) -> Judgement:
-        return self.cannot_tell("release_too_few", conversations=len(self.curve.different), fewest=FEWEST_CONVERSATIONS)
+        count = len(self.curve.different)
+        slug = "release_one_conversation" if count == 1 else "release_too_few"
+        return self.cannot_tell(slug, conversations=count, fewest=FEWEST_CONVERSATIONS)
 
 
 def back_bytes(curve: Curve) -> float:

@@ -128,6 +128,7 @@ _FINDINGS: dict[str, str] = {
     "note.release_no_request": "no request was answered, so there is nothing to judge.",
     "note.release_too_few": "{conversations} conversations are too few to tell growth from a bound; it takes {fewest}, "
     "better 6.",
+    "note.release_one_conversation": "one conversation cannot tell growth from a bound; it takes {fewest}, better 6.",
     "note.release_noise": "over {conversations} conversations memory moved, and not steadily in one direction. Measure "
     "more of them (--requests 12).",
     "note.release_no_baseline": "memory was not read before the model was loaded, so that what came back at the "
