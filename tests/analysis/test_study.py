@@ -23,6 +23,7 @@ from study_rows import (
 )
 
 from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.attribute import unexplained_bytes
 from kvscope.analysis.study import Analysis, Study, analyse
 from kvscope.record.store import open_records
 from kvscope.report.section_answer import headline
@@ -291,6 +292,14 @@ def test_a_rest_contradicts_no_prediction_that_was_not_made(tmp_path: Path) -> N
     assert finding.values["unexplained_anon_bytes"] == 45 * 2**20
     assert finding.values["seen_bytes"] == 94_320 * 1024
     assert finding.values["measured_bytes"] == 27_000 * 1024
+
+
+def test_where_nothing_was_predicted_nothing_is_said_to_be_unexplained(tmp_path: Path) -> None:
+    # As of a server that runs already, measured without the model's file.
+    alone = replace(measured(2048), prediction=None)
+    assert not [slug for slug in slugs(study_of(tmp_path, [alone])) if slug.startswith("unexplained")]
+    assert unexplained_bytes(alone.result, None) is None
+    assert unexplained_bytes(alone.result, prediction(2048)) is not None
 
 
 def test_one_length_is_not_compared_with_itself(tmp_path: Path) -> None:

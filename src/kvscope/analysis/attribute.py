@@ -362,6 +362,6 @@ def _file_resident(maps: Sequence[MapRow]) -> int:
 
 def unexplained_bytes(result: TrialResult, prediction: Mapping[str, Json] | None) -> int | None:
     """What stays unexplained of the memory that grew between the start and the end of the load, signed, in bytes;
-    None where memory was not read at load or its mappings were not."""
-    found = attribute(result, prediction, "loaded")
+    None where memory was not read at load, its mappings were not, or nothing was predicted."""
+    found = None if prediction is None else attribute(result, prediction, "loaded")
     return found.unexplained_bytes if found is not None and found.maps_read else None

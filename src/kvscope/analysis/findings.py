@@ -173,6 +173,8 @@ def _unexplained(study: Study) -> list[Finding]:
     attribution = study.main.loaded if study.main is not None else None
     if study.main is None or attribution is None or not attribution.maps_read or attribution.unexplained_share is None:
         return []
+    if study.main.attempt.prediction is None:  # as of a server's own model: nothing was said that could be explained
+        return []
     too_much = attribution.unexplained_share > UNEXPLAINED_SHARE
     # Where no rules of the engine are known there is no prediction of its buffers that a rest could contradict.
     rules = has_engine_rules(study.main.attempt.prediction)

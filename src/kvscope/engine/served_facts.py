@@ -134,6 +134,8 @@ async def _ask_llama_cpp(server: ServerAddress, facts: ServedFacts) -> ServedFac
         effective["n_parallel"] = num_slots
     if limit is not None:
         effective["n_ctx_seq"] = limit.tokens
+    if limit is not None and num_slots == 1:
+        effective["n_ctx"] = limit.tokens
     each = (limit.tokens,) * num_slots if limit is not None and num_slots is not None else ()
     build = _stated(props.get("build_info"))
     return replace(facts, version=build, build=f"llama.cpp {build}", limit=limit, effective=effective, slots=each)
