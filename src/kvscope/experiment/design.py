@@ -29,7 +29,8 @@ CLOSING_TOKENS = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """Everything one trial is run under. ``requests``: different conversations, one after another, in one engine
-    process. ``same_again``: how many times the last of them is then sent once more. ``reuse_prefix``: let the engine reuse what it kept of earlier requests (its own default).
+    process. ``same_again``: how many times the last of them is then sent once more. ``reuse_prefix``: let the engine
+    reuse what it kept of earlier requests (its own default).
     ``is_conversation``: the requests are the turns of one conversation instead, each sent with all that went before
     it, and ``prompt_tokens`` is what the user's message of one turn takes when it is sent alone. ``text``: what prompts
     are made of, the bundled text of ``language`` where it is None. ``key_percent``: how far down it their key sentence

@@ -1,14 +1,16 @@
 """Does memory come back, and what grows from one conversation to the next?
 
 Where the engine keeps copies of old prompts in host memory (llama.cpp, and the fake engine that behaves like it), how
-much it may keep is what varies. Of another engine that is not known, so one length of prompt is asked about, or several.
+much it may keep is what varies. Of another engine that is not known, so one length of prompt is asked about, or
+several.
 """
 
 from dataclasses import replace
 
 from kvscope.experiment.design import Condition, DesignKind
 
-# Rounds with different texts: the first touches buffers, the others are five points of a line. Then the last text again.
+# Rounds with different texts: the first touches buffers, the others are five points of a line. Then the last text
+# again.
 ROUNDS = 6
 SAME_AGAIN_ROUNDS = 3
 # Engines that have the setting that varies.
@@ -39,7 +41,8 @@ KIND = DesignKind(
 
 
 def kind_for(engine: str, *, is_attached: bool) -> DesignKind:
-    """The question as it can be asked of ``engine``. A server that runs already (``is_attached``) keeps its settings."""
+    """The question as it can be asked of ``engine``. A server that runs already (``is_attached``) keeps its
+    settings."""
     if engine in HAS_HOST_CACHE and not is_attached:
         return KIND
     return replace(
