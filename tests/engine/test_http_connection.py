@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from scripted_server import END, HEAD, chunk, finish, plain, read_request, token
 from kvscope.engine.base import ChatRequest, Message
 from kvscope.engine.http_client import Limits, exchange, request
 from kvscope.engine.http_connection import endpoint
-from kvscope.engine.openai_http import stream_chat
+from kvscope.engine.openai_http import get_text, stream_chat
 from kvscope.errors import ConnectionRefused, EngineError, EngineReplyError, EngineTimeout, UsageError
 
 LIMITS = Limits(timeout_s=20, stall_s=20, connect_s=20)
@@ -287,8 +288,6 @@ class TestHeaders:
             asyncio.run(request("GET", "http://127.0.0.1:9/", headers={name: "x"}))
 
     def test_they_are_in_no_message_representation_or_traceback(self) -> None:
-        import traceback
-
         async def go() -> str:
             async with (
                 serving(None, answer=plain("500 Oops", b"no")) as (port, _),
@@ -306,3 +305,25 @@ class TestHeaders:
                 return shown
 
         assert "k-secret" not in asyncio.run(go())
+
+    @pytest.mark.parametrize("name", ["Authorization", "api-key", "X-API-Key"])
+    @pytest.mark.parametrize("is_streamed", [True, False])
+    def test_a_server_that_quotes_them_does_not_bring_them_into_an_error(self, name: str, is_streamed: bool) -> None:
+        """OpenAI and others quote the key that they refuse."""
+        key = "k-0123456789-secret"
+        headers = {name: f"Bearer {key}" if name == "Authorization" else key}
+        said = f'{{"error": {{"message": "Incorrect API key provided: {key}."}}}}'.encode()
+
+        async def go() -> None:
+            async with serving(None, answer=plain("401 Unauthorized", said)) as (port, _):
+                url = f"http://127.0.0.1:{port}"
+                if is_streamed:
+                    await stream_chat(url, ChatRequest(messages=(), max_output_tokens=1), headers=headers)
+                else:
+                    await get_text(url, headers=headers)
+
+        with pytest.raises(EngineError, match="Incorrect API key provided") as caught:
+            asyncio.run(go())
+        shown = f"{caught.value!r} {caught.value.evidence} {''.join(traceback.format_exception(caught.value))}"
+        assert "secret" not in shown
+        assert caught.value.evidence["http_status"] == 401

@@ -9,12 +9,13 @@ per request; redirects are not followed; nothing is decompressed; and what a ser
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from kvscope.engine.api_key import ApiKey
 from kvscope.engine.http_connection import Endpoint, Wire, connect, endpoint, not_plain, speaks_tls
 from kvscope.errors import ConnectionLost, EngineReplyError, EngineStalled, EngineTimeout, UsageError
 
@@ -27,6 +28,8 @@ _MOST_FAILURE_BYTES = 1024 * 1024
 _VERBATIM_CHARACTERS = 2048
 _EVIDENCE_BYTES = 64 * 1024
 _REPLACED = ("host", "content-length", "content-type", "connection", "transfer-encoding", "accept-encoding")
+
+_SECRET_NAMES = ("auth", "key", "token", "secret", "cookie")
 
 T = TypeVar("T")
 
@@ -280,14 +283,25 @@ async def exchange(
     where = endpoint(url)
     request_bytes = _request_bytes(method, where, headers or {}, payload)
     started_s = time.perf_counter()
-    transport, wire = await connect(where, limits.connect_s)
-    try:
-        wire.send(request_bytes, is_tls=where.is_tls)
-        running = Exchange(wire, where, limits, started_s)
-        await running.begin()
-        yield running
-    finally:
-        transport.abort()
+    with hidden_in_errors(headers or {}):
+        transport, wire = await connect(where, limits.connect_s)
+        try:
+            wire.send(request_bytes, is_tls=where.is_tls)
+            running = Exchange(wire, where, limits, started_s)
+            await running.begin()
+            yield running
+        finally:
+            transport.abort()
+
+
+@contextmanager
+def hidden_in_errors(headers: Mapping[str, str]) -> Iterator[None]:
+    """Errors raised inside do not hold the keys among these headers, though servers quote what they refuse."""
+    with ExitStack() as hiding:
+        for name, value in headers.items():
+            if any(word in name.lower() for word in _SECRET_NAMES) and value.split():
+                hiding.enter_context(ApiKey(value.split()[-1]).hidden_in_errors())
+        yield
 
 
 def _request_bytes(method: str, where: Endpoint, headers: Mapping[str, str], payload: object) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvscope.engine.base import ChatRequest, Generation, Message
-from kvscope.engine.http_client import Limits, Reply, body_evidence, exchange, request, verbatim
+from kvscope.engine.http_client import Limits, Reply, body_evidence, exchange, hidden_in_errors, request, verbatim
 from kvscope.engine.openai_answer import read_answer
 from kvscope.engine.server_errors import REPLY_HINT, raise_for_status
 from kvscope.errors import EngineError, EngineReplyError, UsageError
@@ -146,12 +146,14 @@ async def post_json(
     url: str, payload: object, *, limits: Limits | None = None, headers: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """POST, and the JSON object that comes back. Raises an EngineError for any other outcome."""
-    return json_object(body_text(await request("POST", url, payload, limits=limits, headers=headers)))
+    with hidden_in_errors(headers or {}):
+        return json_object(body_text(await request("POST", url, payload, limits=limits, headers=headers)))
 
 
 async def get_text(url: str, *, limits: Limits | None = None, headers: Mapping[str, str] | None = None) -> str:
     """GET, and the body of a 200. Raises an EngineError for any other outcome."""
-    return body_text(await request("GET", url, limits=limits, headers=headers))
+    with hidden_in_errors(headers or {}):
+        return body_text(await request("GET", url, limits=limits, headers=headers))
 
 
 def json_object(text: str) -> dict[str, Any]:
