@@ -123,8 +123,9 @@ def compare(name: str, values: dict[str, list[float]]) -> None:
     verdict = "less" if abs(difference) < min(spreads.values()) else "NOT less"
     say(
         f"{name}: {medians['with']:.2f} with, {medians['without']:.2f} without, difference {difference:+.2f} "
-        f"({difference / medians['without']:+.1%}; within pairs {within:+.2f}); spread of repeats {spreads['with']:.2f} with, "
-        f"{spreads['without']:.2f} without: {verdict} than either spread ({len(values['with'])} pairs)"
+        f"({difference / medians['without']:+.1%}; within pairs {within:+.2f}); "
+        f"spread of repeats {spreads['with']:.2f} with, {spreads['without']:.2f} without: "
+        f"{verdict} than either spread ({len(values['with'])} pairs)"
     )
 
 
