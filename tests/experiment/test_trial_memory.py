@@ -356,6 +356,28 @@ class TestOthersOnTheMachine:
         result = run(InProcess(child, takes_mib=32))
         assert {row.pid for row in result.occupants} & {child.pid, os.getpid()} == set()
 
+    def test_a_server_that_is_found_only_when_it_is_asked_is_no_other(
+        self, child: Child, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its process is known once it has been spoken to; until then it looks like anybody's."""
+        real_look: Callable[..., occupants.Occupancy] = occupants.look
+        monkeypatch.setattr(neighbours, "look", lambda pids: real_look(pids, kvscope_pid=NOBODY))
+        monkeypatch.setattr(neighbours, "KEPT", 10_000)
+
+        class FoundLater(Attached):
+            is_found = False
+
+            def launch(self) -> None:
+                super().launch()
+                self.is_found = True
+
+            def pids(self) -> tuple[int, ...]:
+                return super().pids() if self.is_found else ()
+
+        result = run(FoundLater(child))
+        assert {row.phase for row in result.occupants} == {"before", "after"}
+        assert child.pid not in {row.pid for row in result.occupants}
+
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:

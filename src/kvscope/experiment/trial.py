@@ -144,8 +144,12 @@ class _TrialRun:
         self.memory = TrialMemory(engine, rows, now=self.now, sleep=self.sleep)
 
     def run(self) -> None:
-        self.memory.look_around("before")
-        self.engine.launch()
+        if self.engine.capabilities.owns_process:
+            self.memory.look_around("before")
+            self.engine.launch()
+        else:  # which process it is, is known once it has been asked; it holds its memory already
+            self.engine.launch()
+            self.memory.look_around("before")
         self.memory.start()
         if self.engine.capabilities.baseline_before_load:
             self.memory.settle()

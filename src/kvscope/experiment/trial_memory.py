@@ -2,7 +2,6 @@
 marked moments; what the engine counts itself; and who else held memory before and after.
 """
 
-import contextlib
 from collections.abc import Callable, Mapping
 
 from kvscope.engine.base import Engine, OwnMemory
@@ -270,7 +269,7 @@ class TrialMemory:
         if self._devices is not None:
             if doubts := self._devices.doubts():
                 self._rows.warn("device-share-unknown", " ".join(doubts), "What is not known is left out, not zero.")
-            with contextlib.suppress(ProbeError):
+            if all(stream.error is None for stream in sampler.streams):  # a driver that hangs would hang here too
                 self._devices.close()
 
     def _note_samples(self, sampler: Sampler) -> None:
