@@ -31,7 +31,7 @@ from kvscope.scenario import SettingValue
 
 # How many tokens a measured request asks for; no other request asks for so many.
 MEASURED_TOKENS = 6
-TIMEOUT_S, STALL_S = 0.6, 0.2
+TIMEOUT_S, STALL_S = 1.0, 0.3
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
