@@ -44,9 +44,6 @@ class FakeOnClock(EngineChoice):
 
     clock: VirtualClock
 
-    def version(self) -> tuple[str, str]:
-        return "1", "fake"  # with a command of one's own too, which is not run
-
     def create(self, model: ModelSpec, settings: Mapping[str, SettingValue]) -> Engine:
         return FakeEngine(settings=settings, clock=self.clock)
 
@@ -360,7 +357,8 @@ def test_another_engine_command_is_another_design(tmp_path: Path, model: ModelSp
     with create_records(tmp_path / "r.db") as recorder:
         for command in ("llama-server --threads 1", "llama-server --threads 8"):
             sitting = Sitting(recorder, model)
-            assert sitting.run(design, FakeOnClock(name="fake", clock=sitting.clock, command=command)).kept == 0
+            choice = FakeAsLlama(name="llama.cpp", clock=sitting.clock, command=command)
+            assert sitting.run(design, choice).kept == 0
 
 
 def test_an_engine_that_dies_between_requests_is_not_our_bug(

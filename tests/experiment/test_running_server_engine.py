@@ -71,6 +71,9 @@ def test_a_running_llama_cpp_is_measured_and_left_as_it_was(llama: Running, tmp_
         assert held > 1024 * BYTES_PER_TOKEN
         assert not slugs(result) & {"engine-still-running", "memory-not-seen", "counted-by-requests"}
         assert result.effective["slots"] == [1024]
+        counted = {(row.phase, row.name): row.value for row in result.statistics}
+        # The server's own counter of prompt tokens computed: one request lies between the two marks.
+        assert counted["after_request", "prompt_tokens"] - counted["before_request", "prompt_tokens"] == asked
     with open_records(path) as records:
         assert all(records.prediction(row.trial_id, row.attempt) is None for row in records.trials())
     assert process_exists(llama.process.pid)
