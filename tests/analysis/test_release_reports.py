@@ -9,6 +9,7 @@ from release_rows import GIB, LAUNCHED, MIB, held_mark, judged, line, release_at
 from study_rows import reported
 
 from kvscope.analysis.findings import release_finding
+from kvscope.analysis.prompt_copies import copies_after_clearing
 from kvscope.analysis.release import judge_release
 from kvscope.analysis.release_claim import claim_slug
 from kvscope.analysis.release_curve import trend_of
@@ -304,3 +305,52 @@ def test_how_little_growth_is_seen(count: int, least: float) -> None:
     assert trend_of([GIB + int(0.99 * least * n) for n in range(count)]).kind == "still"
     assert trend_of([GIB + int(1.01 * least * n) for n in range(count)]).kind != "still"
     assert trend_of([GIB + int(1.6 * least * n) for n in range(count)]).kind == "growing"
+
+
+@pytest.mark.parametrize(
+    "steps_mib",
+    [
+        [0, 0, 0.6, 20, 0],  # one step makes all of the rise; the other is noise
+        [0, -400, 10, 10, 10],  # it comes back to where it has been before
+        [100, 100, -50, 100],  # it falls in between, and four readings show no slope
+    ],
+)
+def test_what_is_not_steady_is_no_growth(steps_mib: list[float]) -> None:
+    levels = [GIB]
+    for step in steps_mib:
+        levels.append(levels[-1] + int(step * MIB))
+    found = judged(levels, unloaded=LAUNCHED)
+    assert found.reason is not None
+    assert (found.verdict, found.reason.slug) == ("cannot_tell", "release_noise")
+
+
+def test_a_process_that_is_gone_holds_nothing_on_a_device() -> None:
+    found = judged([GIB] * 6, exited=0, device_levels=[3 * GIB] * 6, devices={"launched": 0})
+    assert (found.verdict, found.released_at) == ("released", "exit")
+
+
+@pytest.mark.parametrize(("kept_mib", "verdict"), [(64, "released"), (65, "retained_bounded")])
+def test_however_much_was_added_64_mib_are_not_nothing(kept_mib: int, verdict: str) -> None:
+    # A twentieth of 100 GiB would be 5 GiB.
+    assert judged([LAUNCHED + 100 * GIB] * 6, unloaded=LAUNCHED + kept_mib * MIB).verdict == verdict
+
+
+def test_a_limit_that_was_turned_off_is_none() -> None:
+    known = {"prompt_tokens": 118, "bytes_per_token": BYTES_PER_TOKEN_36_LAYERS}
+    found = judged(line(2 * GIB, 17_068 * KIB, 6), settings={"cache_ram_mib": -1}, **known)
+    assert (found.verdict, claim_slug(found)) == ("growing", "release_growing_copies")
+    assert found.bounds[0].limit_bytes is None
+
+
+def test_copies_that_clearing_dropped_are_not_among_what_remains() -> None:
+    stated = [
+        reported("host_cache", mib, phase, request_index=index, line=f"cache state: {mib} MiB (limits: 8192.000 MiB)")
+        for mib, phase, index in (("40.000", "after_request", 1), ("8.000", "cache_cleared", None))
+    ]
+    one = release_attempt([GIB])
+    object.__setattr__(one.result, "reported", tuple(stated))
+    (left,) = copies_after_clearing(one.result)
+    # The least that prints as 8.000 MiB.
+    assert 8 * MIB - KIB <= left.num_bytes <= 8 * MIB
+    object.__setattr__(one.result, "reported", tuple(stated[:1]))
+    assert copies_after_clearing(one.result) == []
