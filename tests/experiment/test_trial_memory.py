@@ -35,6 +35,13 @@ ROW = TrialRow(
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever GPU this machine has is no matter of these tests."""
+    monkeypatch.setattr(trial_memory, "devices_here", lambda pids: (None, None))
+    monkeypatch.setattr(neighbours, "devices_here", lambda pids: (None, None))
+
+
 class Child:
     """A program that takes memory on command."""
 
@@ -248,7 +255,7 @@ class Device:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+def device(no_devices: None, monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device()
     found = (DevicesProbe([device]), None)
     monkeypatch.setattr(trial_memory, "devices_here", lambda pids: found)
@@ -307,8 +314,7 @@ class TestDevices:
         assert "game on GPU #0" in result.warnings[0].message
         assert "desktop" not in result.warnings[0].message
 
-    def test_without_devices_nothing_is_claimed(self, child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(trial_memory, "devices_here", lambda pids: (None, None))
+    def test_without_devices_nothing_is_claimed(self, child: Child) -> None:
         result = run(InProcess(child))
         assert {(mark.device_bytes, mark.device_peak_bytes) for mark in result.marks} == {(None, None)}
         assert metrics_of(result).memory_released_bytes_device is None
@@ -334,6 +340,8 @@ class TestOthersOnTheMachine:
         monkeypatch.setattr(occupants, "MOVED_BYTES", 256 * MIB)
         monkeypatch.setattr(neighbours, "MOVED_BYTES", 256 * MIB)
         stranger = Child()
+        name = f"sole-{os.getpid()}"  # nobody else's, so that only this process counts
+        stranger.do(f"name {name}")
 
         class Busy(InProcess):
             def generate(self, request: ChatRequest) -> Generation:
@@ -343,7 +351,6 @@ class TestOthersOnTheMachine:
 
         try:
             result = run(Busy(child))
-            name = Path(f"/proc/{stranger.pid}/comm").read_text().strip()
         finally:
             stranger.end()
         said = next(warning for warning in result.warnings if warning.slug == "occupants-moved")

@@ -2,7 +2,8 @@
 
 Commands, one a line on stdin, each answered by "ok": anon N (touch N MiB of anonymous memory), reserve N (map without
 touching), free (give back the last), file PATH (map and read), shared N (touch shared memory), heap N (malloc small
-pieces), fork (start a child that does the same), thread (a thread that allocates).
+pieces), fork (start a child that does the same), thread (a thread that allocates), name NAME (what it is
+called).
 """
 
 import ctypes
@@ -51,6 +52,8 @@ def obey(command: str, argument: str) -> None:
             with Path(argument).open("rb") as file:
                 held.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
             sum(held[-1][at] for at in range(0, len(held[-1]), PAGE))  # type: ignore[arg-type,index,misc]
+        case "name":
+            Path("/proc/self/comm").write_text(argument)
         case "free":
             held.pop().close()  # type: ignore[attr-defined]
         case "thread":
