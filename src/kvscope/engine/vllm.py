@@ -44,6 +44,7 @@ from kvscope.errors import (
     EngineStartFailed,
     EngineTimeout,
     ModelNotFound,
+    ServerError,
 )
 from kvscope.model.spec import ModelSpec
 from kvscope.scenario import SettingValue
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
 NAME = "vllm"
 LOAD_TIMEOUT_S = 1800.0
 _POLL_S = 0.2
+# The outer process needs this long to end itself at most (seen: 2 s), and says so before.
+_INNER_DEATH_S = 15.0
+_CORE = "EngineCore encountered an issue"
 _READY = Limits(timeout_s=5.0, stall_s=5.0, connect_s=2.0)
 _SLOW = Limits(timeout_s=120.0, stall_s=120.0)
 _ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -239,11 +243,16 @@ class VllmEngine:
             raise await with_count(error, self._address(), self._served_model, request) from error
         except (ConnectionLost, ConnectionRefused) as error:
             raise self._explained(error) from error
+        except ServerError as error:
+            if _CORE not in error.message:
+                raise
+            # Said by the outer process when an inner one has died; it then ends itself.
+            raise self._explained(error, wait_s=_INNER_DEATH_S) from error
 
-    def _explained(self, error: ConnectionLost | ConnectionRefused) -> EngineError:
+    def _explained(self, error: EngineError, *, wait_s: float = 2.0) -> EngineError:
         """A lost connection to a process of ours that has died is its death."""
         process = self._process
-        if process is not None and process.exits_within(2.0):
+        if process is not None and process.exits_within(wait_s):
             death = process.death(while_doing="answering")
             death.evidence = {**error.evidence, **death.evidence}
             return death
