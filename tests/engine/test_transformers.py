@@ -137,6 +137,12 @@ class TestLoading:
         with pytest.raises(EngineModelError, match="model-00001-of-00001"):
             engine.load()
 
+    def test_pickled_weights_are_not_replaced_by_random_ones(self, load: Load, tiny: str) -> None:
+        (Path(tiny) / "pytorch_model.bin").write_bytes(b"PK")
+        with pytest.raises(EngineModelError, match=r"pytorch_model\.bin"):
+            load(tiny)
+        assert REPORTS[load(tiny, random_weights=True)].effective["random_weights"] is True
+
     def test_weights_that_are_cut_short(self, load: Load, saved: str, tmp_path: Path) -> None:
         folder = shutil.copytree(saved, tmp_path / "cut")
         model = load_model(str(folder / "config.json"))

@@ -34,6 +34,7 @@ from kvscope.engine.transformers_settings import checked_settings
 from kvscope.engine.transformers_text import TransformersText
 from kvscope.errors import (
     ContextOverflow,
+    EngineModelError,
     EngineStalled,
     EngineStartFailed,
     EngineTimeout,
@@ -57,6 +58,7 @@ _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
 }
+_PICKLED = (".bin", ".pt", ".pth")
 # What the worker counts of its cache, by the names of engine.statistics.
 _RENAMED = {"cache_shape_bytes": "cache_tensor_bytes"}
 # Enough decimals that a number of bytes can be told from its neighbours.
@@ -106,6 +108,7 @@ class TransformersEngine:
         """Load the model. Raises InvalidSettings, MissingDependency, EngineModelError, OutOfMemory, EngineTimeout,
         EngineDied."""
         self._running()
+        self._check_weights()
         text = TransformersText(self._folder, vocab_size=self._model.vocab_size)
         given = {**self.settings, "random_weights": self._is_random()}
         command = {"do": "load", "folder": str(self._folder), "settings": given, "tokenizer": text.in_worker}
@@ -284,6 +287,15 @@ class TransformersEngine:
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
         """The last lines of what the child and its libraries printed."""
         return "" if self._process is None else self._process.log_tail(lines)
+
+    def _check_weights(self) -> None:
+        """Raises EngineModelError where there are weights, but in files that can run code of their own when read."""
+        pickled = [path.name for suffix in _PICKLED for path in self._folder.glob(f"*{suffix}")]
+        if pickled and not _has_weights(self._folder) and "random_weights" not in self.settings:
+            raise EngineModelError(
+                f"The weights in {self._folder} are pickled ({pickled[0]}), and such files are not read.",
+                hint="Convert them to safetensors, or set random_weights=true where only memory and times matter.",
+            )
 
     def _is_random(self) -> bool:
         asked = self.settings.get("random_weights")
