@@ -63,6 +63,8 @@ def test_what_does_not_go_together_is_refused() -> None:
         EngineChoice(name="fake", url=url).check()
     with pytest.raises(UsageError, match="cannot be given a command"):
         EngineChoice(name="llama.cpp", url=url, command="llama-server").check()
+    with pytest.raises(UsageError, match="has its port in its address"):
+        EngineChoice(name="llama.cpp", url=url, port=8080).check()
     with pytest.raises(UsageError, match="not started by a command"):
         EngineChoice(name="fake", command="x").check()
     for option in ({"pid": 1}, {"served_model": "a"}, {"api_key_env": "A"}):

@@ -189,6 +189,8 @@ def _adapter(choice: EngineChoice) -> Adapter:
             raise UsageError(
                 "A server that runs already cannot be given a command too.", hint="Give --url or --engine-command."
             )
+        if choice.port:
+            raise UsageError("A server that runs already has its port in its address.", hint="Leave --port out.")
         if name not in _ATTACHED:
             others = ", ".join(sorted(_ATTACHED))
             raise UsageError(f"{name} has no server to be reached by --url.", hint=f"These have: {others}.")
