@@ -30,19 +30,19 @@ class Killed(LlamaCppEngine):
 
     asked = 0
 
-    def kill(self) -> None:
+    def kill(self, number: int = signal.SIGKILL) -> None:
         for pid in self.pids():
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
     @contextmanager
-    def killed_when(self, reached: Callable[[], bool]) -> Iterator[None]:
-        """Kill it as soon as that is so; looked at from beside, as long as the block runs."""
+    def killed_when(self, reached: Callable[[], bool], number: int = signal.SIGKILL) -> Iterator[None]:
+        """Kill it (or send another signal) as soon as that is so; looked at from beside, as long as the block runs."""
         done = threading.Event()
 
         def watch() -> None:
             while not done.is_set() and not reached():
                 time.sleep(0.002)
-            self.kill()
+            self.kill(number)
 
         thread = threading.Thread(target=watch)
         thread.start()
@@ -57,6 +57,11 @@ class Killed(LlamaCppEngine):
 
     def log_size(self) -> int:
         return 0 if self._process is None else self._process.log_size()
+
+    def decoded_tokens(self) -> int:
+        """What the server's /slots says it has generated so far."""
+        found = re.search(r'"n_decoded":\s*(\d+)', run(get_text(f"{self.url}/slots")))
+        return int(found[1]) if found else 0
 
     def generate(self, request: ChatRequest) -> Generation:
         self.asked += 1
@@ -84,11 +89,6 @@ class KilledInMidStream(Killed):
     def generate_measured(self, request: ChatRequest) -> Generation:
         with self.killed_when(lambda: self.decoded_tokens() > 2):
             return super().generate_measured(replace(request, max_output_tokens=600))
-
-    def decoded_tokens(self) -> int:
-        """What the server's /slots says it has generated so far."""
-        found = re.search(r'"n_decoded":\s*(\d+)', run(get_text(f"{self.url}/slots")))
-        return int(found[1]) if found else 0
 
 
 class KilledBetweenRequests(Killed):
@@ -175,29 +175,29 @@ def test_the_trial_after_them_runs(results: dict[str, TrialResult]) -> None:
     assert results["after them"].trial.outcome == "ok"
 
 
-class Frozen(Killed):
-    """Stopped in mid-answer, so that nothing comes any more and nothing is logged."""
+class FrozenInMidStream(Killed):
+    """Stopped in the middle of its answer, so that nothing comes any more and nothing is logged. What it does not hear
+    is not waited for long."""
 
-    limits: Mapping[str, float]
+    stop_grace_s = 0.2
 
     def generate_measured(self, request: ChatRequest) -> Generation:
-        (pid,) = self.pids()
-        os.kill(pid, signal.SIGSTOP)
-        self.stop_grace_s = 0.2  # it hears nothing; how long it is waited for is no matter here
-        return super().generate_measured(replace(request, **self.limits))  # type: ignore[arg-type]  # two of its fields
+        with self.killed_when(lambda: self.decoded_tokens() > 2, signal.SIGSTOP):
+            return super().generate_measured(replace(request, max_output_tokens=600, stall_s=2.0))
 
 
-class FrozenUntilItIsStalled(Frozen):
-    limits: Mapping[str, float] = {"stall_s": 0.5}
+class FrozenBeforeTheFirstToken(Killed):
+    stop_grace_s = 0.2
 
-
-class FrozenUntilTheTimeIsUp(Frozen):
-    limits: Mapping[str, float] = {"timeout_s": 0.5}
+    def generate_measured(self, request: ChatRequest) -> Generation:
+        self.kill(signal.SIGSTOP)
+        return super().generate_measured(replace(request, timeout_s=0.5))
 
 
 def test_m15_a_hang_without_a_word_is_no_lack_of_memory(smollm2: ModelSpec, tmp_path: Path) -> None:
     """vllm-project/vllm#2163. The frozen engine does not hear that it is to end, and is ended all the same."""
-    results = sit(tmp_path, smollm2, [of_kind(FrozenUntilItIsStalled), of_kind(FrozenUntilTheTimeIsUp), sound])
+    makers = [of_kind(FrozenInMidStream), of_kind(FrozenBeforeTheFirstToken), sound]
+    results = sit(tmp_path, smollm2, makers, n_ctx=1024)
     assert [result.trial.outcome for result in results] == ["stalled", "timed_out", "ok"]
     for result in results[:2]:
         assert "engine-still-running" not in [warning.slug for warning in result.warnings]
