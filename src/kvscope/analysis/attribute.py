@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kvscope.analysis.match import Buffer, Place, new_mappings, place_buffers, without
 from kvscope.analysis.notes import Note, note
+from kvscope.analysis.own_heap import OwnHeap, own_heap
 from kvscope.analysis.prompt_copies import copies_after_clearing, stated_checkpoints, stated_copies
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, MapRow, MarkRow, TrialResult
@@ -143,9 +144,14 @@ def attribute(result: TrialResult, prediction: Mapping[str, Json] | None, phase:
     buffers = _buffers(result, prediction, mark)
     new = new_mappings(before, after, "anonymous")
     places, missing = _places(result, prediction, buffers, new)
+    heap = own_heap(result, start, mark, after)
     if after:
-        terms, residents = _buffer_terms(places, missing)
-        terms += _runtime_terms(before, after)
+        if heap is None:
+            terms, residents = _buffer_terms(places, missing)
+            terms += _runtime_terms(before, after)
+        else:
+            terms, residents = _own_heap_terms(heap)
+            terms += [term for term in _runtime_terms(before, after) if term.slug in ("stacks", "library_data")]
         model, file_terms = _file_terms(before, after, prediction)
         terms += file_terms
         if model is not None:
@@ -257,6 +263,15 @@ def _runtime_terms(before: Sequence[MapRow], after: Sequence[MapRow]) -> list[Te
         )
         for kind, slug in kinds.items()
     ]
+
+
+def _own_heap_terms(heap: OwnHeap) -> tuple[list[Term], dict[str, Resident]]:
+    """By the engine's own counts: weights and cache are stated by it, and are in the heap that it sums up."""
+    stated = {slug: size for slug, size in (("weights", heap.weights), ("kv_cache", heap.cache)) if size}
+    measured = {"heap": heap.in_use, "heap_kept": heap.kept, "python_arenas": heap.python}
+    terms = [Term(slug=slug, backing="anonymous", num_bytes=size, basis="reported") for slug, size in stated.items()]
+    terms += [Term(slug=slug, backing="anonymous", num_bytes=size, basis="measured") for slug, size in measured.items()]
+    return terms, {slug: Resident(num_bytes=size, how="seen") for slug, size in stated.items()}
 
 
 def _file_terms(

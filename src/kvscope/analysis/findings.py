@@ -194,6 +194,7 @@ def _unexplained(study: Study) -> list[Finding]:
                 "shared_bytes": attribution.shared_bytes,
                 "measured_bytes": attribution.measured_bytes,
                 "context_tokens": study.main.attempt.context_tokens,
+                "from_start": attribution.from_start,
             },
             evidence=(study.main.attempt.key,),
             also_possible=("large_malloc_blocks", "counters_read_apart") if rules else (),

@@ -12,7 +12,7 @@ from kvscope.analysis.price import token_price
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json
 
-ADDED_RUNTIME = ("heap", "arenas", "stacks", "library_data")
+ADDED_RUNTIME = ("heap", "heap_kept", "arenas", "python_arenas", "stacks", "library_data")
 
 
 # A prediction that leaves its fitted line by more than this share of its largest value is not straight.

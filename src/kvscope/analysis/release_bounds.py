@@ -136,7 +136,9 @@ def kept_bounds(result: TrialResult, curve: Curve, left: Attribution | None) -> 
         )
     if curve.place == DEVICE or left is None or not left.maps_read:
         return (Bound(holder=PLATEAU, held_bytes=kept),)
-    allocator = left.term_bytes("heap") + left.term_bytes("arenas")
+    # Where the allocator says what it keeps, that; else all that is in its heaps.
+    states_it = any(term.slug == "heap_kept" for term in left.terms)
+    allocator = sum(left.term_bytes(slug) for slug in (("heap_kept",) if states_it else ("heap", "arenas")))
     return _without_empty(
         Bound(holder=ALLOCATOR, held_bytes=allocator), Bound(holder=FRAMEWORK, held_bytes=kept - allocator)
     ) or (Bound(holder=PLATEAU, held_bytes=kept),)

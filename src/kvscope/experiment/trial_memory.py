@@ -153,8 +153,7 @@ class TrialMemory:
                 )
             if with_maps:
                 self._note_maps(phase, request_index)
-        if phase != "launched":
-            self._note_statistics(phase, at_s, request_index)
+        self._note_statistics(phase, at_s, request_index)
 
     def _row(self, phase: str, at_s: float, reading: Mapping[str, int], request_index: int | None) -> MarkRow:
         group, devices = self._of_group(), self._of_devices()
@@ -217,7 +216,7 @@ class TrialMemory:
         try:
             stated = self._engine.statistics()
         except EngineError as error:
-            if phase == "unloaded":  # most have none without a model
+            if phase in ("launched", "unloaded"):  # most have none without a model
                 return
             self._rows.warn("statistics-unavailable", f"The engine's own counters: {error}", "They are left out.")
             return

@@ -36,7 +36,7 @@ PART_TERMS: Mapping[str, tuple[str, ...]] = {
     "weights": ("weights", "model_file"),
     "kv_cache": ("kv_cache", "recurrent_state"),
     "buffers": ("compute_buffer", "output_buffer", "working_buffers"),
-    "runtime": ("heap", "arenas", "stacks"),
+    "runtime": ("heap", "heap_kept", "arenas", "python_arenas", "stacks"),
     "libraries": ("library_data", "library_code"),
     "host_cache": ("host_cache",),
     "checkpoint": ("checkpoint",),

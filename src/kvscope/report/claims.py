@@ -62,9 +62,25 @@ def spoken(finding: Finding) -> dict[str, object]:
     sizes = [values.get(f"{name}_bytes") for name in ("seen", "rule", "shared", "measured")]
     if all(isinstance(size, int) for size in sizes):
         values["named"] = named_text(*(size for size in sizes if isinstance(size, int)))
+    if "from_start" in values:
+        values |= _of_load(values)
     if isinstance(values.get("reason_values"), Mapping):
         values |= _of_release(values)
     return values
+
+
+def _of_load(values: Mapping[str, Any]) -> dict[str, object]:
+    """What a load is measured from, and under which context limit, where the engine has one."""
+    context = values["context_tokens"]
+    if not values["from_start"]:
+        loading = say("loading.whole")
+    else:
+        loading = say("loading.model") if context is None else say("loading.context", context_tokens=context)
+    return {
+        "loading": loading,
+        "of_what": say("of_what.grew" if values["from_start"] else "of_what.whole"),
+        "at_context": "" if context is None else say("at_context", context_tokens=context),
+    }
 
 
 def _of_release(values: Mapping[str, Any]) -> dict[str, object]:

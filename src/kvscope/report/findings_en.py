@@ -16,16 +16,16 @@ _FINDINGS: dict[str, str] = {
     "predicted.",
     "finding.kv_not_resident": "Of the KV cache's {allocated_bytes:mib2} only {resident_bytes:mib2} are in memory "
     "after the load, although the engine writes all of it.",
-    "finding.unexplained_small": "Of the {growth_bytes:mib} that grew, {unexplained_anon_bytes:signed_mib} of the "
+    "finding.unexplained_small": "Of the {growth_bytes:mib} {of_what}, {unexplained_anon_bytes:signed_mib} of the "
     "process's own memory and {unexplained_file_bytes:signed_mib} of the file-backed stay unexplained "
-    "({share:percent}, signs not set off against each other), at a context limit of {context_tokens:count} tokens.",
-    "finding.unexplained_large": "Of the {growth_bytes:mib} that grew, {unexplained_anon_bytes:signed_mib} of the "
+    "({share:percent}, signs not set off against each other){at_context}.",
+    "finding.unexplained_large": "Of the {growth_bytes:mib} {of_what}, {unexplained_anon_bytes:signed_mib} of the "
     "process's own memory and {unexplained_file_bytes:signed_mib} of the file-backed stay unexplained "
-    "({share:percent}: more than a tenth), at a context limit of {context_tokens:count} tokens.",
-    "finding.unexplained_no_rules": "Of the {growth_bytes:mib} that grew, {unexplained_anon_bytes:signed_mib} of the "
-    "process's own memory and {unexplained_file_bytes:signed_mib} of the file-backed have no name ({share:percent}), "
-    "at a context limit of {context_tokens:count} tokens: kvscope knows no rules of this engine, so the sizes of its "
-    "buffers were not predicted.",
+    "({share:percent}: more than a tenth){at_context}.",
+    "finding.unexplained_no_rules": "Of the {growth_bytes:mib} {of_what}, {unexplained_anon_bytes:signed_mib} of the "
+    "process's own memory and {unexplained_file_bytes:signed_mib} of the file-backed have no name "
+    "({share:percent}){at_context}: kvscope knows no rules of this engine, so the sizes of its buffers were not "
+    "predicted.",
     "finding.first_microbatch_once": "Requests add memory, but not for the KV cache. A prompt of {tokens:count} "
     "tokens added {added_bytes:mib}: up to {working_bytes:mib} of it is of the {touched_max_bytes:mib} "
     "of compute and output buffers, reserved at load and touched for the first time by the first "
@@ -181,15 +181,21 @@ _TEXT: dict[str, str] = {
     "up to {working_bytes:mib} is the compute buffer, touched for the first time",
     "text.first_microbatch_once": "A prompt then added no KV cache: of {added_bytes:mib} at {tokens:count} tokens, "
     "up to {working_bytes:mib} is the compute buffer, touched for the first time",
-    "text.unexplained_no_rules": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
+    "loading.context": "Loading ({context_tokens:count} tokens of context) added",
+    "loading.model": "Loading the model added",
+    "loading.whole": "Loaded, the process holds",
+    "of_what.grew": "that grew",
+    "of_what.whole": "that the process holds",
+    "at_context": ", at a context limit of {context_tokens:count} tokens",
+    "text.unexplained_no_rules": "{loading} {growth_bytes:mib}: "
     "{named}; without a name {unexplained_anon_bytes:signed_mib} of its own and {unexplained_file_bytes:signed_mib} "
     "file-backed ({share:percent}): no rules of this engine are known",
     "text.checkpoints": "Context checkpoints, copies of what the windows held: {checkpoint_bytes:mib} at "
     "{tokens:count} tokens",
-    "text.unexplained_small": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
+    "text.unexplained_small": "{loading} {growth_bytes:mib}: "
     "{named}; unexplained {unexplained_anon_bytes:signed_mib} of its own and "
     "{unexplained_file_bytes:signed_mib} file-backed ({share:percent})",
-    "text.unexplained_large": "Loading ({context_tokens:count} tokens of context) added {growth_bytes:mib}: "
+    "text.unexplained_large": "{loading} {growth_bytes:mib}: "
     "{named}; unexplained {unexplained_anon_bytes:signed_mib} of its own and "
     "{unexplained_file_bytes:signed_mib} file-backed ({share:percent}, too much)",
     "text.release_retained_bounded": "{factor} = {level}: retained and bounded. {grown_bytes:signed_mib} over "

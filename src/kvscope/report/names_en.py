@@ -204,6 +204,8 @@ _NAMES: dict[str, str] = {
     "component.host_cache": "host prompt cache",
     "component.checkpoint": "context checkpoints",
     "term.heap": "heap",
+    "term.heap_kept": "freed, kept by the allocator",
+    "term.python_arenas": "Python's own arenas",
     "term.arenas": "arenas (heap of threads)",
     "term.stacks": "thread stacks",
     "term.library_data": "library data",

@@ -12,7 +12,7 @@ from kvscope.report.claims import claims, named_text
 from kvscope.report.numbers import mib_cell
 from kvscope.report.words import name_of, say, say_note
 
-RUNTIME_TERMS = ("heap", "arenas", "stacks", "library_data", "library_code")
+RUNTIME_TERMS = ("heap", "heap_kept", "arenas", "python_arenas", "stacks", "library_data", "library_code")
 
 
 def memory_section(study: Study, anchors: Mapping[str, Link]) -> Section:

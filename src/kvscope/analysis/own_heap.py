@@ -1,0 +1,66 @@
+"""Memory of an engine that counts its own heap (transformers, in a process with glibc): the terms of the identity by
+what the allocator itself says is in use and what it keeps, instead of by mappings.
+
+torch takes tensors from the C library's malloc, whose blocks share mappings with one another and are kept when they are
+freed; a list of mappings cannot tell them apart. The allocator can: mallinfo2(3) states what is in use and what is
+free but not given back, and weights and cache are a part of what is in use, counted tensor by tensor by the engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kvscope.record.rows import MapRow, MarkRow, TrialResult
+
+_IN_USE = ("heap_in_use_bytes", "heap_mmapped_bytes")
+# Endings of files that weights are mapped from; mapped weights are pages of their file and not of the heap.
+_WEIGHT_FILES = (".safetensors",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnHeap:
+    """Growth in bytes since the start. ``weights`` and ``cache`` lie in the heap and are counted by the engine;
+    ``in_use`` is what else does, ``kept`` what was freed and not given back, ``python`` the interpreter's own arenas,
+    which are not of the heap."""
+
+    weights: int
+    cache: int
+    in_use: int
+    kept: int
+    python: int
+
+
+def own_heap(result: TrialResult, start: MarkRow | None, mark: MarkRow, maps: Sequence[MapRow]) -> OwnHeap | None:
+    """What the engine's own counters say of the growth between two marks; None where it does not state them at both,
+    or where its model is on a device. ``maps``: the mappings at ``mark``."""
+    if start is None or not str(result.effective.get("device", "cpu")).startswith("cpu"):
+        return None
+    before, now = _counters(result, start), _counters(result, mark)
+    if any(name not in counters for name in _IN_USE for counters in (before, now)):
+        return None
+    weights = _weights_in_heap(result, mark, maps)
+    cache = round(now.get("cache_storage_bytes", 0))
+    grown = {name: round(now[name] - before.get(name, 0)) for name in now}
+    return OwnHeap(
+        weights=weights,
+        cache=cache,
+        in_use=sum(grown[name] for name in _IN_USE) - weights - cache,
+        kept=grown.get("heap_free_bytes", 0),
+        python=grown.get("python_arena_bytes", 0),
+    )
+
+
+def _counters(result: TrialResult, mark: MarkRow) -> Mapping[str, float]:
+    return {
+        row.name: row.value
+        for row in result.statistics
+        if row.phase == mark.phase and row.request_index == mark.request_index
+    }
+
+
+def _weights_in_heap(result: TrialResult, mark: MarkRow, maps: Sequence[MapRow]) -> int:
+    """Weights that are no pages of a mapped file: random ones, and those converted to another format."""
+    stated = result.effective.get("weights_bytes")
+    if mark.phase == "unloaded" or not isinstance(stated, int):
+        return 0
+    mapped = sum(m.size_bytes for m in maps if m.kind == "file" and m.name.endswith(_WEIGHT_FILES))
+    return max(0, stated - mapped)
