@@ -172,7 +172,7 @@ class TestAServerThatWasRunningBefore:
         assert slugs(result) == ["memory-not-seen"]
         assert (result.marks, result.samples, result.maps) == ((), (), ())
         assert metrics_of(result).memory_peak_bytes is None
-        assert {row.phase for row in result.statistics} == {"loaded", "before_request", "after_request"}
+        assert {row.phase for row in result.statistics} == {"launched", "loaded", "before_request", "after_request"}
         assert process_exists(child.pid)
 
 
@@ -217,7 +217,7 @@ class TestCountersOfTheEngine:
         result = run(OnlyWithModel(child))
         assert "unloaded" in marks(result)
         assert slugs(result) == []
-        assert {row.phase for row in result.statistics} == {"loaded", "before_request", "after_request"}
+        assert {row.phase for row in result.statistics} == {"launched", "loaded", "before_request", "after_request"}
 
 
 class Device:
