@@ -217,7 +217,7 @@ class TestCountersOfTheEngine:
         result = run(OnlyWithModel(child))
         assert "unloaded" in marks(result)
         assert slugs(result) == []
-        assert {row.phase for row in result.statistics} == {"launched", "loaded", "before_request", "after_request"}
+        assert {row.phase for row in result.statistics} == {"loaded", "before_request", "after_request"}
 
 
 class Device:
