@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from kvscope.engine.listening import (
     ProcessIdentity,
+    addresses_of,
     identify,
     is_local,
     is_same_process,
@@ -153,3 +155,36 @@ def test_a_listener_of_another_user(tmp_path: Path) -> None:
 def test_a_program_that_only_passes_connections_on_is_not_taken_for_the_engine(tmp_path: Path) -> None:
     with pytest.raises(ProbeUnavailable, match="docker-proxy's, which passes it on"):
         pid_of_port("127.0.0.1", 8080, kernel_tables(tmp_path, name="docker-proxy"))
+
+
+@pytest.mark.parametrize("listener", [("127.0.0.2", "alone")], indirect=True)
+def test_the_addresses_of_a_process_are_its_own(listener: tuple[subprocess.Popen[str], int, int | None]) -> None:
+    """Another process on the same port of another address is not it, whichever of them listens on all addresses."""
+    process, port, _ = listener
+    assert addresses_of(process.pid) == (("127.0.0.2", port),)
+    with socket.create_server(("127.0.0.1", port)):
+        assert addresses_of(process.pid) == (("127.0.0.2", port),)
+        assert ("127.0.0.1", port) in addresses_of(os.getpid())
+
+
+@pytest.mark.parametrize("listener", [("0.0.0.0", "alone")], indirect=True)
+def test_an_address_that_another_process_took_for_itself_is_not_its_own(
+    listener: tuple[subprocess.Popen[str], int, int | None],
+) -> None:
+    process, port, _ = listener
+    assert addresses_of(process.pid) == (("127.0.0.1", port),)
+    table = Path("/proc/net/tcp").read_text()
+    theirs = next(line for line in table.splitlines() if f" 00000000:{port:04X} " in line)
+    mine = theirs.replace(f" 00000000:{port:04X} ", f" 0100007F:{port:04X} ").split()
+    mine[9] = "1"  # the inode of another's socket, which takes what is sent to 127.0.0.1
+    assert _addresses_by(table + " ".join(mine) + "\n", process.pid) == ()
+
+
+def _addresses_by(table: str, pid: int) -> tuple[tuple[str, int], ...]:
+    """By a /proc whose table of sockets is this one, and whose processes are the real ones."""
+    with tempfile.TemporaryDirectory() as name:
+        proc = Path(name)
+        (proc / "net").mkdir()
+        (proc / "net" / "tcp").write_text(table)
+        (proc / str(pid)).symlink_to(f"/proc/{pid}")
+        return addresses_of(pid, proc)

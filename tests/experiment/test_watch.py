@@ -1,6 +1,8 @@
 """What a watch asks and reads, against servers that state exactly what they are told to."""
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from kvscope.errors import ConnectionRefused
+from kvscope.errors import ConnectionRefused, UsageError
 from kvscope.experiment.watch import Watcher
 from kvscope.experiment.watch_target import command_settings, find_target
 
@@ -109,6 +111,40 @@ def test_a_server_that_is_no_engine_is_watched_by_its_memory_alone() -> None:
     assert target.engine is None
     assert look.mark is not None
     assert look.statistics == {}
+
+
+def test_a_process_and_an_address_of_another_are_refused() -> None:
+    """Else the memory of the one would be shown with the requests of the other."""
+    sleeps = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    serves = [sys.executable, "-m", "http.server", "0", "--bind", "127.0.0.1"]
+    with (
+        subprocess.Popen(sleeps, stdin=subprocess.PIPE) as other,
+        subprocess.Popen([*serves[:1], "-u", *serves[1:]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as one,
+    ):
+        assert one.stdout is not None
+        port = int(one.stdout.readline().split(b"port ")[1].split()[0])
+        try:
+            with pytest.raises(UsageError, match=f"Process {other.pid} .* is not what answers .* process {one.pid} "):
+                find_target(port=port, pid=other.pid)
+            with pytest.raises(UsageError, match="is not what answers"):
+                find_target(url=f"http://127.0.0.1:{port}", pid=other.pid)
+            assert find_target(port=port, pid=one.pid).pid == one.pid
+        finally:
+            one.terminate()
+            assert other.stdin is not None
+            other.stdin.close()
+
+
+def test_an_address_and_a_port_are_one_too_many() -> None:
+    with pytest.raises(UsageError, match="An address and --port"):
+        find_target(url="http://127.0.0.1:8080", port=8081)
+
+
+@pytest.mark.parametrize("url", ["http://me:PASSW@127.0.0.1:1", "me:PASSW@127.0.0.1:1", "127.0.0.1:1/?api_key=PASSW"])
+def test_an_address_with_a_secret_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        find_target(url=url)
+    assert "PASSW" not in raised.value.message + str(raised.value.hint)
 
 
 def test_nothing_answers() -> None:

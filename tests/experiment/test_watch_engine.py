@@ -142,7 +142,7 @@ def test_what_it_saw_is_kept_and_read_again(server: Server, tmp_path: Path) -> N
 def test_a_process_that_is_not_there_and_an_address_that_is_none(server: Server) -> None:
     with pytest.raises(UsageError, match="no process"):
         find_target(pid=2**22 - 3)
-    with pytest.raises(UsageError, match="not an address"):
+    with pytest.raises(UsageError, match="not the address"):
         find_target(url="ftp://127.0.0.1:80")
     with pytest.raises(UsageError, match="Nothing to watch"):
         find_target()

@@ -108,24 +108,40 @@ def listens(pid: int, host: str, port: int, proc: Path = PROC) -> bool | None:
         return None
 
 
-def ports_of(pid: int, proc: Path = PROC) -> tuple[int, ...]:
-    """Ports of this machine that the process itself listens on. Empty where it has none or may not be looked at."""
-    found: set[int] = set()
+def addresses_of(pid: int, proc: Path = PROC) -> tuple[tuple[str, int], ...]:
+    """Addresses (host, port) of this machine at which the process itself answers; the loopback address where it listens
+    on all of them. Left out where another process has that very address and so gets what is sent there. Empty where it
+    has none or may not be looked at."""
+    found: set[tuple[str, int]] = set()
     for name in ("tcp", "tcp6"):
-        for port, inode in _all_listeners(proc / "net" / name):
-            if port not in found and _holds(pid, {inode}, proc):
-                found.add(port)
-    return tuple(sorted(found))
+        for address, port, inode in _all_listeners(proc / "net" / name):
+            if not _holds(pid, {inode}, proc):
+                continue
+            for host in _ways_to(address):
+                if listens(pid, host, port, proc):
+                    found.add((host, port))
+                    break
+    return tuple(sorted(found, key=lambda each: (each[1], each[0])))
 
 
-def _all_listeners(table: Path) -> Iterator[tuple[int, str]]:
+def _ways_to(address: IPv4Address | IPv6Address) -> tuple[str, ...]:
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if not address.is_unspecified:
+        return (str(address),)
+    return ("127.0.0.1",) if isinstance(address, IPv4Address) else ("127.0.0.1", "::1")
+
+
+def _all_listeners(table: Path) -> Iterator[tuple[IPv4Address | IPv6Address, int, str]]:
+    """(address, port, inode) of each listening socket, from /proc/net/tcp or tcp6: proc_pid_net(5)."""
     try:
         rows = [line.split() for line in table.read_text().splitlines()[1:]]
     except OSError:
         return
     for fields in rows:
         if fields[3] == _LISTEN:
-            yield int(fields[1].rpartition(":")[2], 16), fields[9]
+            address, _, port = fields[1].rpartition(":")
+            yield _address(address), int(port, 16), fields[9]
 
 
 def _addresses(host: str) -> set[IPv4Address | IPv6Address]:
@@ -165,16 +181,8 @@ def _listening_inodes(host: str, port: int, proc: Path) -> Iterator[str]:
 
 
 def _listeners(table: Path, port: int) -> Iterator[tuple[IPv4Address | IPv6Address, str]]:
-    """(address, inode) of each listening socket on the port, from /proc/net/tcp or tcp6: proc_pid_net(5)."""
-    try:
-        lines = table.read_text().splitlines()[1:]
-    except OSError:
-        return
-    for line in lines:
-        fields = line.split()
-        address, _, hexadecimal = fields[1].partition(":")
-        if fields[3] == _LISTEN and int(hexadecimal, 16) == port:
-            yield _address(address), fields[9]
+    """(address, inode) of each listening socket on the port."""
+    return ((address, inode) for address, its_port, inode in _all_listeners(table) if its_port == port)
 
 
 def _address(hexadecimal: str) -> IPv4Address | IPv6Address:

@@ -14,7 +14,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kvscope.engine.http_client import Limits, request, run
-from kvscope.engine.listening import ProcessIdentity, identify, pid_of_port, ports_of, process_name
+from kvscope.engine.listening import (
+    ProcessIdentity,
+    addresses_of,
+    identify,
+    is_in_line,
+    pid_of_port,
+    process_name,
+)
+from kvscope.engine.server_address import server_url
 from kvscope.errors import EngineError, ProbeLost, ProbeUnavailable, UsageError
 from kvscope.probe.machine_memory import PROC
 
@@ -66,15 +74,19 @@ def find_target(
     kind is there or where both are given and are not the same; EngineError where it does not answer."""
     if url is None and port is None and pid is None:
         raise UsageError("Nothing to watch was named.", hint="Give an address, --port N or --pid N.")
-    if url is None and port is not None:
+    if url is not None and port is not None:
+        raise UsageError("An address and --port were given.", hint="Give one of them: the address may hold the port.")
+    if port is not None:
         url = f"http://127.0.0.1:{port}"
     process = None if pid is None else _existing(pid, proc)
     why_none = None
     if url is not None:
         url = _checked(url)
-        engine = _recognised(url)
         if process is None:
             process, why_none = _process_behind(url, proc)
+        else:
+            _check_same(process.pid, url, proc)
+        engine = _recognised(url)
     else:
         assert process is not None
         url, engine = _address_of(process.pid, proc)
@@ -92,16 +104,14 @@ def find_target(
 
 
 def _checked(url: str) -> str:
+    """As ``server_address.server_url``, and a host and port alone are enough. An address is printed and recorded, so
+    one that holds a password or a key is refused."""
     if "://" not in url:
         url = f"http://{url}"
-    parts = urlsplit(url)
-    try:
-        has_host = bool(re.fullmatch(r"[^\s/]+", parts.hostname or "")) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        has_host = False
-    if parts.scheme not in ("http", "https") or not has_host:
+    checked = server_url(url)
+    if re.search(r"\s", checked):
         raise UsageError(f"{url!r} is not an address.", hint="Write it as http://HOST:PORT.")
-    return url.rstrip("/").removesuffix("/v1")
+    return checked
 
 
 def _recognised(url: str) -> str | None:
@@ -115,18 +125,37 @@ def _recognised(url: str) -> str | None:
 
 def _process_behind(url: str, proc: Path) -> tuple[ProcessIdentity | None, str | None]:
     """The process that answers there, or why it cannot be seen."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        return pid_of_port(str(parts.hostname), port, proc), None
+        return pid_of_port(*_host_and_port(url), proc), None
     except ProbeUnavailable as error:
         return None, error.message
 
 
+def _check_same(pid: int, url: str, proc: Path) -> None:
+    """Raises UsageError where another process answers there. Where it is not to be seen who does (a container's, a
+    proxy's, another machine's), the person who named the process knows."""
+    host, port = _host_and_port(url)
+    try:
+        listener = pid_of_port(host, port, proc).pid
+    except ProbeUnavailable:
+        return
+    if not is_in_line(pid, listener, proc):
+        raise UsageError(
+            f"Process {pid} ({process_name(pid, proc)}) is not what answers at {url}: "
+            f"process {listener} ({process_name(listener, proc)}) is.",
+            hint=f"Leave --pid out, or give --pid {listener}, or --pid {pid} alone.",
+        )
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80)
+
+
 def _address_of(pid: int, proc: Path) -> tuple[str | None, str | None]:
-    """The first port of the process that answers like an engine; None where none does."""
-    for port in ports_of(pid, proc):
-        url = f"http://127.0.0.1:{port}"
+    """The first address of the process at which it answers like an engine; None where it does at none."""
+    for host, port in addresses_of(pid, proc):
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         try:
             engine = _recognised(url)
         except EngineError:
