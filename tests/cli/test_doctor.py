@@ -3,9 +3,11 @@
 import json
 import re
 import sys
+import time
 
 import pytest
 from click.testing import CliRunner
+from scripted_server import answering, plain
 
 from kvscope.cli.doctor import doctor
 from kvscope.probe import machine_memory as memory_module
@@ -79,3 +81,58 @@ def test_an_engine_that_works() -> None:
     assert found["llama.cpp"]["works"] is True
     assert found["llama.cpp"]["version"]
     assert found["llama.cpp"]["why_not"] is None
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_whatever_one_check_fails_by_the_others_are_still_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server at OLLAMA_HOST that nests 200,000 lists, a driver's library with a fault, an unreadable machine."""
+    from kvscope.cli import doctor as doctor_module
+    from kvscope.probe.nvml import NvidiaProbe
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("in the driver")
+
+    monkeypatch.setattr(NvidiaProbe, "unavailable", fails)
+    monkeypatch.setattr(doctor_module, "machine_memory", fails)
+    with answering(lambda *_: plain("200 OK", b"[" * 200_000)) as url:
+        monkeypatch.setenv("OLLAMA_HOST", url)
+        found = json.loads(run("--json"))
+    engines = {each["name"]: each for each in found["engines"]}
+    assert "what is not JSON" in engines["ollama"]["why_not"]
+    assert engines["fake"]["works"] is True
+    probes = {each["name"]: each for each in found["probes"]}
+    assert "ZeroDivisionError: in the driver" in probes["NVIDIA GPU memory (NVML)"]["why_not"]
+    assert probes["process memory"]["works"] is True
+    assert found["memory"]["total_bytes"] is None
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_an_engine_whose_check_has_a_fault_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvscope.engine import fake
+
+    def fails(_: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(fake, "check", fails)
+    text = run()
+    assert "  no   fake: Looking for it failed (RecursionError: too deep)." in text
+    assert "  yes  process memory\n" in text
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_slow_ollama_is_not_waited_for_and_said_to_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvscope.engine import ollama
+
+    monkeypatch.setattr(ollama, "LOOK_TIMEOUT_S", 0.2)
+    asked: list[str] = []
+
+    def slow(path: str, _: object) -> bytes:
+        asked.append(path)
+        time.sleep(1)
+        return plain("200 OK", b'{"version": "0.33.0"}')
+
+    with answering(slow) as url:
+        monkeypatch.setenv("OLLAMA_HOST", url)
+        text = run()
+    assert re.search(r"  no   ollama: http://127.0.0.1:\d+ did not say within 0\.2 s which Ollama it is", text)
+    assert asked == ["/api/version"]

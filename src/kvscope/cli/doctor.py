@@ -9,7 +9,6 @@ from kvscope import __version__
 from kvscope.cli.options import json_option
 from kvscope.cli.output import say, say_json
 from kvscope.engine.registry import available_engines
-from kvscope.errors import ProbeUnavailable
 from kvscope.probe.available import available_probes
 from kvscope.probe.machine_memory import machine_memory
 from kvscope.units import format_bytes
@@ -54,7 +53,7 @@ def examine() -> dict[str, Any]:
 def _memory() -> dict[str, int | None]:
     try:
         memory = machine_memory()
-    except ProbeUnavailable:
+    except Exception:  # whatever it is, the rest is still said
         return {"total_bytes": None, "available_bytes": None, "swap_total_bytes": None, "swap_free_bytes": None}
     return {
         "total_bytes": memory.total_bytes,

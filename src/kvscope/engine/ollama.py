@@ -21,7 +21,7 @@ from kvscope.engine.base import (
     Message,
     ReportedBuffer,
 )
-from kvscope.engine.http_client import run
+from kvscope.engine.http_client import PLAIN_TIMEOUT_S, run
 from kvscope.engine.listening import ProcessIdentity, identify, is_same_process, pid_of_port
 from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT
 from kvscope.engine.ollama_http import stream_chat, wire_conversation
@@ -32,14 +32,13 @@ from kvscope.engine.ollama_server import (
     Held,
     OllamaServer,
     own_tokenizer,
+    which_ollama,
 )
 from kvscope.engine.ollama_settings import load_options, server_url
 from kvscope.engine.ollama_sharing import ModelUse, joined
 from kvscope.errors import (
-    ConnectionRefused,
     EngineDied,
     EngineError,
-    EngineNotFound,
     EngineReplyError,
     EngineStartFailed,
     EngineTimeout,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
 
 LOAD_TIMEOUT_S = 600.0
 UNLOAD_TIMEOUT_S = 60.0
+LOOK_TIMEOUT_S = 3.0
 # How long Ollama keeps what we loaded, should kvscope be killed before it unloads it. Each request starts it anew.
 KEEP_ALIVE = "10m"
 _POLL_S = 0.05
@@ -369,16 +369,7 @@ def check(choice: "EngineChoice") -> None:
 
 def version(choice: "EngineChoice") -> tuple[str, str]:
     """(version, where it answers). Raises EngineNotFound."""
-    url = server_url(choice.url)
-    try:
-        return OllamaServer(url).ask_version(), url
-    except EngineError as error:
-        raise EngineNotFound(
-            f"No Ollama answers at {url}."
-            if isinstance(error, ConnectionRefused)
-            else f"{url} is no Ollama: {error.message}",
-            hint="Start it (`ollama serve`), or give its address with --url or OLLAMA_HOST.",
-        ) from error
+    return which_ollama(server_url(choice.url), PLAIN_TIMEOUT_S)
 
 
 def create(choice: "EngineChoice", model: ModelSpec | None, settings: Mapping[str, SettingValue]) -> OllamaEngine:
@@ -396,5 +387,6 @@ def create(choice: "EngineChoice", model: ModelSpec | None, settings: Mapping[st
 
 
 def try_start(choice: "EngineChoice") -> str:
-    """The version of the Ollama that answers. Nothing is started. Raises EngineNotFound."""
-    return version(choice)[0]
+    """The version of the Ollama that answers, and soon: who asks looks at all engines. Nothing is started. Raises
+    EngineNotFound."""
+    return which_ollama(server_url(choice.url), LOOK_TIMEOUT_S)[0]

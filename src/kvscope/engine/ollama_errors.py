@@ -13,6 +13,7 @@ from typing import Any
 
 from kvscope.engine.failure_words import classify_message
 from kvscope.engine.http_client import body_evidence
+from kvscope.engine.server_errors import retry_after_s
 from kvscope.errors import (
     ContextOverflow,
     EngineDied,
@@ -46,9 +47,9 @@ def error_of(
 ) -> EngineError:
     """The error that Ollama's ``message`` means. ``status``: 200 where it came in a stream."""
     evidence: dict[str, Any] = {"known_by": "message", "http_status": status, "body": body_evidence(body)}
-    seconds = (headers or {}).get("retry-after", "")
-    if seconds.isdigit():
-        evidence["retry_after_s"] = int(seconds)
+    wait_s = retry_after_s(headers or {})
+    if wait_s is not None:
+        evidence["retry_after_s"] = wait_s
     return _too_long(message, evidence) or _by_words(message, evidence) or _by_status(message, status, evidence)
 
 
@@ -56,7 +57,7 @@ def _too_long(message: str, evidence: dict[str, Any]) -> EngineError | None:
     """A prompt over the context. Since 0.30 the message may be llama-server's whole body."""
     try:
         inner = json.loads(message).get("error", {})
-    except (ValueError, AttributeError):
+    except (ValueError, RecursionError, AttributeError):
         inner = {}
     if isinstance(inner, dict) and inner.get("type") == "exceed_context_size_error":
         asked, limit = inner.get("n_prompt_tokens"), inner.get("n_ctx")

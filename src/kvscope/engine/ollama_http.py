@@ -71,7 +71,7 @@ def _wire_call(call: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             arguments = None
     if not isinstance(arguments, Mapping):
         raise UsageError(
@@ -106,7 +106,7 @@ def raise_for_status(reply: Reply) -> NoReturn:
     """Raise what a status other than 200 means; Ollama writes the reason as {"error": "..."}."""
     try:
         stated = json.loads(reply.body).get("error")
-    except (ValueError, AttributeError):
+    except (ValueError, RecursionError, AttributeError):
         stated = None
     message = stated if isinstance(stated, str) else verbatim(reply.body)
     raise error_of(message, status=reply.status, body=reply.body, headers=reply.headers)
@@ -116,7 +116,7 @@ def json_object(data: bytes) -> dict[str, Any]:
     """Raises EngineReplyError for what is not a JSON object."""
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EngineReplyError(
             f"The server sent what is not JSON: {verbatim(data)}",
             hint=NOT_OLLAMA_HINT,

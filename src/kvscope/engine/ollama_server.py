@@ -6,10 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kvscope.engine.http_client import Limits, run
+from kvscope.engine.http_client import CONNECT_TIMEOUT_S, Limits, run
 from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT
 from kvscope.engine.ollama_http import get_json, post_json, version_numbers
-from kvscope.errors import EngineModelError, EngineReplyError, KvscopeError
+from kvscope.errors import (
+    ConnectionLost,
+    ConnectionRefused,
+    EngineError,
+    EngineModelError,
+    EngineNotFound,
+    EngineReplyError,
+    EngineStalled,
+    EngineTimeout,
+    KvscopeError,
+)
 from kvscope.model.ollama_store import PREFIX, find_stored
 
 if TYPE_CHECKING:
@@ -40,9 +50,9 @@ class OllamaServer:
         self.url = url
         self.version = ""
 
-    def ask_version(self) -> str:
+    def ask_version(self, limits: Limits | None = None) -> str:
         """What /api/version says, kept as ``version``."""
-        version = run(get_json(f"{self.url}/api/version")).get("version")
+        version = run(get_json(f"{self.url}/api/version", limits=limits)).get("version")
         if not isinstance(version, str) or not version:
             raise EngineReplyError(f"The server at {self.url} does not state Ollama's version.", hint=NOT_OLLAMA_HINT)
         self.version = version
@@ -99,6 +109,26 @@ class OllamaServer:
         if not isinstance(text, str):
             raise EngineReplyError("Ollama did not render the prompt.", hint=NOT_OLLAMA_HINT)
         return text
+
+
+def which_ollama(url: str, timeout_s: float) -> tuple[str, str]:
+    """(version, where it answers). Raises EngineNotFound, which tells one that is not there from one that is slow."""
+    limits = Limits(timeout_s=timeout_s, stall_s=timeout_s, connect_s=min(timeout_s, CONNECT_TIMEOUT_S))
+    hint = "Start it (`ollama serve`), or give its address with --url or OLLAMA_HOST."
+    try:
+        return OllamaServer(url).ask_version(limits), url
+    except EngineError as error:
+        match error:
+            case ConnectionRefused():
+                why = f"No Ollama answers at {url}."
+            case EngineTimeout() | EngineStalled():
+                why = f"{url} did not say within {timeout_s:g} s which Ollama it is: {error.message}"
+                hint = "It may be busy, or out of reach: try again, or look with `ollama ps`."
+            case ConnectionLost():
+                why = f"Whether Ollama is at {url} is not known: {error.message}"
+            case _:
+                why = f"{url} is no Ollama: {error.message}"
+        raise EngineNotFound(why, hint=hint) from error
 
 
 def full_name(name: str) -> str:

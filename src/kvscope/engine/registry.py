@@ -160,13 +160,15 @@ def create_engine(
 def available_engines() -> list[tuple[str, str | None, str | None]]:
     """(name, version, None) of each engine that works here, (name, None, why not) of each that does not. Works means:
     its program was started and ended again, without a model. One that is only ever reached by an address has neither
-    version nor reason."""
+    version nor reason. Whatever one of them fails by is its reason, and the others are still asked."""
     found: list[tuple[str, str | None, str | None]] = []
     for name in ENGINES:
         try:
             found.append((name, _tried(name), None))
         except KvscopeError as error:
             found.append((name, None, f"{error.message} {error.hint or ''}".strip()))
+        except Exception as error:  # a fault of ours, or of a library
+            found.append((name, None, f"Looking for it failed ({type(error).__name__}: {str(error)[:300]})."))
     return found
 
 
@@ -175,7 +177,8 @@ def _tried(name: str) -> str | None:
         _load(_ATTACHED[name], name)
         return None
     choice = EngineChoice(name=name)
-    choice.check()
+    if name not in _USUAL_URL:  # a server that may be slow is asked once, not twice
+        choice.check()
     return _adapter(choice).try_start(choice) or None
 
 

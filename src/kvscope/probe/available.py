@@ -3,7 +3,9 @@
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kvscope.errors import ProbeError, ProbeUnavailable
@@ -15,6 +17,9 @@ from kvscope.probe.machine_memory import PROC, machine_memory
 from kvscope.probe.nvml import NvidiaProbe
 from kvscope.probe.proc import ProcessTreeProbe
 from kvscope.units import format_bytes
+
+CONTROL_GROUP = "control group"
+TORCH = "PyTorch allocator (in the worker of transformers)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,23 +33,40 @@ class ProbeState:
 
 
 def available_probes(proc: Path = PROC, sys_folder: Path = SYS) -> list[ProbeState]:
-    """Every probe of kvscope, those that cannot work here included."""
+    """Every probe of kvscope, those that cannot work here included. Whatever one of them fails by is its reason, and
+    the others are still looked at."""
     tree = ProcessTreeProbe(_this_process, proc=proc)
-    no_gpu, gpus = _devices(proc, sys_folder)
+    nvidia, amd = NvidiaProbe(_this_process, proc=proc), AmdProbe(_this_process, proc=proc, sys=sys_folder)
+    gpus = [_looked_at(probe.name, partial(_device, probe)) for probe in (nvidia, amd)]
+    no_gpu = all(state.why_not is not None for state in gpus)
+    reasons: dict[str, Callable[[], str | None]] = {
+        "process memory": tree.unavailable,
+        "process memory peak (resettable)": partial(_peak_unavailable, proc),
+        "process mappings": partial(_file_unavailable, proc / "self" / "smaps"),
+        "proportional set size (information only)": partial(_file_unavailable, proc / "self" / "smaps_rollup"),
+        "machine memory": partial(_machine_unavailable, proc),
+    }
     return [
-        ProbeState(name="process memory", why_not=tree.unavailable()),
-        ProbeState(name="process memory peak (resettable)", why_not=_peak_unavailable(proc)),
-        ProbeState(name="process mappings", why_not=_file_unavailable(proc / "self" / "smaps")),
-        ProbeState(
-            name="proportional set size (information only)", why_not=_file_unavailable(proc / "self" / "smaps_rollup")
-        ),
-        ProbeState(name="machine memory", why_not=_machine_unavailable(proc)),
-        _control_group(proc),
+        *(_looked_at(name, partial(_by_reason, name, why_not)) for name, why_not in reasons.items()),
+        _looked_at(CONTROL_GROUP, partial(_control_group, proc)),
         *gpus,
-        _torch(no_gpu),
-        ProbeState(name=FootprintProbe.name, why_not=FootprintProbe(_this_process).unavailable()),
+        _looked_at(TORCH, partial(_torch, no_gpu)),
+        _looked_at(
+            FootprintProbe.name, partial(_by_reason, FootprintProbe.name, FootprintProbe(_this_process).unavailable)
+        ),
         _windows(),
     ]
+
+
+def _looked_at(name: str, look: Callable[[], ProbeState]) -> ProbeState:
+    try:
+        return look()
+    except Exception as error:  # a fault of ours, or of a driver's library
+        return ProbeState(name=name, why_not=f"Looking at it failed ({type(error).__name__}: {str(error)[:300]}).")
+
+
+def _by_reason(name: str, why_not: Callable[[], str | None]) -> ProbeState:
+    return ProbeState(name=name, why_not=why_not())
 
 
 def _this_process() -> tuple[int, ...]:
@@ -81,7 +103,7 @@ def _machine_unavailable(proc: Path) -> str | None:
 
 
 def _control_group(proc: Path) -> ProbeState:
-    name = "control group"
+    name = CONTROL_GROUP
     found = cgroup.group_of(proc)
     if isinstance(found, str):
         return ProbeState(name=name, why_not=found)
@@ -97,15 +119,13 @@ def _control_group(proc: Path) -> ProbeState:
     return ProbeState(name=name, detail=", ".join(said))
 
 
-def _devices(proc: Path, sys_folder: Path) -> tuple[bool, list[ProbeState]]:
-    """Whether there is no GPU that can be read, and what is said of each maker's."""
-    states = []
-    for probe in (NvidiaProbe(_this_process, proc=proc), AmdProbe(_this_process, proc=proc, sys=sys_folder)):
+def _device(probe: NvidiaProbe | AmdProbe) -> ProbeState:
+    """What is said of one maker's GPUs."""
+    try:
         why_not = probe.unavailable()
-        detail = _said_of(probe) if why_not is None else None
+        return ProbeState(name=probe.name, why_not=why_not, detail=_said_of(probe) if why_not is None else None)
+    finally:
         probe.close()
-        states.append(ProbeState(name=probe.name, why_not=why_not, detail=detail))
-    return all(state.why_not is not None for state in states), states
 
 
 def _said_of(probe: NvidiaProbe | AmdProbe) -> str | None:
@@ -119,7 +139,7 @@ def _said_of(probe: NvidiaProbe | AmdProbe) -> str | None:
 
 def _torch(no_gpu: bool) -> ProbeState:
     """torch itself is not loaded: that takes seconds."""
-    name = "PyTorch allocator (in the worker of transformers)"
+    name = TORCH
     if importlib.util.find_spec("torch") is None:
         return ProbeState(name=name, why_not="torch is not installed. Install it: pip install 'kvscope[transformers]'.")
     if no_gpu:
