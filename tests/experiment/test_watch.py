@@ -82,7 +82,8 @@ def test_output_of_answers_that_are_not_finished_is_counted() -> None:
     with server(pages) as (url, seen):
         look = Watcher(find_target(url=url)).look()
     assert look.statistics["output_tokens"] == 107
-    assert look.statistics["kv_cache_used_tokens"] == 100
+    assert "kv_cache_used_tokens" not in look.statistics  # slots that share a cache may share its cells
+    assert look.used_at_most_tokens == 100
     assert look.statistics["requests_running"] == 1
     assert look.statistics["requests_waiting"] == 4
     assert {each.split()[0] for each in seen} == {"GET"}

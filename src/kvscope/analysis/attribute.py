@@ -132,9 +132,11 @@ class Attribution:
         return (abs(self.unexplained_anon_bytes) + abs(self.unexplained_file_bytes)) / self.growth_bytes
 
 
-def attribute(result: TrialResult, prediction: Mapping[str, Json] | None, phase: str) -> Attribution | None:
-    """The identity at the last mark of ``phase`` (loaded, after_request, cache_cleared, unloaded);
-    None if there is no such mark."""
+def attribute(
+    result: TrialResult, prediction: Mapping[str, Json] | None, phase: str, *, model_file: str | None = None
+) -> Attribution | None:
+    """The identity at the last mark of ``phase`` (loaded, after_request, cache_cleared, unloaded); None if there is no
+    such mark. ``model_file``: the name of the mapping that is known to be the model's, whatever it is called."""
     mark = last_mark(result, phase)
     if mark is None:
         return None
@@ -152,7 +154,7 @@ def attribute(result: TrialResult, prediction: Mapping[str, Json] | None, phase:
         else:
             terms, residents = _own_heap_terms(heap)
             terms += [term for term in _runtime_terms(before, after) if term.slug in ("stacks", "library_data")]
-        model, file_terms = _file_terms(before, after, prediction)
+        model, file_terms = _file_terms(before, after, prediction, model_file)
         terms += file_terms
         if model is not None:
             residents["weights"] = _with_model_file(residents.get("weights"), model)
@@ -275,11 +277,11 @@ def _own_heap_terms(heap: OwnHeap) -> tuple[list[Term], dict[str, Resident]]:
 
 
 def _file_terms(
-    before: Sequence[MapRow], after: Sequence[MapRow], prediction: Mapping[str, Json] | None
+    before: Sequence[MapRow], after: Sequence[MapRow], prediction: Mapping[str, Json] | None, model_file: str | None
 ) -> tuple[int | None, list[Term]]:
     """Resident bytes of the model's file (None if it is not mapped), and the file-backed terms."""
     mapped_weights = _mapped_weights_bytes(prediction)
-    model = _model_file(before, after, mapped_weights)
+    model = _model_file(before, after, mapped_weights, model_file)
     size = sum(m.resident_bytes - m.anonymous_bytes for m in model)
     code = _file_resident(after) - size - _file_resident(before)
     terms = [Term(slug="library_code", backing="file", num_bytes=code, basis="measured")]
@@ -357,11 +359,14 @@ def _with_model_file(copied: Resident | None, file_bytes: int) -> Resident:
     return Resident(num_bytes=file_bytes + copied.num_bytes, how=copied.how, note=copied.note)
 
 
-def _model_file(before: Sequence[MapRow], after: Sequence[MapRow], mapped_weights: int | None) -> list[MapRow]:
-    """Mappings of the model's own file: new since the start, and named like one, or as large as its weights."""
+def _model_file(
+    before: Sequence[MapRow], after: Sequence[MapRow], mapped_weights: int | None, name: str | None
+) -> list[MapRow]:
+    """Mappings of the model's own file: new since the start, and of that name or named like one, or as large as its
+    weights."""
     known = {m.name for m in before if m.kind == "file"}
     new = [m for m in after if m.kind == "file" and m.count == 1 and m.name not in known]
-    named = [m for m in new if m.name.endswith((".gguf", ".safetensors"))]
+    named = [m for m in new if m.name == name or m.name.endswith((".gguf", ".safetensors"))]
     if named or mapped_weights is None:
         return named
     return [m for m in new if 0 <= m.size_bytes - mapped_weights <= MIB]

@@ -91,7 +91,7 @@ def place_buffers(
     that the kernel joined. Then the filled ones that share a mapping with others: it must be large enough, all of the
     buffer must be resident in it, and what else is resident in it must fit into the other buffers still to be placed
     (up to 256 KiB more). Buffers not yet placed that fit go with them; those whose size only the log states go with
-    others' mappings only if nothing else explains the mapping.
+    others' mappings only if nothing else explains the mapping, or if they explain it in full.
     """
     places: list[Place] = []
     free, left = list(mappings), list(buffers)
@@ -102,8 +102,7 @@ def place_buffers(
         if all(b is not buffer for b in left):
             continue  # went into the mapping of a larger one
         others = without(left, [buffer])
-        predicted = [b for b in others if b.source == "predicted"]
-        place = _shared_place(buffer, predicted, free) or _shared_place(buffer, others, free)
+        place = _place_among(buffer, others, free)
         if place is not None:
             places.append(place)
             free, left = without(free, [place.mapping]), without(left, place.buffers)
@@ -134,6 +133,19 @@ def _runs(buffers: Sequence[Buffer]) -> list[tuple[Buffer, ...]]:
 def without(items: Sequence[Item], used: Sequence[Item]) -> list[Item]:
     """Items less those very objects: two buffers, or two mappings, of equal size are still two."""
     return [item for item in items if all(item is not one for one in used)]
+
+
+def _place_among(buffer: Buffer, others: Sequence[Buffer], free: Sequence[MapRow]) -> Place | None:
+    """With other predicted buffers if possible, else with any. Where what is filled, stated ones included, is all that
+    is resident in a mapping, no part of it is left for buffers that are touched as they are used."""
+    by_prediction = _shared_place(buffer, [b for b in others if b.source == "predicted"], free)
+    by_all = _shared_place(buffer, others, free)
+    if by_prediction is None or by_all is None:
+        return by_prediction or by_all
+    rest = by_all.mapping.anonymous_bytes - sum(b.num_bytes for b in by_all.filled)
+    if by_prediction.touched_bytes > SHARED_SLACK_BYTES and rest <= OWN_SLACK_BYTES * len(by_all.filled):
+        return Place(mapping=by_all.mapping, buffers=by_all.filled)
+    return by_prediction
 
 
 def _shared_place(buffer: Buffer, others: Sequence[Buffer], free: Sequence[MapRow]) -> Place | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kvscope.analysis.watched import cache_use, memory_by_cause, rates
+from kvscope.analysis.watched import cache_use, memory_by_cause, not_found, rates
 from kvscope.cli.options import command_line, json_option, parse_single_settings
 from kvscope.cli.output import say
 from kvscope.experiment.runner import start_run
@@ -93,8 +93,9 @@ def _as_dict(look: Look, before: Look | None, target: Target) -> dict[str, Any]:
             name: getattr(mark, name)
             for name in ("anon_bytes", "swap_bytes", "file_bytes", "shmem_bytes", "machine_available_bytes")
         },
-        causes=() if mark is None else memory_by_cause(mark, look.maps, look.kept, look.prediction),
-        cache=cache_use(look.statistics, look.prediction),
+        causes=() if mark is None else memory_by_cause(mark, look.maps, look.kept, look.prediction, look.model_file),
+        not_found=() if mark is None else not_found(mark, look.maps, look.kept, look.prediction, look.model_file),
+        cache=cache_use(look.statistics, look.prediction, look.used_at_most_tokens),
         statistics=look.statistics,
         rates=None if before is None else rates(before.statistics, look.statistics, look.at_s - before.at_s),
         unknown=look.unknown,

@@ -6,6 +6,7 @@ said is then missing from the report, never guessed. Checked against llama.cpp a
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import takewhile
 
 from kvscope.engine.base import EngineReport, ReportedBuffer
@@ -49,11 +50,54 @@ _SENTENCES = (
 _CACHE_STATE = re.compile(rf"cache state: (\d+) prompts, {_MIB} \(limits: ")
 _CACHE_COPY = re.compile(rf"- prompt 0x[0-9a-f]+: +\d+ tokens, checkpoints: +\d+, +{_MIB}")
 _CHECKPOINT = re.compile(rf"slot create_check: id +(\d+) .*created context checkpoint (\d+) of .* size = {_MIB}\)")
+_STARTS = re.compile(r"build_info: |^build: \d+ |init: initializing \.\.\.")
+_LOADS = re.compile(r"load_model: loading model '")
+_SLOTS = re.compile(r"initializing, n_slots = (\d+), n_ctx_slot = (\d+), kv_unified = '(true|false)'")
+_VERBOSITY = re.compile(r"common_params_print_info: verbosity = (-?\d+)")
+# What a server keeps of earlier prompts is stated from this verbosity on, and so are its context and its buffers.
+VERBOSE = 4
 _LISTENING = re.compile(r"listening on (https?://\S+)")
 
 _EFFECTIVE = ("n_ctx", "n_ctx_seq", "n_batch", "n_ubatch", "n_seq_max", "kv_unified", "flash_attn")
 # Sentences worth a note in the report, by a part of them.
 _NOTES = ("the full capacity of the model will not be utilized", "possible training context overflow", "capping")
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The slots in force: how many, the tokens that each may hold, and whether they share one cache."""
+
+    count: int
+    tokens_each: int
+    is_unified: bool
+
+
+def read_slots(log: str) -> Slots | None:
+    """The slots as the server states them at every verbosity; None where it states none."""
+    found = next((found for line in reversed(list(_lines(log))) if (found := _SLOTS.search(line))), None)
+    return None if found is None else Slots(int(found[1]), int(found[2]), found[3] == "true")
+
+
+def begins_start(line: str) -> bool:
+    """Whether a server that was just started writes this line: what is before it is of an earlier one."""
+    return _STARTS.search(line) is not None
+
+
+def begins_load(line: str) -> bool:
+    """Whether a server that loads its model, at the start or after sleep, writes this line."""
+    return _LOADS.search(line) is not None
+
+
+def states_what_is_kept(line: str) -> bool:
+    """Whether the line is one that ``read_host_cache`` or ``read_checkpoints`` reads."""
+    return any(part in line for part in ("cache state: ", "- prompt 0x", "created context checkpoint "))
+
+
+def is_verbose(log: str) -> bool:
+    """Whether the log states the context, the buffers and what is kept: only at verbosity 4 or more."""
+    lines = list(_lines(log))
+    stated = _last(_VERBOSITY, lines)
+    return int(stated) >= VERBOSE if stated is not None else any(_CONTEXT.match(line) for line in lines)
 
 
 def read_report(log: str, *, version: str) -> EngineReport:

@@ -11,18 +11,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from kvscope.engine.http_client import Limits, request, run
-from kvscope.engine.llama_log import read_checkpoints, read_host_cache, read_report
+from kvscope.engine.llama_log import is_verbose, read_checkpoints, read_host_cache, read_slots
 from kvscope.engine.prometheus import parse_metrics
 from kvscope.engine.server_metrics import statistics_of
 from kvscope.errors import EngineError, KvscopeError, ProbeError
 from kvscope.experiment.attempt_rows import reported_row
-from kvscope.experiment.watch_target import Target, command_settings
+from kvscope.experiment.watch_log import LogSeen, ServerLog
+from kvscope.experiment.watch_settings import ModelFile, contradiction, is_same_file, model_file, settings_in_force
+from kvscope.experiment.watch_slots import SlotsSeen, is_count, read_slots_answer
+from kvscope.experiment.watch_target import Target
 from kvscope.model.load import load_model
-from kvscope.predict.allocation.llama_cpp_settings import canonical_settings
 from kvscope.predict.memory import predict
 from kvscope.probe.machine_memory import machine_memory
 from kvscope.probe.proc import ProcessTreeProbe
@@ -31,28 +32,15 @@ from kvscope.scenario import SettingValue
 
 PHASE = "watched"
 _ASK = Limits(timeout_s=5.0, stall_s=5.0, connect_s=5.0)
-# Of a log as long as a server has run, its beginning (the load) and its end (what it keeps now).
-_LOG_PART_BYTES = 4 * 1024**2
-# What llama.cpp's own log or answers say of a load, under the names of its settings.
-_FROM_LOG = (
-    "n_ctx",
-    "n_batch",
-    "n_ubatch",
-    "kv_unified",
-    "flash_attn",
-    "swa_full",
-    "cache_type_k",
-    "cache_type_v",
-    "load_mode",
-    "cache_ram_mib",
-)
+_NONE = "no engine that is known here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """One look. ``mark`` and ``maps`` are None and empty where the process cannot be seen. ``statistics``: by the names
     of ``engine.statistics``. ``prediction``: the JSON of what the engine should hold (None: not known), ``kept`` what
-    its log says it keeps beside. ``unknown``: what could not be read, each with why."""
+    its log says it keeps beside. ``model_file``: the mapping that is its model. ``used_at_most_tokens``: what the slots
+    state together where they may share cells of the cache. ``unknown``: what could not be read, each with why."""
 
     at: str
     at_s: float
@@ -60,6 +48,8 @@ class Look:
     maps: tuple[MapRow, ...] = ()
     statistics: Mapping[str, float] = field(default_factory=dict)
     prediction: Mapping[str, Any] | None = None
+    model_file: str | None = None
+    used_at_most_tokens: int | None = None
     kept: tuple[ReportedBufferRow, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -89,6 +79,7 @@ class Watcher:
         self._started_s = now()
         pid = target.pid
         self._probe = None if pid is None else ProcessTreeProbe(lambda: (pid,))
+        self._server_log = ServerLog(target.log_path if target.engine == "llama.cpp" else None)
         self._expected: tuple[Mapping[str, Any] | None, str | None] | None = None
 
     def look(self) -> Look:
@@ -96,10 +87,17 @@ class Watcher:
         cannot be seen does not answer any more."""
         self.target.check()
         unknown: list[str] = []
-        statistics = self._statistics(unknown)
+        props = self._props()
+        is_asleep = props.get("is_sleeping") is True
         mark, maps = self._memory(unknown)
-        log = self._log()
-        prediction = self._prediction(maps, log, unknown) if mark is not None else None
+        log = self._server_log.read()
+        model = model_file(self.target, maps, props)
+        prediction = None
+        if mark is not None and is_asleep:
+            unknown.append("what it should hold: it sleeps, and has unloaded its model.")
+        elif mark is not None:
+            prediction = self._prediction(model, log, props, unknown)
+        statistics, used_at_most = self._statistics(unknown, props, has_own_cells=_has_own_cells(prediction, log))
         return Look(
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             at_s=self._now() - self._started_s,
@@ -107,9 +105,16 @@ class Watcher:
             maps=maps,
             statistics=statistics,
             prediction=prediction,
-            kept=self._kept(log, unknown) if mark is not None else (),
+            model_file=model.mapped,
+            used_at_most_tokens=used_at_most,
+            kept=self._kept(log, unknown) if mark is not None and not is_asleep else (),
             unknown=tuple(dict.fromkeys(unknown)),
         )
+
+    def _props(self) -> Mapping[str, Any]:
+        """What llama-server says of itself; asked first, because it is answered without waking a server that sleeps."""
+        props = self._ask_json("/props") if self.target.engine == "llama.cpp" else None
+        return props if isinstance(props, dict) else {}
 
     # --- memory ---------------------------------------------------------------------------------------------------
 
@@ -148,91 +153,111 @@ class Watcher:
 
     # --- what it should hold --------------------------------------------------------------------------------------
 
-    def _prediction(self, maps: tuple[MapRow, ...], log: str, unknown: list[str]) -> Mapping[str, Any] | None:
+    def _prediction(
+        self, model: ModelFile, log: LogSeen | None, props: Mapping[str, Any], unknown: list[str]
+    ) -> Mapping[str, Any] | None:
         """Worked out once: a running server's model and settings do not change."""
         if self._expected is None:
-            self._expected = self._predict(maps, log)
+            self._expected = self._predict(model, log, props)
         prediction, why_not = self._expected
         if why_not is not None:
             unknown.append(f"what it should hold: {why_not}")
+            self._expected = None  # it may be known at the next look: the log was not complete, the server was loading
         return prediction
 
-    def _predict(self, maps: tuple[MapRow, ...], log: str) -> tuple[Mapping[str, Any] | None, str | None]:
+    def _predict(
+        self, model: ModelFile, log: LogSeen | None, props: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any] | None, str | None]:
         if self.target.engine != "llama.cpp":
-            return None, f"only llama.cpp's buffers are looked for in a process, and this is {self.target.engine}."
-        source = self._model or _model_in(maps)
+            return (
+                None,
+                f"only llama.cpp's buffers are looked for in a process, and this is {self.target.engine or _NONE}.",
+            )
+        source = self._model or model.path
         if source is None:
-            return None, "no model file is mapped by the process; name it with --model."
+            gone = (
+                f"{model.mapped} cannot be read" if model.mapped else "no model file is mapped by the process or named"
+            )
+            return None, f"{gone}; name it with --model."
         try:
-            settings = {**self._stated_settings(log), **canonical_settings(self._settings)}
-            if "n_ctx" not in settings:
-                return None, "its context is not stated anywhere; give it with --set n_ctx=N."
-            prediction = predict(load_model(source), engine="llama.cpp", settings=settings, tokens=0, phase="decode")
+            known = settings_in_force(self.target, log.load if log is not None else "", props, self._settings)
+            if known.settings is None:
+                return None, known.why_not
+            spec = load_model(source)
+            if (
+                self._model
+                and model.mapped
+                and (spec.file_path is None or not is_same_file(model.path, spec.file_path))
+            ):
+                return None, f"the process maps {model.mapped}, which is not the --model that was given."
+            found = predict(spec, engine="llama.cpp", settings=known.settings, tokens=0, phase="decode").to_dict()
         except KvscopeError as error:
             return None, error.message
-        return prediction.to_dict(), None
+        if (why_not := contradiction(found, known.slots)) is not None:
+            return None, why_not
+        return found, None
 
-    def _stated_settings(self, log: str) -> dict[str, SettingValue]:
-        """By the engine's log, which says what is in force; else by its command line and its own answers."""
-        report = read_report(log, version="")
-        stated: dict[str, SettingValue] = {}
-        for flag, value in command_settings(self.target.command).items():
-            try:
-                stated |= canonical_settings({flag: value})
-            except KvscopeError:
-                continue  # not a setting that decides about memory, or not one of ours
-        props = self._ask_json("/props")
-        if isinstance(props, dict) and "n_ctx" not in stated:
-            stated |= _from_props(props)
-        stated |= {name: report.effective[name] for name in _FROM_LOG if name in report.effective}
-        if report.slots:
-            stated["n_parallel"] = len(report.slots)
-        return stated
-
-    def _log(self) -> str:
-        path = self.target.log_path
-        return "" if path is None else _both_ends(path)
-
-    def _kept(self, log: str, unknown: list[str]) -> tuple[ReportedBufferRow, ...]:
+    def _kept(self, log: LogSeen | None, unknown: list[str]) -> tuple[ReportedBufferRow, ...]:
         if self.target.engine != "llama.cpp":
             return ()
-        if not log:
-            unknown.append(
-                "host prompt cache: the server's log goes to no file that can be read (start it with 2>FILE)."
-            )
+        if log is None or not log.load:
+            why = "goes to no file that can be read (start it with 2>FILE)" if log is None else "is too long to be read"
+            unknown.append(f"copies of earlier prompts, checkpoints: the server's log {why}.")
             return ()
-        host_cache = read_host_cache(log)
-        kept = [*([host_cache] if host_cache is not None else []), *read_checkpoints(log)]
+        if not is_verbose(log.load):
+            unknown.append("copies of earlier prompts, checkpoints: the server's log states them from -lv 4 on.")
+            return ()
+        host_cache = read_host_cache(log.kept)
+        kept = [*([host_cache] if host_cache is not None else []), *read_checkpoints(log.kept)]
         return tuple(reported_row(buffer, PHASE, None) for buffer in kept)
 
     # --- requests and speed ---------------------------------------------------------------------------------------
 
-    def _statistics(self, unknown: list[str]) -> dict[str, float]:
+    def _statistics(
+        self, unknown: list[str], props: Mapping[str, Any], *, has_own_cells: bool
+    ) -> tuple[dict[str, float], int | None]:
+        """By the names of ``engine.statistics``, and tokens in use at most where they are not known otherwise."""
         if self.target.url is None:
             unknown.append("requests and speed: no address of it is known that answers; name one with --port or a URL.")
-            return {}
+            return {}, None
+        if self.target.engine == "ollama":
+            return self._of_ollama(), None
+        slots = SlotsSeen()
+        if props.get("is_sleeping") is True:
+            unknown.append("what its slots hold: it sleeps, and would be woken by being asked.")
+        elif self.target.engine == "llama.cpp":
+            slots = read_slots_answer(self._ask_json("/slots"))
+        stated = self._of_metrics(unknown)
+        if "output_tokens" in stated:
+            stated["output_tokens"] += slots.unfinished_tokens
+        found = {**slots.statistics, **stated}
+        is_shared = slots.count > 1 and not has_own_cells
+        at_most = found.pop("kv_cache_used_tokens", None) if is_shared else None
+        return found, None if at_most is None else int(at_most)
+
+    def _of_metrics(self, unknown: list[str]) -> dict[str, float]:
         engine = self.target.engine
-        if engine == "ollama":
-            return self._of_ollama()
-        found, unfinished = _from_slots(self._ask_json("/slots")) if engine == "llama.cpp" else ({}, 0.0)
         try:
             reply = run(request("GET", f"{self.target.url}/metrics", limits=_ASK))
         except EngineError as error:
             if self.target.pid is None:
                 raise
             unknown.append(f"requests and speed: {error.message}")
-            return found
+            return {}
         if reply.status != 200:
-            how = " (llama-server states them when it was started with --metrics)" if engine == "llama.cpp" else ""
-            unknown.append(f"requests and speed: GET /metrics answers {reply.status}{how}.")
-            return found
+            unknown.append(
+                f"requests and speed: GET /metrics answers {reply.status}{_why_refused(reply.status, engine)}."
+            )
+            return {}
         if engine is None:
             unknown.append("requests and speed: the server's metrics are of no engine that is known here.")
-            return found
-        stated = statistics_of(parse_metrics(reply.body.decode(errors="replace")), engine)
-        if "output_tokens" in stated:
-            stated["output_tokens"] += unfinished
-        return {**found, **stated}
+            return {}
+        try:
+            stated = statistics_of(parse_metrics(reply.body.decode(errors="replace")), engine)
+        except EngineError as error:
+            unknown.append(f"requests and speed: {error.message}")
+            return {}
+        return {name: value for name, value in stated.items() if value >= 0}
 
     def _of_ollama(self) -> dict[str, float]:
         models = self._ask_json("/api/ps")
@@ -242,7 +267,7 @@ class Watcher:
         found: dict[str, float] = {}
         for name, key in (("engine_bytes", "size"), ("engine_device_bytes", "size_vram")):
             sizes = [model.get(key) if isinstance(model, dict) else None for model in listed]
-            known = [size for size in sizes if isinstance(size, int)]
+            known = [size for size in sizes if is_count(size)]
             if len(known) == len(sizes):
                 found[name] = float(sum(known))
         return found
@@ -254,58 +279,19 @@ class Watcher:
         try:
             reply = run(request("GET", f"{self.target.url}{path}", limits=_ASK))
             return json.loads(reply.body) if reply.status == 200 else None
-        except (EngineError, ValueError):
+        except (EngineError, ValueError, RecursionError):
             return None
 
 
-def _model_in(maps: tuple[MapRow, ...]) -> str | None:
-    """The largest model file that is mapped."""
-    files = [m for m in maps if m.kind == "file" and m.name.endswith(".gguf")]
-    return max(files, key=lambda m: m.size_bytes).name if files else None
+def _has_own_cells(prediction: Mapping[str, Any] | None, log: LogSeen | None) -> bool:
+    """Whether every slot has a part of the cache to itself; slots that share one may share the same cells, too."""
+    if prediction is not None:
+        return prediction["effective"].get("kv_unified") is False
+    slots = None if log is None else read_slots(log.load)
+    return slots is not None and not slots.is_unified
 
 
-def _from_props(props: Mapping[str, Any]) -> dict[str, SettingValue]:
-    """What /props says of the context: of one slot, and how many there are. Slots that share one context say the same;
-    whether they do is not stated, so several slots give no total."""
-    per_slot = (props.get("default_generation_settings") or {}).get("n_ctx")
-    slots = props.get("total_slots")
-    if not isinstance(per_slot, int) or slots != 1:
-        return {}
-    return {"n_ctx": per_slot, "n_parallel": 1}
-
-
-def _from_slots(slots: Any) -> tuple[dict[str, float], float]:
-    """What /slots says: tokens that the slots hold (a prompt that is still being read counts whole), slots at work. And
-    the output tokens of answers that are not finished: llama.cpp adds them to its counters only then."""
-    known = [slot for slot in slots if isinstance(slot, dict)] if isinstance(slots, list) else []
-    if not known:
-        return {}, 0.0
-    found = {"requests_running": float(sum(bool(slot.get("is_processing")) for slot in known))}
-    held = [slot.get("n_prompt_tokens", 0) for slot in known]  # absent of a slot that was never used
-    if all(isinstance(each, int) for each in held):
-        found["kv_cache_used_tokens"] = float(sum(held))
-    unfinished = [_decoded(slot) for slot in known if slot.get("is_processing")]
-    return found, float(sum(unfinished))
-
-
-def _decoded(slot: Mapping[str, Any]) -> int:
-    """Output tokens of the request in a slot; newer servers give a list with one entry for each answer."""
-    stated = slot.get("next_token")
-    entries = stated if isinstance(stated, list) else [stated]
-    counts = [entry.get("n_decoded") for entry in entries if isinstance(entry, dict)]
-    return sum(count for count in counts if isinstance(count, int))
-
-
-def _both_ends(path: Path) -> str:
-    """The first and the last part of a file that may be long and that grows; empty where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(0)
-            if size <= 2 * _LOG_PART_BYTES:
-                return file.read(2 * _LOG_PART_BYTES).decode(errors="replace")
-            first = file.read(_LOG_PART_BYTES)
-            file.seek(size - _LOG_PART_BYTES)
-            return (first + b"\n" + file.read(_LOG_PART_BYTES)).decode(errors="replace")
-    except OSError:
-        return ""
+def _why_refused(status: int, engine: str | None) -> str:
+    if status in (401, 403):
+        return " (it asks for a key, and a watch sends none)"
+    return " (llama-server states them when it was started with --metrics)" if engine == "llama.cpp" else ""

@@ -45,13 +45,15 @@ _PROGRAMS = (("llama-server", "llama.cpp"), ("vllm", "vllm"), ("sglang", "sglang
 class Target:
     """``url`` None: no address is known, so only its memory can be seen. ``process`` None: it cannot be seen, for the
     reason ``no_process``. ``engine`` None: not recognised. ``log_path``: the file that it logs to, where that is one
-    that can be read."""
+    that can be read. ``environment``: of its variables those that are llama-server's settings; None where they may not
+    be read."""
 
     url: str | None
     process: ProcessIdentity | None
     engine: str | None
     name: str
     command: tuple[str, ...] = ()
+    environment: Mapping[str, str] | None = None
     log_path: Path | None = None
     no_process: str | None = None
 
@@ -99,6 +101,7 @@ def find_target(
         engine=engine or _by_command(command),
         name=process_name(process.pid, proc),
         command=command,
+        environment=_environment(process.pid, proc),
         log_path=_log_path(process.pid, command, proc),
     )
 
@@ -178,6 +181,15 @@ def _command(pid: int, proc: Path) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(word for word in text.split("\0") if word)
+
+
+def _environment(pid: int, proc: Path) -> Mapping[str, str] | None:
+    try:
+        text = (proc / str(pid) / "environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return None
+    variables = (word.partition("=") for word in text.split("\0"))
+    return {name: value for name, _, value in variables if name.startswith("LLAMA_ARG_")}
 
 
 def _by_command(command: tuple[str, ...]) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kvscope.analysis.watched import CacheUse, Cause, Rates
+from kvscope.analysis.watched import CacheUse, Cause, NotFound, Rates
 from kvscope.report.prediction_text import aligned, wrapped
 from kvscope.units import format_bytes, format_count, format_mib, format_seconds
 
@@ -37,6 +37,7 @@ def live_dict(
     statistics: Mapping[str, float],
     rates: Rates | None,
     unknown: Sequence[str],
+    not_found: Sequence[NotFound] = (),
 ) -> dict[str, Any]:
     """One look, as JSON shows it. What is not known is None."""
     return {
@@ -45,6 +46,7 @@ def live_dict(
         "target": dict(target),
         "memory": None if memory is None else dict(memory),
         "causes": [asdict(cause) for cause in causes],
+        "not_found": [asdict(each) for each in not_found],
         "kv_cache": asdict(cache),
         "requests_running": statistics.get("requests_running"),
         "requests_waiting": statistics.get("requests_waiting"),
@@ -57,8 +59,9 @@ def live_dict(
 def render_live(look: Mapping[str, Any]) -> str:
     """One look for people; ``look`` as ``live_dict`` gives it."""
     lines = [_head(look), "", *_memory(look), "", *_activity(look)]
-    if look["unknown"]:
-        lines += ["", "Not known:", *(wrapped(text) for text in look["unknown"])]
+    unknown = [*(_missing(each) for each in look["not_found"]), *look["unknown"]]
+    if unknown:
+        lines += ["", "Not known:", *(wrapped(text) for text in unknown)]
     return "\n".join(lines) + "\n"
 
 
@@ -81,9 +84,21 @@ def _memory(look: Mapping[str, Any]) -> list[str]:
     if memory["machine_available_bytes"] is not None:
         head += f"; {format_bytes(memory['machine_available_bytes'])} left on the machine"
     rows = [[_CAUSES[cause["slug"]], format_mib(cause["num_bytes"]), ""] for cause in look["causes"]]
-    bases = [_BASES[cause["basis"]] for cause in look["causes"]]
+    bases = [_basis(cause) for cause in look["causes"]]
     table = [f"  {left}  {basis}".rstrip() for left, basis in zip(aligned(rows), bases, strict=True)] if rows else []
     return [head, *table]
+
+
+def _basis(cause: Mapping[str, Any]) -> str:
+    basis = _BASES[cause["basis"]]
+    if cause["expected_bytes"] is None:
+        return basis
+    return f"of {format_mib(cause['expected_bytes'])} found; the rest has no mapping of its own ({basis})"
+
+
+def _missing(lost: Mapping[str, Any]) -> str:
+    size = format_mib(lost["expected_bytes"])
+    return f"{_CAUSES[lost['slug']]}: {size} by what is known of it, not found among its mappings."
 
 
 def _activity(look: Mapping[str, Any]) -> list[str]:
@@ -104,7 +119,7 @@ def _cache(cache: Mapping[str, Any]) -> str:
     parts = []
     if used is not None:
         of = f" of {format_count(reserved)}" if reserved else ""
-        parts.append(f"{format_count(used)}{of} tokens")
+        parts.append(f"{'at most ' if cache['is_at_most'] else ''}{format_count(used)}{of} tokens")
     if cache["used_share"] is not None:
         parts.append(f"{cache['used_share']:.1%}")
     if cache["used_bytes"] is not None:
