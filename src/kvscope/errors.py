@@ -23,6 +23,7 @@
     │   ├── EngineReplyError           a reply we do not understand (kept verbatim)
     │   ├── ContextOverflow            prompt + output over the context limit
     │   │   └── PromptDoesNotFit       found before it was sent
+    │   ├── InputTruncated             the server cut what it was sent to be counted
     │   └── OutOfMemory                where, and how we know
     │       └── MemorySuspected        it died, and had been predicted to need more than there was
     ├── ProbeError                     the reading failed                                  recorded
@@ -247,6 +248,15 @@ class EngineReplyError(EngineError):
 class ContextOverflow(EngineError):
     slug = "context-overflow"
     outcome = "context_overflow"
+    prompt_tokens: int | None = None  # of the prompt that was refused, where the engine states it
+
+
+class InputTruncated(EngineError):
+    """The server cut what it was sent to be counted, without a word: no prompt of the asked length can be made. One
+    that is cut when it is measured has its answer kept, and is no exception."""
+
+    slug = "truncated-input"
+    outcome = "truncated_input"
 
 
 class PromptDoesNotFit(ContextOverflow):

@@ -46,11 +46,14 @@ BOS = "<s>"
 _RUNNER = "import sys; held = b'\\1' * int(sys.argv[1]); print('ready', flush=True); sys.stdin.read()"
 
 
-def cut_to(num_ctx: int, prompt: int) -> int:
-    """Tokens that are read of a prompt: of one over the context its first NUM_KEEP and its end, half of the rest being
-    freed (contextShiftPromptLimit in llm/llama_server.go, "match the old runners"): 1,026 of 2,048, as reported in
-    ollama/ollama#6672."""
-    return prompt if prompt <= num_ctx else num_ctx - max((num_ctx - NUM_KEEP) // 2, 1)
+def cut_to(num_ctx: int, prompt: int, *, keeps_half: bool) -> int:
+    """Tokens that are read of a prompt: of one over the context its first NUM_KEEP and its end. Until 0.3 and since
+    0.30 half of the rest is freed (contextShiftPromptLimit in llm/llama_server.go): 1,026 of 2,048, as reported in
+    ollama/ollama#6672. The runners between them (source=runner.go) keep as much as fits: their logs say "truncating
+    input prompt" limit=8192 prompt=10552 keep=4 new=8192."""
+    if prompt <= num_ctx:
+        return prompt
+    return num_ctx - max((num_ctx - NUM_KEEP) // 2, 1) if keeps_half else num_ctx
 
 
 @dataclass
@@ -328,7 +331,7 @@ class Answering(BaseHTTPRequestHandler):
             return
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(state.cached, text, strict=False))
         reused, state.cached = sum(len(left.encode()) for left, _ in same), text
-        read = cut_to(model.num_ctx, sent)
+        read = cut_to(model.num_ctx, sent, keeps_half=not state.has(0, 4) or state.has(0, 30))
         if not state.has(0, 4):  # what was cached is left out
             read -= reused
         self.stream(body, model, sent=sent, read=read)

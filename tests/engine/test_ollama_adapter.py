@@ -246,11 +246,15 @@ def test_more_than_the_model_was_trained_for_is_cut_and_read_back(server: StandI
     assert server.did[before:] == ["load tiny:latest"]
 
 
-def test_a_release_that_does_not_state_the_context_leaves_it_unknown(store: Path, bring: Bring) -> None:
+@pytest.mark.parametrize(("settings", "limit"), [({"num_ctx": 512}, 512), ({}, None), ({"num_ctx": 100_000}, None)])
+def test_a_release_that_does_not_state_the_context(
+    store: Path, bring: Bring, settings: dict[str, int], limit: int | None
+) -> None:
+    """It holds what it was loaded with; its default, and more than the model was trained for, are not known."""
     with running(store, release="0.9.6") as server:
-        engine = bring(server, load=False, num_ctx=512)
+        engine = bring(server, load=False, **settings)
         report = engine.load()
-        assert report.context_limit is None
+        assert (None if report.context_limit is None else report.context_limit.tokens) == limit
         assert "num_ctx" not in report.effective
         assert any("does not state the context" in note for note in report.notes)
 
@@ -357,7 +361,7 @@ def test_a_release_before_the_refusal_cuts_in_silence_and_its_count_shows_it(sto
     with running(store, release="0.12.5") as server:
         engine = bring(server, num_ctx=2048)
         assert engine.capabilities.counts_by_requests
-        assert [ask(engine, "word " * number).prompt_tokens for number in (500, 900)] == [1026, 1026]
+        assert [ask(engine, "word " * number).prompt_tokens for number in (500, 900)] == [2048, 2048]
 
 
 def test_a_release_that_leaves_cached_tokens_out_states_no_prompt(store: Path, bring: Bring) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,14 +112,84 @@ def test_files_that_count_otherwise_than_the_server_accuse_it_of_nothing(server:
 
 
 def test_a_prompt_that_an_old_release_cuts(server: StandIn) -> None:
-    """Releases before 0.12.6, which cannot be told to refuse: 1,026 of 2,048 remain (ollama/ollama#6672)."""
+    """Releases before 0.12.6, which cannot be told to refuse: as much as fits remains."""
     with running(server.store, release="0.12.5") as old:
         expected = Expected(counter=CountsAsTheServer("unused"), try_anyway=True)
         settings = {"num_ctx": 2048}
         result = measured(old, expected=expected, settings=settings, prompt_tokens=3000, requests=2)
     assert (result.trial.outcome, result.trial.error_slug) == ("truncated_input", "truncated-input")
     asked = [request for request in result.requests if request.role == "measured"]
-    assert [(r.prompt_tokens_ours, r.prompt_tokens_server) for r in asked] == [(3000, 1026)] * 2
+    assert [(r.prompt_tokens_ours, r.prompt_tokens_server) for r in asked] == [(3000, 2048)] * 2
+
+
+@pytest.mark.parametrize(("by_files", "prompt_tokens"), [(True, 3000), (True, 2060), (False, 3000)])
+@pytest.mark.parametrize("release", ["0.3.0", "0.9.0"])
+def test_a_prompt_over_the_context_that_kvscope_asked_for_is_not_sent(
+    server: StandIn, release: str, by_files: bool, prompt_tokens: int
+) -> None:
+    """No release before 0.10 states its context; num_ctx was asked for, and no more is held."""
+    if release == "0.3.0" and not by_files:
+        return  # it counts nothing
+    expected = Expected(counter=CountsAsTheServer("unused") if by_files else None)
+    with running(server.store, release=release) as old:
+        result = measured(old, expected=expected, settings={"num_ctx": 2048}, prompt_tokens=prompt_tokens)
+    assert (result.trial.outcome, result.trial.error_slug) == ("context_overflow", "prompt-does-not-fit")
+    assert "2,048 (num_ctx, as kvscope asked for it" in str(result.trial.error_message)
+
+
+def test_a_cut_prompt_of_a_release_that_states_no_count(server: StandIn) -> None:
+    """0.3: 3,000 tokens were answered by a context of 2,048, so they were not all read. Of 2,060, those of the chat
+    template may be too many in our count: then it is a doubt."""
+    expected = Expected(counter=CountsAsTheServer("unused"), try_anyway=True)
+    results = {}
+    with running(server.store, release="0.3.0") as old:
+        for tokens in (2000, 2060, 3000):
+            results[tokens] = measured(old, expected=expected, settings={"num_ctx": 2048}, prompt_tokens=tokens)
+    assert {tokens: result.trial.outcome for tokens, result in results.items()} == {
+        2000: "ok",
+        2060: "ok",
+        3000: "truncated_input",
+    }
+    assert "holds 2,048" in str(results[3000].trial.error_message)
+    slugs = {tokens: {each.slug for each in result.warnings} for tokens, result in results.items()}
+    assert "prompt-may-be-cut" in slugs[2060]
+    assert "prompt-may-be-cut" not in slugs[2000]
+    marked = [request.error_slug for request in results[3000].requests if request.role == "measured"]
+    assert marked == ["truncated-input"]
+
+
+@pytest.mark.parametrize("settings", [{"num_ctx": 2048}, {}])
+def test_a_release_that_cuts_what_it_is_sent_to_count(server: StandIn, settings: dict[str, int]) -> None:
+    with running(server.store, release="0.9.0") as old:
+        result = measured(old, settings=settings, prompt_tokens=5000, expected=Expected(try_anyway=True))
+        assert (result.trial.outcome, result.trial.error_slug) == ("truncated_input", "truncated-input")
+        assert "5,000 tokens" in str(result.trial.error_message)
+        # What fits is found, though drafts on the way to it were cut.
+        fits = measured(old, settings={"num_ctx": 2048}, prompt_tokens=1900)
+        assert (fits.trial.outcome, fits.trial.error_message) == ("ok", None)
+
+
+@pytest.mark.parametrize(
+    ("release", "says"),
+    [
+        ("0.33.0", "The prompt has 5000 tokens; the engine's context holds 4096."),
+        ("0.13.0", "a prompt of 5,000 tokens"),
+    ],
+)
+def test_what_is_refused_is_the_asked_prompt_and_no_draft_of_it(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, release: str, says: str
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path))  # the server's files are not here: it counts by requests
+    with running(server.store, release=release) as far:
+        result = measured(far, settings={}, prompt_tokens=5000)
+        assert result.trial.error_slug == "prompt-does-not-fit"
+        assert "5,000 prompt tokens" in str(result.trial.error_message)
+        tried = measured(far, settings={}, prompt_tokens=5000, expected=Expected(try_anyway=True))
+        assert (tried.trial.outcome, tried.trial.error_slug) == ("context_overflow", "context-overflow")
+        assert says in str(tried.trial.error_message)
+        # A draft that is refused on the way says nothing against what was asked for.
+        fits = measured(far, settings={}, prompt_tokens=3000)
+        assert (fits.trial.outcome, fits.trial.error_message) == ("ok", None)
 
 
 # (what fails, at the load?, outcome, slug, words of the message, evidence)

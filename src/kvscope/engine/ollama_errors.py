@@ -61,11 +61,14 @@ def _too_long(message: str, evidence: dict[str, Any]) -> EngineError | None:
         inner = {}
     if isinstance(inner, dict) and inner.get("type") == "exceed_context_size_error":
         asked, limit = inner.get("n_prompt_tokens"), inner.get("n_ctx")
-        return ContextOverflow(
+        refused = ContextOverflow(
             f"The prompt has {asked} tokens; the engine's context holds {limit}.",
             hint=f"Shorten the prompt, or load the model with a context of more than {asked} tokens (num_ctx).",
             evidence=evidence,
         )
+        if isinstance(asked, int) and not isinstance(asked, bool) and asked > 0:
+            refused.prompt_tokens = asked
+        return refused
     if any(words in message.lower() for words in _TOO_LONG):
         return ContextOverflow(
             f"The prompt does not fit the model's context: {message}",

@@ -14,9 +14,7 @@ def load_report(
 ) -> EngineReport:
     """``model``: as /api/tags lists it. ``use``: None where another program had it loaded. Raises an EngineError."""
     shown = server.show(held.name)
-    limit = None
-    if held.context_tokens is not None:
-        limit = ContextLimit(tokens=held.context_tokens, source="/api/ps: context_length")
+    effective = _effective(held, shown)
     notes = [*_of_its_use(held, use), *_of_the_release(server, held)]
     if shown.get("remote_host"):
         notes.append(f"The model runs at {shown['remote_host']}, not on this server: its memory is not seen.")
@@ -29,11 +27,22 @@ def load_report(
         version=server.version,
         build=f"{held.name} {model.get('digest') or ''}".strip(),
         buffers=(),
-        effective=_effective(held, shown),
+        effective=effective,
         slots=(),
         notes=tuple(notes),
-        context_limit=limit,
+        context_limit=_limit(held, use, effective),
     )
+
+
+def _limit(held: Held, use: ModelUse | None, effective: Mapping[str, SettingValue]) -> ContextLimit | None:
+    """As stated; of a release that does not, what kvscope loaded it with. More than it was trained for is cut by some
+    releases and not by others."""
+    if held.context_tokens is not None:
+        return ContextLimit(tokens=held.context_tokens, source="/api/ps: context_length")
+    asked, trained = None if use is None else use.options.get("num_ctx"), effective.get("trained_context_tokens")
+    if not isinstance(asked, int) or not isinstance(trained, int) or asked > trained:
+        return None
+    return ContextLimit(tokens=asked, source="num_ctx, as kvscope asked for it; this release does not state it")
 
 
 def _of_its_use(held: Held, use: ModelUse | None) -> Iterator[str]:

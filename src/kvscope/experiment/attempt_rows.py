@@ -32,7 +32,8 @@ from kvscope.record.rows import (
 class AttemptRows:
     """Grows while an attempt runs; whatever ends it, what is here is kept. ``leading_bos``: by a request's index, how
     many times our ids of it begin with the BOS. ``limit_tokens``: the most that one sequence may hold, as read back.
-    ``cut``: how the attempt ends, where the server cut a prompt in silence."""
+    ``surely_over``: of a request that has more tokens by our count, whether it has without its template too. ``cut``:
+    how the attempt ends, where the server cut a prompt in silence."""
 
     requests: list[RequestRow] = field(default_factory=list)
     tokens: list[TokenRow] = field(default_factory=list)
@@ -48,6 +49,7 @@ class AttemptRows:
     client: dict[str, object] = field(default_factory=lambda: {"concurrency": 1})
     leading_bos: dict[int, int | None] = field(default_factory=dict)
     limit_tokens: int | None = None
+    surely_over: dict[int, bool] = field(default_factory=dict)
     cut: Ending | None = None
 
     def warn(self, slug: str, message: str, hint: str) -> None:
@@ -95,6 +97,7 @@ class AttemptRows:
         """Hold our counts against the server's, over all answered requests of the attempt: a prompt that was cut is
         marked as such in its row, any other difference is a doubt. To be called once, when no more will come."""
         answered = [row for row in self.requests if row.error_slug is None]
+        self._judge_uncounted([row for row in answered if row.prompt_tokens_server is None])
         findings = compare_counts([self._sample(row) for row in answered])
         for finding in findings:
             if finding.is_cut:
@@ -105,6 +108,22 @@ class AttemptRows:
                 self.warn("token-count-mismatch", finding.claim, finding.advice)
         if all(finding.slug != CACHED_LEFT_OUT for finding in findings):
             self._note_impossible_reuse(answered)
+
+    def _judge_uncounted(self, answered: list[RequestRow]) -> None:
+        """Prompts over the limit that were answered by a server which does not state how many tokens it read."""
+        over = [row for row in answered if row.index in self.surely_over]
+        if not over:
+            return
+        says = (
+            f"A prompt of {over[-1].prompt_tokens_ours:,} tokens by our count was answered, where one sequence holds "
+            f"{self.limit_tokens:,}; the server does not state how many it read"
+        )
+        advice = "Load the model with a larger context, or send shorter prompts."
+        certain = [row.index for row in over if self.surely_over[row.index]]
+        if certain:
+            self._note_cut(certain, f"{says}: it cannot have been all.", advice)
+        else:
+            self.warn("prompt-may-be-cut", f"{says}. It may have been cut.", advice)
 
     def _note_impossible_reuse(self, answered: list[RequestRow]) -> None:
         for row in answered:

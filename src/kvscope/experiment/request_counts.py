@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from kvscope.engine.base import ChatRequest, ContextLimit, Engine
 from kvscope.errors import PromptDoesNotFit, UsageError
 from kvscope.experiment.attempt_rows import AttemptRows
+from kvscope.experiment.draft_counts import DraftCounts
 from kvscope.experiment.own_count import FROM_ENGINE, OwnCount, OwnCounter
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.counting.context_fit import ContextFit
@@ -69,12 +70,13 @@ class RequestCounts:
             else None
         )
 
-    def prompt_counter(self) -> Callable[[Sequence[Message]], int]:
+    def prompt_counter(self, asked: tuple[int, int] | None = None) -> Callable[[Sequence[Message]], int]:
         """Who counts while prompts are built. The engine, where it can count without computing; else the model's own
         files, where they say of a short conversation what the engine states; else the engine, by being sent each
         prompt, of which a warning tells. The files of a model that a running server has are left aside from then on
         where they say otherwise than it: Ollama has templates of its own, and any server may have been given one.
-        Raises UsageError where nobody can count."""
+        ``asked``: tokens of the one prompt that is to be built, and of its answer. Raises UsageError where nobody can
+        count, PromptDoesNotFit where the server would have to be sent more than it holds."""
         can = self._engine.capabilities
         if can.counts_prompt_tokens and not can.counts_by_requests:
             if not can.owns_process and not self._files_agree():
@@ -91,7 +93,10 @@ class RequestCounts:
                 "What the server keeps of earlier prompts can make the measured request faster: look at cached_tokens, "
                 "turn its prefix cache off, or give the model's file with --model to count here.",
             )
-            return self._engine.count_prompt_tokens
+            if asked is None:
+                return self._engine.count_prompt_tokens
+            self._check_fit(*asked)
+            return DraftCounts(self._engine.count_prompt_tokens, asked_tokens=asked[0], limit=self._limit)
         raise UsageError(
             "The server does not say how many tokens a prompt has, so none of an exact length can be made.",
             hint="Give the model's own file (a GGUF, or a folder with its tokenizer) with --model.",
@@ -124,16 +129,30 @@ class RequestCounts:
         if own is None and by_engine is not None:
             own = OwnCount(tokens=by_engine, counted_by=FROM_ENGINE)
         self._rows.leading_bos[index] = None if own is None else own.leading_bos
+        if own is not None and self._limit is not None and own.tokens > self._limit.tokens:
+            self._rows.surely_over[index] = own.tokens - self._template_tokens(request) > self._limit.tokens
         return own
+
+    def _template_tokens(self, request: ChatRequest) -> int:
+        """Tokens of the request without its texts, by the model's files: a server's template may need none of them."""
+        if self._expected.counter is None:
+            return 0
+        empty = tuple(replace(message, content="") for message in request.messages)
+        own = self._expected.counter.count([replace(request, messages=empty)])[0]
+        return 0 if own is None else own.tokens
 
     def check_fit(self, counted: OwnCount | None, request: ChatRequest) -> None:
         """Raises PromptDoesNotFit where prompt and output are known to be more than one sequence may hold."""
-        if counted is None or self._limit is None or self._expected.try_anyway:
+        if counted is not None:
+            self._check_fit(counted.tokens, request.max_output_tokens)
+
+    def _check_fit(self, prompt_tokens: int, output_tokens: int) -> None:
+        if self._limit is None or self._expected.try_anyway:
             return
         fit = ContextFit(
             limit=FitLimit(tokens=self._limit.tokens, source=self._limit.source),
-            prompt_tokens=counted.tokens,
-            reserved_output_tokens=request.max_output_tokens,
+            prompt_tokens=prompt_tokens,
+            reserved_output_tokens=output_tokens,
         )
         if fit.fits is False:
             raise PromptDoesNotFit(

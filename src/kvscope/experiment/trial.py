@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, ReportedBuffer
-from kvscope.errors import KvscopeError, ProbeError, ProbeLost
+from kvscope.errors import KvscopeError, ProbeError, ProbeLost, PromptLengthUnreachable
 from kvscope.experiment.attempt_rows import AttemptRows, reported_row
 from kvscope.experiment.design import Trial
+from kvscope.experiment.draft_counts import DraftCounts
 from kvscope.experiment.ending import INTERRUPTED, UNKNOWN_OUTLOOK, Ending, Outlook, ending_of, why_lost
 from kvscope.experiment.play import play_prompts
 from kvscope.experiment.release_check import check_release, kept_buffers
@@ -210,20 +211,23 @@ class _TrialRun:
     def _build_prompts(self) -> list[ExactPrompt]:
         """One prompt per request, each of exactly the asked length as the engine counts, none like another."""
         condition = self.trial.condition
-        count = self.counts.prompt_counter()
-        prompts = [
-            build_prompt(
-                prompt_tokens=condition.prompt_tokens,
-                count=count,
-                language=condition.language,
-                # Prompts of one salt and different seeds are certain to begin differently.
-                seed=self.seed + number,
-                salt=self.trial.trial_id,
-                source=condition.text,
-                key_percent=condition.key_percent,
-            )
-            for number in range(condition.requests)
-        ]
+        count = self.counts.prompt_counter((condition.prompt_tokens, condition.output_tokens))
+        try:
+            prompts = [
+                build_prompt(
+                    prompt_tokens=condition.prompt_tokens,
+                    count=count,
+                    language=condition.language,
+                    # Prompts of one salt and different seeds are certain to begin differently.
+                    seed=self.seed + number,
+                    salt=self.trial.trial_id,
+                    source=condition.text,
+                    key_percent=condition.key_percent,
+                )
+                for number in range(condition.requests)
+            ]
+        except PromptLengthUnreachable as error:
+            raise (count.why_unreachable(error) if isinstance(count, DraftCounts) else error) from error
         without = [prompt.no_key_because for prompt in prompts if prompt.no_key_because is not None]
         if without:
             self.rows.warn("no-key-sentence", without[0], "Use longer prompts where the answers are to be compared.")
