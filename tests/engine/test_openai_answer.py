@@ -125,6 +125,32 @@ class TestTheForm:
         answer = streamed(token("a"), delta("stop"))
         assert (answer.finish_reason, len(answer.events)) == ("stop", 1)
 
+    @pytest.mark.parametrize(
+        "said", [b"", ROLE, event({"choices": [], "usage": {"completion_tokens": 0}})], ids=["nothing", "role", "zero"]
+    )
+    def test_a_mark_that_ends_nothing(self, said: bytes) -> None:
+        error = failing(writing(HEAD + chunk(said + event("[DONE]")) + END))
+        assert type(error) is EngineReplyError
+        assert "nothing at all" in error.message
+
+    def test_an_answer_without_a_piece_that_is_stated(self) -> None:
+        """A model that ends at once, and tokens without text."""
+        assert streamed(ROLE, finish("stop")).events == ()
+        assert streamed(event({"choices": [], "usage": {"completion_tokens": 1}}), event("[DONE]")).output_tokens == 1
+
+    def test_counts_of_zero_that_the_pieces_contradict(self) -> None:
+        """Some gateways send usage with every count 0: there was a prompt, and there are pieces."""
+        details = {"cached_tokens": 0}
+        answer = streamed(
+            token("a"), finish(prompt_tokens=0, completion_tokens=0, total_tokens=0, prompt_tokens_details=details)
+        )
+        assert (answer.prompt_tokens, answer.cached_tokens, answer.output_tokens) == (None, None, None)
+        assert answer.prompt_tokens_from is None
+        answer = streamed(token("a"), finish(prompt_tokens=9, completion_tokens=0, prompt_tokens_details=details))
+        assert (answer.prompt_tokens, answer.cached_tokens, answer.output_tokens) == (9, 0, None)
+        answer = streamed(ROLE, finish("stop", prompt_tokens=9, completion_tokens=0))
+        assert (answer.prompt_tokens, answer.output_tokens) == (9, 0)
+
     def test_a_mark_without_a_reason(self) -> None:
         assert streamed(token("a"), event("[DONE]")).finish_reason is None
 

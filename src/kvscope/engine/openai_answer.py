@@ -8,14 +8,14 @@ before it, the server works on the prompt, and what it sends then only keeps the
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from kvscope.engine.base import Generation, Read, TokenEvent
 from kvscope.engine.event_stream import EventStream
 from kvscope.engine.http_client import Exchange, body_evidence, verbatim
 from kvscope.engine.server_errors import REPLY_HINT, event_error, is_error, read_words
-from kvscope.engine.usage import read_usage
+from kvscope.engine.usage import Usage, read_usage
 from kvscope.errors import EngineError, EngineReplyError, ServerError
 
 # vLLM aborts a request, and routers end one, with these words where a reason to stop should be.
@@ -183,7 +183,9 @@ class _Answer:
 
     def generation(self, completed_s: float, *, is_ended: bool) -> Generation:
         """The whole answer. Raises EngineReplyError where its end was not stated."""
-        if not self.num_taken and not is_ended:
+        usage = read_usage({"usage": self.usage, "timings": self.timings})
+        says_nothing = not self.events and self.finish_reason is None and not usage.output_tokens
+        if not self.num_taken or (is_ended and says_nothing):
             raise EngineReplyError(
                 "The server answered with nothing at all.", hint=REPLY_HINT, evidence={"known_by": "message"}
             )
@@ -193,7 +195,7 @@ class _Answer:
                 hint=REPLY_HINT,
                 evidence={"known_by": "message"},
             )
-        usage = read_usage({"usage": self.usage, "timings": self.timings})
+        usage = _without_impossible_zeros(usage, has_pieces=bool(self.events))
         return Generation(
             events=tuple(self.events),
             reads=tuple(self.reads),
@@ -211,6 +213,14 @@ class _Answer:
             prompt_tokens_from=usage.stated_by,
             tool_calls=tuple(self.calls[index] for index in sorted(self.calls)),
         )
+
+
+def _without_impossible_zeros(usage: Usage, *, has_pieces: bool) -> Usage:
+    """Some gateways state counts of 0 that they do not know. Nothing is answered to a prompt of no tokens, and what has
+    pieces has tokens: such a 0 is no count."""
+    if usage.prompt_tokens == 0:
+        usage = replace(usage, prompt_tokens=None, stated_by=None, cached_tokens=usage.cached_tokens or None)
+    return replace(usage, output_tokens=None) if has_pieces and usage.output_tokens == 0 else usage
 
 
 def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
