@@ -1,7 +1,7 @@
 """A running engine between two looks: rates by hand, and what is in use of its cache."""
 
-from kvscope.analysis.watched import cache_use, memory_by_cause, rates
-from kvscope.record.rows import MapRow, MarkRow
+from kvscope.analysis.watched import NotFound, cache_use, memory_by_cause, not_found, rates
+from kvscope.record.rows import MapRow, MarkRow, ReportedBufferRow
 
 MIB = 2**20
 
@@ -87,3 +87,74 @@ def test_causes_sum_to_all_that_is_held_also_without_a_prediction() -> None:
 def test_mappings_that_may_not_be_read_leave_one_number_without_a_name() -> None:
     (cause,) = memory_by_cause(mark(60 * MIB, 90 * MIB), (), (), None)
     assert (cause.slug, cause.num_bytes) == ("unnamed", 150 * MIB)
+
+
+def predicted(**sizes: int) -> dict[str, object]:
+    buffers = [
+        {"name": name.rstrip("0123456789"), "bytes": size, "backing": "anonymous", "device": "cpu"}
+        for name, size in sizes.items()
+    ]
+    return {"scenario": {"engine": "llama.cpp"}, "buffers": buffers, "totals": {}}
+
+
+def test_a_cache_that_is_larger_than_all_that_is_held_is_not_shown() -> None:
+    """Seen: a server with its layers on a GPU held 10.6 MiB, and 180.0 MiB of cache were shown "by the rule"."""
+    held, prediction = mark(11_115_000, 0), predicted(kv_cache=180 * MIB)
+    maps = [mapping("heap", 3 * MIB, 3 * MIB)]
+    found = {c.slug: c.num_bytes for c in memory_by_cause(held, maps, (), prediction)}
+    assert found == {"runtime": 3 * MIB, "unexplained": 11_115_000 - 3 * MIB}
+    assert not_found(held, maps, (), prediction) == (NotFound(slug="kv_cache", expected_bytes=180 * MIB),)
+
+
+def test_a_cache_of_which_a_part_was_found_is_told_as_a_part() -> None:
+    """Seen (gemma3 270M, -c 4096 -np 2): 30.0 MiB found among the mappings, and the log states 42.0 MiB: its caches of
+    12 MiB lie in larger mappings with other memory."""
+    prediction = predicted(kv_cache1=30 * MIB, kv_cache2=12 * MIB)
+    maps = [mapping("anonymous", 30 * MIB, 30 * MIB), mapping("arena", 14 * MIB, 14 * MIB)]
+    (cache, *_) = memory_by_cause(mark(44 * MIB, 0), maps, (), prediction)
+    assert (cache.slug, cache.num_bytes, cache.expected_bytes) == ("kv_cache", 30 * MIB, 42 * MIB)
+    assert not_found(mark(44 * MIB, 0), maps, (), prediction) == ()
+
+
+def checkpoint(mib: str) -> ReportedBufferRow:
+    return ReportedBufferRow(
+        phase="watched",
+        component="checkpoint",
+        name="context checkpoint, slot 0",
+        printed_mib=mib,
+        cells=None,
+        streams=None,
+        layers=None,
+        k_mib=None,
+        v_mib=None,
+        line="",
+    )
+
+
+def test_copies_of_which_a_part_was_found_are_told_as_a_part() -> None:
+    kept = [checkpoint("20.000"), checkpoint("8.500")]
+    maps = [mapping("anonymous", 20 * MIB, 20 * MIB)]
+    (copies, *_) = memory_by_cause(mark(30 * MIB, 0), maps, kept, None)
+    assert copies.slug == "host_cache"
+    assert copies.expected_bytes is not None
+    assert abs(copies.expected_bytes - 28.5 * MIB) < 2000  # half of the last printed digit of each
+    assert copies.expected_bytes - copies.num_bytes > 8 * MIB
+
+
+def test_a_model_file_is_weights_whatever_it_is_called() -> None:
+    """Seen: 92 MiB of a file named sha256-... were "heap, stacks, libraries"."""
+    maps = [mapping("file", 92 * MIB, 0, "/store/sha256-ab"), mapping("file", 5 * MIB, 0, "/usr/lib/libc.so")]
+    found = memory_by_cause(mark(0, 97 * MIB), maps, (), None, "/store/sha256-ab")
+    assert {c.slug: c.num_bytes for c in found} == {"weights": 92 * MIB, "runtime": 5 * MIB, "unexplained": 0}
+
+
+def test_cells_that_slots_may_share_are_at_most_so_many() -> None:
+    """Seen: four answers to one prompt in a unified cache stated 4,548 of 4,096 tokens."""
+    prediction = {
+        "totals": {"cache_bytes": 1000},
+        "growth": {"bytes_per_token": 10, "bytes_per_sequence": 0, "knees": []},
+        "effective": {"context_tokens": 4096},
+    }
+    use = cache_use({}, prediction, 4548)
+    assert (use.used_tokens, use.used_share, use.is_at_most) == (4096, 1.0, True)
+    assert not cache_use({"kv_cache_used_tokens": 7}, prediction).is_at_most

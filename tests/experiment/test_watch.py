@@ -89,6 +89,50 @@ def test_output_of_answers_that_are_not_finished_is_counted() -> None:
     assert {each.split()[0] for each in seen} == {"GET"}
 
 
+def test_a_server_that_sleeps_is_not_woken() -> None:
+    """GET /slots makes llama-server load its model again; /props and /metrics do not (seen with b11549)."""
+    pages = {
+        "/props": b'{"default_generation_settings": {"n_ctx": 512}, "total_slots": 1, "is_sleeping": true}',
+        "/slots": b'[{"id": 0, "is_processing": false}]',
+        "/metrics": b"llamacpp:requests_deferred 0\n",
+    }
+    with server(pages) as (url, seen):
+        look = Watcher(find_target(url=url)).look()
+    assert "GET /slots" not in seen
+    assert look.statistics == {"requests_waiting": 0}
+    assert any("sleeps, and would be woken" in text for text in look.unknown)
+    assert any("has unloaded its model" in text for text in look.unknown)
+
+
+LLAMA = b'{"default_generation_settings": {"n_ctx": 512}, "total_slots": 1}'
+
+
+@pytest.mark.parametrize(
+    "slots",
+    [
+        b"[" * 200_000,
+        b'[{"is_processing": true, "n_prompt_tokens": ' + b"9" * 4000 + b', "next_token": {"n_decoded": -7}}]',
+        b'[{"is_processing": 1, "n_prompt_tokens": true}]',
+        b'[{"n_prompt_tokens": -5}]',
+        b"{}",
+    ],
+)
+def test_slots_that_cannot_be_are_not_shown(slots: bytes) -> None:
+    with server({"/props": LLAMA, "/slots": slots, "/metrics": b"llamacpp:requests_deferred -3\n"}) as (url, _):
+        look = Watcher(find_target(url=url)).look()
+    assert "kv_cache_used_tokens" not in look.statistics
+    assert "requests_waiting" not in look.statistics
+
+
+def test_metrics_of_two_models_do_not_end_the_watch() -> None:
+    both = VLLM + VLLM.replace('"m"', '"n"')
+    with server({"/metrics": both.encode()}) as (url, _):
+        look = Watcher(find_target(url=url)).look()
+    assert look.statistics == {}
+    assert any("several models: m, n" in text for text in look.unknown)
+    assert look.mark is not None
+
+
 def test_metrics_that_are_turned_off_are_said_to_be() -> None:
     with server({"/props": b'{"default_generation_settings": {}}'}) as (url, _):
         look = Watcher(find_target(url=url)).look()
