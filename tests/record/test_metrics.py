@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from rows_for_tests import full_result, mark_row, request_row, trial_row
 
-from kvscope.record.metrics import DEFINITIONS, TrialMetrics, metrics_of, percentile, request_metrics
+from kvscope.record.metrics import DEFINITIONS, TrialMetrics, count_doubt, metrics_of, percentile, request_metrics
 from kvscope.record.rows import SampleRow, TokenRow, TrialResult
 
 MIB = 1024**2
@@ -64,9 +64,66 @@ def test_an_answer_that_came_in_one_read_has_no_time_between_its_tokens() -> Non
     assert (trial.itl_p50_s, trial.itl_p99_s, trial.tpot_s) == (None, None, None)
 
 
+def test_thinking_that_was_not_sent_is_not_among_the_steps() -> None:
+    # 8 tokens are counted, 4 of them thinking that was not sent; 4 pieces 40 ms apart: 0.12 / (4 - 1) = 0.04.
+    timings = {"reasoning_tokens": 4.0}
+    request = request_row(output_tokens=8, output_tokens_limit=8, engine_timings=timings)
+    hidden = request_metrics(request, tokens(0.5, 0.54, 0.58, 0.62))
+    assert hidden.tpot_s == pytest.approx(0.04)
+    assert hidden.prefill_tokens_per_s is None  # the time to the first piece holds the thinking
+    sent = [TokenRow(request_index=0, index=i, at_s=0.5 + 0.04 * i, text="x", kind="reasoning") for i in range(4)]
+    assert request_metrics(request, sent).tpot_s == pytest.approx(0.12 / 7)
+
+
+@pytest.mark.parametrize(("stated", "limit", "doubt"), [(80, 8, "over-limit"), (4, 8, "more-pieces"), (9, 9, None)])
+def test_a_count_that_cannot_be_gives_no_speed(stated: int, limit: int, doubt: str | None) -> None:
+    # 8 pieces, as a server sent them that said 80 (554 tokens/s came of it) or 4 in its usage.
+    request = request_row(output_tokens=stated, output_tokens_limit=limit)
+    eight = tokens(*(0.5 + 0.02 * number for number in range(8)))
+    assert count_doubt(request, eight) == doubt
+    metrics = request_metrics(request, eight)
+    assert (metrics.tpot_s is None, metrics.decode_tokens_per_s is None) == (doubt is not None, doubt is not None)
+
+
+def test_the_token_between_thinking_and_answer_may_be_two_pieces() -> None:
+    kinds = ["reasoning", "reasoning", "content", "content"]
+    rows = [
+        TokenRow(request_index=0, index=number, at_s=at_s, text="x", kind=kind)
+        for number, (at_s, kind) in enumerate(zip((0.5, 0.6, 0.6, 0.7), kinds, strict=True))
+    ]
+    assert count_doubt(request_row(output_tokens=3), rows) is None
+    assert count_doubt(request_row(output_tokens=2), rows) == "more-pieces"
+
+
+def test_where_pieces_came_together_no_gap_of_one_token_is_known() -> None:
+    # Two pieces a read: half of the gaps are 0, and the others are of two tokens.
+    result = TrialResult(
+        trial=trial_row(),
+        requests=(request_row(output_tokens=8, output_tokens_limit=8),),
+        tokens=tuple(tokens(0.5, 0.5, 0.6, 0.6, 0.7, 0.7, 0.8, 0.8)),
+    )
+    metrics = metrics_of(result)
+    assert (metrics.itl_p50_s, metrics.itl_p99_s) == (None, None)
+    assert metrics.coalesced_fraction == 0.5
+    assert metrics.tpot_s == pytest.approx(0.3 / 7)
+
+
 def test_empty_pieces_are_not_a_first_token() -> None:
     opening = [TokenRow(request_index=0, index=0, at_s=0.1, text=""), *tokens(0.5, 0.6)]
     assert request_metrics(request_row(), opening).ttft_s == 0.5
+
+
+def test_a_token_without_text_of_its_own_has_its_time_all_the_same() -> None:
+    """An engine that hands over every token: the first may be the beginning of a character."""
+    times = (0.1, 0.2, 0.3, 0.4)
+    bare = [
+        replace(token, text=text, kind="content" if text else "token")
+        for token, text in zip(tokens(*times), ("", "", "", "한"), strict=True)
+    ]
+    metrics = request_metrics(request_row(output_tokens=4), bare)
+    assert (metrics.ttft_s, metrics.first_answer_s) == (0.1, 0.1)
+    assert metrics.tpot_s == pytest.approx(0.1)  # 0.3 s over three gaps, not over none
+    assert len(metrics.itl_s) == 3
 
 
 def test_what_a_model_thinks_first_is_a_first_token_and_not_the_first_of_the_answer() -> None:

@@ -61,11 +61,12 @@ class ChatRequest:
 class TokenEvent:
     """One streamed piece of text. ``at_s``: monotonic seconds from the moment the request's last byte was handed to
     the operating system, stamped when the bytes were read, before any parsing. ``kind``: whether it is of the answer
-    itself, of the thinking before it, or of a call of a tool, as far as the server tells them apart."""
+    itself, of the thinking before it, or of a call of a tool, as far as the server tells them apart; or a token that
+    made no text of its own, of an engine that hands over every token with its time."""
 
     at_s: float
     text: str
-    kind: Literal["content", "reasoning", "tool_call"] = "content"
+    kind: Literal["content", "reasoning", "tool_call", "token"] = "content"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,16 +196,12 @@ class TransformersEngine:
         done = answer.done
         pieces = self._pieces([token_id for _, token_id in answer.tokens])
         return Generation(
-            # One for each token that made text; a token that only began a character is part of the next.
+            # One for each token: one that only began a character has no text, and its time all the same.
             events=tuple(
-                TokenEvent(at_s=at_s, text=piece)
+                TokenEvent(at_s=at_s, text=piece, kind="content" if piece else "token")
                 for (at_s, _), piece in zip(answer.tokens, pieces, strict=True)
-                if piece
             ),
-            reads=tuple(
-                Read(at_s=at_s, num_bytes=num_bytes, num_events=1 if piece else 0)
-                for (at_s, num_bytes), piece in zip(answer.lines, pieces, strict=True)
-            ),
+            reads=tuple(Read(at_s=at_s, num_bytes=num_bytes, num_events=1) for at_s, num_bytes in answer.lines),
             completed_s=max(done["at_s"] - answer.sent_s, 0.0),
             prompt_tokens=prompt_tokens,
             cached_tokens=done["cached_tokens"],

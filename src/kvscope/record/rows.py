@@ -161,7 +161,8 @@ class RequestRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRow:
     """One token's arrival. ``at_s``: seconds since its request was sent. ``kind``: content, reasoning (what a model
-    thinks before it answers) or tool_call, as the server tells them apart; None in records that did not keep it."""
+    thinks before it answers) or tool_call, as the server tells them apart, or token: one that made no text of its own,
+    of an engine that hands over each with its time. None in records that did not keep it."""
 
     request_index: int
     index: int
