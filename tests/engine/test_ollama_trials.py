@@ -1,5 +1,6 @@
 """Whole trials on an Ollama stand-in, one for each way to fail: what is recorded, and that the next trial runs."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,13 @@ from ollama_store_files import write_store
 
 from kvscope.engine.base import ChatRequest
 from kvscope.engine.ollama import OllamaEngine
+from kvscope.engine.registry import EngineChoice
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.own_count import OwnCount, OwnCounter
 from kvscope.experiment.request_counts import Expected
+from kvscope.experiment.subject import predict_condition
 from kvscope.experiment.trial import run_trial
+from kvscope.model.load import load_model
 from kvscope.record.rows import TrialResult, TrialRow
 
 ROW = TrialRow(
@@ -190,6 +194,25 @@ def test_what_is_refused_is_the_asked_prompt_and_no_draft_of_it(
         # A draft that is refused on the way says nothing against what was asked for.
         fits = measured(far, settings={}, prompt_tokens=3000)
         assert (fits.trial.outcome, fits.trial.error_message) == ("ok", None)
+
+
+def test_what_another_program_has_loaded_is_what_is_predicted(server: StandIn) -> None:
+    model, choice = load_model("ollama:tiny"), EngineChoice(name="ollama", url=server.url)
+
+    def predicted(**settings: int) -> object:
+        condition = Condition(prompt_tokens=100, output_tokens=8, settings=settings)
+        return predict_condition(model, choice, condition).to_dict()["effective"]["num_ctx"]
+
+    assert predicted() == 4096  # its default
+    server.use("tiny", options={"num_ctx": 1024})
+    assert predicted() == 1024
+    assert predicted(n_ctx=512) == 512  # which will be refused
+    server.use("tiny", keep_alive=0)
+    while server.held():
+        time.sleep(0.005)
+    gone = EngineChoice(name="ollama", url="http://127.0.0.1:1")
+    condition = Condition(prompt_tokens=100, output_tokens=8, settings={})
+    assert predict_condition(model, gone, condition, version="0.33.0").to_dict()["effective"]["num_ctx"] == 4096
 
 
 # (what fails, at the load?, outcome, slug, words of the message, evidence)

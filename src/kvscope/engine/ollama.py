@@ -375,15 +375,34 @@ def version(choice: "EngineChoice") -> tuple[str, str]:
 def create(choice: "EngineChoice", model: ModelSpec | None, settings: Mapping[str, SettingValue]) -> OllamaEngine:
     """The engine, not launched. The model's name is ``served_model``, else that of an "ollama:NAME" model. Raises
     InvalidSettings where there is neither."""
-    served = choice.served_model
-    if served is None and model is not None and model.source.startswith(PREFIX):
-        served = model.source.removeprefix(PREFIX)
+    served = _name_of(choice, model)
     if served is None:
         raise InvalidSettings(
             "Which of Ollama's models is to be measured is not said.",
             hint="Give its name with --served-model NAME, or the model as ollama:NAME.",
         )
     return OllamaEngine(url=server_url(choice.url), served_model=served, settings=settings, pid=choice.pid)
+
+
+def _name_of(choice: "EngineChoice", model: ModelSpec | None) -> str | None:
+    if choice.served_model is None and model is not None and model.source.startswith(PREFIX):
+        return model.source.removeprefix(PREFIX)
+    return choice.served_model
+
+
+def own_settings(
+    choice: "EngineChoice", settings: Mapping[str, SettingValue], model: ModelSpec | None
+) -> Mapping[str, SettingValue]:
+    """The context of a model that another program has loaded: it is used as it is. Nothing where one is asked for, or
+    none is known."""
+    name = _name_of(choice, model)
+    if name is None or "num_ctx" in settings or "n_ctx" in settings:
+        return {}
+    try:
+        held = OllamaServer(server_url(choice.url)).held(name)
+    except EngineError:  # whatever it is, the trial will meet it
+        return {}
+    return {} if held is None or held.context_tokens is None else {"num_ctx": held.context_tokens}
 
 
 def try_start(choice: "EngineChoice") -> str:

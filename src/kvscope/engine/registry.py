@@ -54,11 +54,31 @@ class Adapter(Protocol):
 class Served:
     """What a server that runs already has: the name of the model that is asked for, and the settings that it states.
     ``for_prediction``: those that decide what it takes, by the names that ``kvscope.predict`` knows; None where it does
-    not state them."""
+    not state them. ``version``, ``build``: None where it was not asked. ``model_facts``, ``model_path``: what it states
+    of the model beside its name. ``is_chosen``: whether the model was asked for by name."""
 
     model: str
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     for_prediction: Mapping[str, SettingValue] | None = None
+    version: str | None = None
+    build: str | None = None
+    model_facts: Mapping[str, SettingValue] = field(default_factory=dict)
+    model_path: str | None = None
+    is_chosen: bool = True
+
+    def changed(self, now: "Served") -> list[str]:
+        """What is said otherwise ``now``, in words; what is not stated at both times is no difference."""
+        before, after = self._stated(), now._stated()
+        return [
+            f"{name} was {value} and is {after[name]}"
+            for name, value in before.items()
+            if name in after and after[name] != value
+        ]
+
+    def _stated(self) -> dict[str, SettingValue]:
+        named = {"model": self.model, "version": self.version, "build": self.build, "model_path": self.model_path}
+        known = {name: value for name, value in named.items() if value not in (None, "unknown")}
+        return {**known, **self.model_facts, **self.settings}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +87,8 @@ class EngineChoice:
     0: any free one. ``url``: a server that runs already; it is used as it is, and nothing is started or ended. For
     such a server: ``pid`` is the process whose memory is watched (None: the one that listens there, if it is on this
     machine), ``served_model`` the name of the model to ask for (None: its first), ``api_key_env`` the environment
-    variable that holds the key to send (None: none is sent)."""
+    variable that holds the key to send (None: none is sent), ``as_served`` what it said of itself before: it is not used
+    where it says otherwise (None: whatever it is)."""
 
     name: str
     command: str | None = None
@@ -76,6 +97,15 @@ class EngineChoice:
     pid: int | None = None
     served_model: str | None = None
     api_key_env: str | None = None
+    as_served: Served | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        texts = {"url": self.url, "served_model": self.served_model, "api_key_env": self.api_key_env}
+        for name, value in texts.items():
+            if value is not None and not isinstance(value, str):
+                raise UsageError(f"{name} is {value!r}; a text was expected.")
+        if self.pid is not None and type(self.pid) is not int:
+            raise UsageError(f"pid is {self.pid!r}; the number of a process was expected.")
 
     @property
     def rules(self) -> str:
@@ -113,12 +143,20 @@ class EngineChoice:
         Raises as ``check``."""
         return _adapter(self).version(self)
 
-    def own_settings(self, settings: Mapping[str, SettingValue]) -> Mapping[str, SettingValue]:
-        """Settings that the adapter adds where these leave open how much memory is taken: a prediction has to know
-        them too. Raises as ``check``."""
+    def own_settings(
+        self, settings: Mapping[str, SettingValue], model: ModelSpec | None = None
+    ) -> Mapping[str, SettingValue]:
+        """Settings that the adapter adds, or finds the model loaded with, where these leave open how much memory is
+        taken: a prediction has to know them too. Raises as ``check``."""
         adapter = _adapter(self)
         added = getattr(adapter, "own_settings", None)
-        return {} if added is None else cast(Mapping[str, SettingValue], added(self, settings))
+        return {} if added is None else cast(Mapping[str, SettingValue], added(self, settings, model))
+
+    def command_settings(self) -> Mapping[str, SettingValue]:
+        """Settings that a command of one's own makes by its flags. Raises as ``check``, and InvalidSettings where the
+        command cannot be read."""
+        found = getattr(_adapter(self), "command_settings", None) if self.command is not None else None
+        return {} if found is None else cast(Mapping[str, SettingValue], found(self))
 
     def served(self) -> Served:
         """What a server that runs already has. Raises as ``check``."""

@@ -371,7 +371,9 @@ def _own_settings(program: Program, settings: Mapping[str, SettingValue]) -> dic
     return {CPU_POOL: int(exported) if exported.isdecimal() else _CPU_POOL_DEFAULT}
 
 
-def own_settings(choice: "EngineChoice", settings: Mapping[str, SettingValue]) -> Mapping[str, SettingValue]:
+def own_settings(
+    choice: "EngineChoice", settings: Mapping[str, SettingValue], model: ModelSpec | None = None
+) -> Mapping[str, SettingValue]:
     """On a CPU a pool of VLLM_CPU_KVCACHE_SPACE GiB, 1 where the environment does not say it."""
     return _own_settings(find_program(choice.command), settings)
 

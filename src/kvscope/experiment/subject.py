@@ -1,6 +1,9 @@
 """What is measured: a model on an engine, or whatever a server that runs already has. Each is asked once what it is."""
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from kvscope.engine.registry import EngineChoice, Served
@@ -10,6 +13,12 @@ from kvscope.experiment.own_count import OwnCounter, own_counter
 from kvscope.experiment.refusal import Reason, refusal
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction, predict
+from kvscope.predict.prediction import Unknown
+from kvscope.scenario import SettingValue
+
+Warned = tuple[str, str, str]
+
+_UNSTATED = "the running server does not state its cache types, batch sizes and buffers: its defaults are taken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +38,13 @@ class Subject:
         """Ask the engine what it is. Raises as ``EngineChoice.version``, and UsageError where there is no model."""
         if model is None and not choice.is_attached:
             raise UsageError(f"Which model {choice.name} shall run is not said.", hint="Give it with --model.")
+        served = choice.served() if choice.is_attached and (model is None or not choice.takes_settings) else None
+        if served is not None and not choice.takes_settings:  # one model for all trials, and one server
+            choice = replace(choice, served_model=served.model, as_served=served)
+        if model is not None and served is not None:
+            _check_same_model(model, served)
         version, build = choice.version()
         counter = own_counter(model) if model is not None and choice.has_vocabulary else None
-        served = choice.served() if choice.is_attached and (model is None or not choice.takes_settings) else None
         return cls(model=model, choice=choice, version=version, build=build, served=served, counter=counter)
 
     @property
@@ -46,8 +59,26 @@ class Subject:
 
     @property
     def fingerprint(self) -> str:
-        """What tells it from other models. Of a server's own no more is known than its name."""
-        return self.model.fingerprint if self.model is not None else f"served:{self.served_name}"
+        """What tells it from other models. Of a server's own: its name, and what the server states of it besides."""
+        if self.model is not None:
+            return self.model.fingerprint
+        assert self.served is not None
+        facts = self.served.model_facts
+        return f"served:{self.served_name}" + (f":{_digest(facts)}" if facts else "")
+
+    @property
+    def served_facts(self) -> Mapping[str, object]:
+        """What of a running server makes its rows comparable. The place of the model's file is kept as a digest: it is
+        one machine's own, and of two files of one name and size nothing else tells."""
+        if self.served is None:
+            return {}
+        path = self.served.model_path
+        return {
+            "served": self.served_name,
+            "served_settings": dict(self.served.settings),
+            "served_model": dict(self.served.model_facts),
+            "served_path": None if path is None else _digest({"path": path}),
+        }
 
     @property
     def served_name(self) -> str:
@@ -63,15 +94,58 @@ class Subject:
         if self.model is None or (self.served is not None and has_rules and self.served.for_prediction is None):
             return None
         try:
-            return predict_condition(self.model, self.choice, condition, served=self.served, version=self.version)
+            found = predict_condition(self.model, self.choice, condition, served=self.served, version=self.version)
+            return found if self.served is None or self.choice.takes_settings else _as_estimate(found)
         except UsageError:
             if self.served is None:
                 raise
             return None
 
+    @property
+    def warnings(self) -> tuple[Warned, ...]:
+        """What of a running server is not known, where its model was given to predict with."""
+        if self.model is None or self.served is None or self.choice.takes_settings:
+            return ()
+        if self.served.for_prediction is None and self.choice.rules == self.choice.name:
+            message = "Nothing was predicted: the server does not state how large its cache is."
+            hint = (
+                "A slot's limit is no more than the model was trained for, whatever was reserved; see the server's log."
+            )
+            return (("not-predicted", message, hint),)
+        hint = "Where it was started with others, what it holds differs from what was predicted."
+        return (("settings-not-stated", f"The prediction is an estimate: {_UNSTATED}.", hint),)
+
     def refusal(self, condition: Condition, prediction: Prediction | None) -> Reason | None:
         """See ``refusal``. What a running server holds is taken already, and its limit is read from itself."""
         return None if prediction is None or self.served is not None else refusal(condition, prediction)
+
+
+def _digest(facts: Mapping[str, SettingValue]) -> str:
+    return hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _as_estimate(found: Prediction) -> Prediction:
+    status = "estimated" if found.status == "exact" else found.status
+    return replace(found, status=status, unknown=(*found.unknown, Unknown(what="settings", why=_UNSTATED)))
+
+
+def _check_same_model(model: ModelSpec, served: Served) -> None:
+    """Raises UsageError where the server states of its model what is not true of this one (llama.cpp: the sums of its
+    file's table of tensors, and the width of its embeddings)."""
+    stated = served.model_facts
+    ours: dict[str, int | None] = {"n_embd": model.hidden_size}
+    if model.file_path is not None and model.file_path.endswith(".gguf") and model.tensors:
+        ours |= {"n_params": model.num_parameters, "size": sum(tensor.num_bytes for tensor in model.tensors)}
+    differing = [
+        f"{name} is {stated[name]:,} there and {value:,} here"
+        for name, value in ours.items()
+        if value is not None and isinstance(stated.get(name), int) and stated[name] != value
+    ]
+    if differing:
+        raise UsageError(
+            f"The server's model is not {model.name}: {'; '.join(differing)}.",
+            hint="Give the file that the server runs with --model, or leave --model out and nothing is predicted.",
+        )
 
 
 def predict_condition(
@@ -86,7 +160,7 @@ def predict_condition(
     the engine's, None: it is asked. Raises UsageError where the engine would refuse its settings."""
     has_rules = choice.rules == choice.name
     stated = choice.version()[0] if version is None else version
-    given = choice.own_settings(condition.settings) if served is None else served.for_prediction or {}
+    given = choice.own_settings(condition.settings, model) if served is None else served.for_prediction or {}
     settings = {**given, **condition.settings}
     return predict(
         model,
