@@ -115,7 +115,7 @@ CREATE TABLE tokens (
     token_index   INTEGER NOT NULL,
     at_s          REAL NOT NULL,          -- from the moment the request was sent
     text          TEXT NOT NULL,
-    kind          TEXT,                   -- content, reasoning (before the answer), tool_call, token (no text of its own)
+    kind          TEXT,                   -- content, reasoning (before the answer), tool_call, token (without text)
     PRIMARY KEY (trial_id, attempt, request_index, token_index)
 ) STRICT, WITHOUT ROWID;
 
