@@ -8,7 +8,7 @@ import pytest
 from scripted_server import plain, scripted
 
 from kvscope.engine.base import ContextLimit
-from kvscope.engine.llama_limits import ask_context_limit, context_limit
+from kvscope.engine.llama_limits import ask_context_limit, context_limit, read_slots
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,7 @@ def test_an_endpoint_that_is_turned_off_is_passed_over() -> None:
             return await ask_context_limit(url, (9,))
 
     assert asyncio.run(go()) == ContextLimit(tokens=777, source="GET /props: default_generation_settings.n_ctx")
+
+
+def test_slots_nested_deeper_than_can_be_read_are_none() -> None:
+    assert read_slots("[" * 200_000) is None

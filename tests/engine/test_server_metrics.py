@@ -25,6 +25,7 @@ def test_llama_cpp_after_one_request_of_32_prompt_and_4_output_tokens() -> None:
     assert statistics_of(metrics, "llama.cpp") == {
         "requests_running": 0,
         "requests_waiting": 0,
+        "prefix_queried_tokens": 32,  # what was computed and what was found
         "prefix_hit_tokens": 0,
         "prompt_tokens": 32,
         "output_tokens": 4,

@@ -22,7 +22,7 @@ async def _said(url: str) -> Any:
     """The JSON at ``url``; None where the server does not answer there (an endpoint may be turned off)."""
     try:
         return json.loads(await get_text(url))
-    except (EngineError, ValueError):
+    except (EngineError, ValueError, RecursionError):
         return None
 
 
@@ -53,7 +53,7 @@ def read_slots(text: str | None) -> dict[int, int | None] | None:
     never worked holds none; of one that did, older builds do not say it (None). None where no slots are listed."""
     try:
         slots = {slot["id"]: slot for slot in json.loads(text or "")}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     held = {number: slot.get("n_prompt_tokens", None if "id_task" in slot else 0) for number, slot in slots.items()}
     is_read = all(isinstance(number, int) for number in held)

@@ -42,7 +42,7 @@ def refused_field(error: EngineError) -> str | None:
     """The field that a server says it does not take, as OpenAI's interface names it ("param" of the error)."""
     try:
         refused = json.loads(error.evidence.get("body", ""))["error"]["param"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return refused if error.evidence.get("http_status") == 400 and refused in OTHER_WORDS else None
 

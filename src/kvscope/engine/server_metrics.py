@@ -105,14 +105,16 @@ def _llama_cpp(replicas: _Replicas) -> dict[str, float]:
     """``prompt_tokens_total`` leaves out what was reused. kv_cache_usage_ratio and kv_cache_tokens: builds of until
     mid-2025. Seconds are added up over requests, which may overlap."""
     total = replicas.total
+    computed, cached = total("llamacpp:prompt_tokens_total"), total("llamacpp:prompt_tokens_cached_total")
     return _stated(
         {
             "requests_running": total("llamacpp:requests_processing"),
             "requests_waiting": total("llamacpp:requests_deferred"),
             "kv_cache_used_tokens": total("llamacpp:kv_cache_tokens"),
             "kv_cache_used_share": total("llamacpp:kv_cache_usage_ratio"),
-            "prefix_hit_tokens": total("llamacpp:prompt_tokens_cached_total"),
-            "prompt_tokens": total("llamacpp:prompt_tokens_total"),
+            "prefix_queried_tokens": None if computed is None or cached is None else computed + cached,
+            "prefix_hit_tokens": cached,
+            "prompt_tokens": computed,
             "output_tokens": total("llamacpp:tokens_predicted_total"),
             "prefill_s": total("llamacpp:prompt_seconds_total"),
             "decode_s": total("llamacpp:tokens_predicted_seconds_total"),

@@ -131,7 +131,7 @@ class ServerTokenizer:
             raise ServerError(f"{self.source} answered /tokenize with status {reply.status}: {words}", hint=_HINT)
         try:
             return json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise EngineReplyError(f"{self.source}{_REPLY_WITHOUT}", hint=_HINT) from None
 
 
