@@ -82,12 +82,12 @@ _FINDINGS: dict[str, str] = {
     "finding.release_checkpoints": "Retained and bounded, with {factor} = {level}: each conversation leaves "
     "{step_bytes:mib} more, and context checkpoints account for it. They hold {held_bytes:mib} of at most "
     "{limit_bytes:bytes}.",
-    "finding.release_keep_alive": "Retained and bounded, with {factor} = {level}: the server keeps its model, "
-    "{held_bytes:mib}, for {until_s:s} after the last answer (keep_alive). Until then this is not a leak.",
-    "finding.release_keep_alive_until": "Retained and bounded, with {factor} = {level}: the server keeps its model, "
-    "{held_bytes:mib}, until {until} (keep_alive, anew from each request on). Until then this is not a leak.",
+    "finding.release_keep_alive": "Retained and bounded, with {factor} = {level}: the server keeps its model ("
+    "what it holds: {held_bytes:mib}) for {until_s:s} after the last answer (keep_alive). No leak until then.",
+    "finding.release_keep_alive_until": "Retained and bounded, with {factor} = {level}: the server keeps its model "
+    "(what it holds: {held_bytes:mib}) until {until} (keep_alive, anew from each request on). No leak until then.",
     "finding.release_keep_alive_for_ever": "Retained and bounded, with {factor} = {level}: the server was told to keep "
-    "its model, {held_bytes:mib}, until it is asked to give it up (keep_alive below 0).",
+    "its model (what it holds: {held_bytes:mib}) until it is asked to give it up (keep_alive below 0).",
     "finding.release_retained_bounded": "Retained and bounded, with {factor} = {level}: over {conversations} "
     "conversations memory moved by {grown_bytes:signed_mib}; after the engine's own release {kept_bytes:mib} of "
     "{added_bytes:mib} stay: {kept_by}. This alone is not a leak.",
