@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.engine.process import EngineProcess
+from kvscope.engine.process import MOST_READ_BYTES, EngineProcess
 from kvscope.errors import EngineDied, EngineNotFound, EngineTimeout
 from kvscope.probe.proc import process_exists, process_tree
 
@@ -73,6 +73,45 @@ def test_stdout_joins_the_log_of_a_program_that_does_not_talk(start: Start) -> N
     process = start("print('out', flush=True)\nimport sys; print('err', file=sys.stderr)", talks=False)
     assert process.exits_within(5)
     assert process.log_text() == "out\nerr\n"
+
+
+def test_of_a_log_without_end_only_so_much_is_read(start: Start) -> None:
+    line = "x" * 99 + "\\n"
+    process = start(f"import sys\nprint('first'); sys.stdout.write('{line}' * 200_000); print('last')", talks=False)
+    assert process.exits_within(30)
+    text = process.log_text()
+    assert process.log_size() == 20_000_011
+    assert len(text) < MOST_READ_BYTES + 100
+    lines = text.splitlines()
+    assert (lines[0], lines[-1]) == ("first", "last")
+    assert f"[{20_000_011 - MOST_READ_BYTES} bytes of the log are left out here.]" in lines
+
+
+def test_a_log_is_read_on_by_whole_lines(start: Start) -> None:
+    process = start(
+        """
+        import sys
+        for piece in ("a\\nb", "c\\n", "y" * 300_000, "\\nend\\nunfinished"):
+            sys.stdin.readline()
+            sys.stderr.write(piece)
+            sys.stderr.flush()
+            print(flush=True)
+        sys.stdin.readline()
+        """
+    )
+    found, at = [], 0
+    for _ in range(4):
+        process.send("")
+        process.receive(5, doing="testing")
+        while True:
+            text, end = process.log_lines(at)
+            if end == at:
+                break
+            found.append(text)
+            at = end
+    assert found[:2] == ["a\n", "bc\n"]
+    assert "".join(found[2:]) == "y" * 300_000 + "\nend\n"
+    assert at == process.log_size() - len("unfinished")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +233,7 @@ def test_it_dies_with_its_parent_even_by_sigkill(talks: bool) -> None:
             textwrap.dedent(
                 f"""
                 import sys, time
-                from kvscope.engine.process import EngineProcess
+                from kvscope.engine.process import MOST_READ_BYTES, EngineProcess
                 code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
                 process = EngineProcess((sys.executable, "-c", code), name="program", talks={talks})
                 process.start()

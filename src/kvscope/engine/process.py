@@ -30,6 +30,9 @@ from kvscope.errors import EngineError, EngineNotFound, EngineReplyError, Engine
 
 LOG_TAIL_LINES = 60
 _TAIL_BYTES = 256 * 1024
+# Far more than any load logs. Whatever an engine writes, kvscope never holds more of it at once than this.
+MOST_READ_BYTES = 8 * 1024 * 1024
+_PART_BYTES = 256 * 1024
 _MOST_KEPT = 64 * 1024
 
 # With less room than this for the log, nothing is started: a log that is cut explains nothing.
@@ -240,10 +243,29 @@ class EngineProcess:
         return 0 if self._log is None else os.fstat(self._log.fileno()).st_size
 
     def log_text(self, since: int = 0) -> str:
-        """The log from byte ``since`` on. After ``stop``, the end of it that was kept."""
+        """The log from byte ``since`` on; of more than MOST_READ_BYTES, its beginning and its end, and between them a
+        line that says how much is left out. After ``stop``, the end of it that was kept."""
         if self._log is None:
             return self._kept_log
-        return os.pread(self._log.fileno(), max(0, self.log_size() - since), since).decode(errors="replace")
+        size = max(0, self.log_size() - since)
+        if size <= MOST_READ_BYTES:
+            return self._read_log(since, size)
+        half = MOST_READ_BYTES // 2
+        left_out = f"\n[{size - 2 * half} bytes of the log are left out here.]\n"
+        return self._read_log(since, half) + left_out + self._read_log(since + size - half, half)
+
+    def log_lines(self, since: int) -> tuple[str, int]:
+        """Whole lines of the log from byte ``since`` on, and the byte after them, to go on from: at most _PART_BYTES at
+        once. A line that is longer is given in parts."""
+        if self._log is None:
+            return "", since
+        part = os.pread(self._log.fileno(), _PART_BYTES, since)
+        end = len(part) if len(part) == _PART_BYTES and b"\n" not in part else part.rfind(b"\n") + 1
+        return part[:end].decode(errors="replace"), since + end
+
+    def _read_log(self, since: int, size: int) -> str:
+        assert self._log is not None
+        return os.pread(self._log.fileno(), size, since).decode(errors="replace")
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
         """The last lines of the log."""
