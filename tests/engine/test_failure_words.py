@@ -63,7 +63,30 @@ SAID: list[tuple[FailureKind | None, str, str]] = [
     ),
     ("out_of_memory", "CPython", "Traceback (most recent call last):\nMemoryError"),
     ("out_of_memory", "CUDA", "CUDA error: out of memory"),
-    ("out_of_memory", "Linux", "Out of memory: Killed process 4242 (llama-server) total-vm:30000000kB"),
+    (
+        "out_of_memory",
+        "llama.cpp, gguf.cpp, under ulimit -v of 250 MiB",
+        "gguf_read_emplace_helper: encountered bad_alloc error while reading value for key 'tokenizer.ggml.tokens'",
+    ),
+    (
+        "out_of_memory",
+        "google-deepmind/jaxline#11",
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 285212672 bytes.",
+    ),
+    (
+        "out_of_memory",
+        "kingoflolz/mesh-transformer-jax#209",
+        "RESOURCE_EXHAUSTED: Failed to allocate request for 256.00MiB (268435456B) on device ordinal 0",
+    ),
+    (
+        "out_of_memory",
+        "lmstudio-ai/lmstudio-bug-tracker#2240",
+        "RuntimeError: [metal::malloc] Attempting to allocate 48736917632 bytes which is greater than the maximum "
+        "allowed buffer size of 30150672384 bytes.",
+    ),
+    ("out_of_memory", "Go", "fatal error: runtime: out of memory"),
+    ("out_of_memory", "Go", "fatal error: runtime: cannot allocate memory"),
+    ("out_of_memory", "Rust, alloc::handle_alloc_error", "memory allocation of 4294967296 bytes failed"),
     (
         "out_of_memory",
         "Ollama, server/sched.go",
@@ -107,6 +130,28 @@ SAID: list[tuple[FailureKind | None, str, str]] = [
         "with context length of only 32768 tokens",
     ),
     (
+        "context_overflow",
+        "google-gemini/gemini-cli#12098",
+        "The input token count (314175) exceeds the maximum number of tokens allowed (131072).",
+    ),
+    (
+        "context_overflow",
+        "Mistral",
+        "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+    ),
+    (
+        "context_overflow",
+        "Cohere",
+        "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292. Try using a shorter "
+        "prompt",
+    ),
+    (
+        "context_overflow",
+        "cohere-ai/sandbox-topically#4",
+        "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354.",
+    ),
+    ("context_overflow", "Amazon Bedrock", "ValidationException: Input is too long for requested model."),
+    (
         "invalid_settings",
         "llama.cpp, llama-context.cpp",
         "llama_init_from_model: V cache quantization requires flash_attn",
@@ -147,6 +192,32 @@ SAID: list[tuple[FailureKind | None, str, str]] = [
         "llama.cpp, llama-context.cpp",
         "llama_context: failed to allocate compute buffers, retrying without pipeline parallelism",
     ),
+    # A warning, a note, a quotation, and what was got over.
+    (
+        None,
+        "llama.cpp, with a limit on locked memory",
+        "0.00.412.101 W warning: failed to mlock 96567296-byte buffer (after previously locking 0 bytes): Cannot "
+        "allocate memory",
+    ),
+    (None, "llama.cpp without a prefix", "warning: failed to mlock 96567296-byte buffer: Cannot allocate memory"),
+    (
+        None,
+        "llama.cpp, server-task.cpp: it keeps fewer",
+        "0.31.100.000 E srv         alloc: failed to allocate memory for prompt cache state: std::bad_alloc",
+    ),
+    (
+        None,
+        "llama.cpp, ggml-cuda.cu: it takes ordinary memory",
+        "ggml_cuda_host_malloc: failed to allocate 512.00 MiB of pinned memory: out of memory",
+    ),
+    (None, "-", "0.01.000.000 I llama_context: failed to allocate, as planned"),
+    (None, "-", "W llama_context: failed to allocate a scratch buffer"),
+    (None, "-", "WARNING 04-29 13:23:34 [core.py:396] CUDA out of memory"),
+    (None, "-", "/lib/torch/cuda.py:12: UserWarning: CUDA out of memory"),
+    (None, "-", "note: to avoid 'CUDA out of memory' use -ngl 0"),
+    (None, "-", "Start it with -ngl 0 to avoid 'CUDA out of memory'"),
+    (None, "-", "internal error. request was: 'Why does torch say CUDA out of memory when loading?'"),
+    (None, "Linux, of another process", "Out of memory: Killed process 4242 (firefox) total-vm:30000000kB"),
     (None, "-", ""),
 ]
 
@@ -165,6 +236,29 @@ def test_it_is_found_within_a_log_and_its_line_alone_is_given(kind: FailureKind,
     found, line = classify_message(log)
     assert found == kind
     assert line in [each.strip() for each in text.splitlines()]
+
+
+KILLED = [
+    "Out of memory: Killed process 4242 (llama-server) total-vm:30000000kB, anon-rss:29000000kB",
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/box,task=llama-server,pid=4242,uid=0",
+]
+
+
+@pytest.mark.parametrize("line", KILLED)
+def test_the_kernel_speaks_of_the_process_that_it_names(line: str) -> None:
+    assert classify_message(line, own_pid=4242) == ("out_of_memory", line)
+    assert classify_message(line, own_pid=424) == (None, None)
+    assert classify_message(line) == (None, None)
+
+
+def test_what_a_server_went_on_after_is_not_its_end() -> None:
+    failed = "0.10.000.000 E ggml_aligned_malloc: failed to allocate buffer of size 4096\n"
+    served = "0.11.000.000 I srv  log_server_r: done request: POST /v1/chat/completions 127.0.0.1 200\n"
+    assert classify_message(failed + served) == (None, None)
+    assert classify_message(served + failed)[0] == "out_of_memory"
+    # Written past the log's own thread: other lines can follow it.
+    thrown = "terminate called after throwing an instance of 'std::bad_alloc'\n"
+    assert classify_message(thrown + served)[0] == "out_of_memory"
 
 
 def test_a_long_line_is_given_around_its_words() -> None:

@@ -12,6 +12,9 @@ FailureKind = Literal[
     "out_of_memory", "context_overflow", "invalid_settings", "model_error", "engine_fault", "rate_limited"
 ]
 
+# Linux's words for whom it killed: they count for that process alone.
+_KERNEL = r"\b(?:Out of memory: Killed process (?P<killed>\d+)\b|oom-kill:[^\n]{0,400}\bpid=(?P<chosen>\d+)\b)"
+
 # Each form with whose words they are. Everything is looked for without regard to capitals, within one line.
 _FORMS: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
     (
@@ -27,10 +30,15 @@ _FORMS: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
             r"\bkIOGPUCommandBufferCallbackErrorOutOfMemory\b|\bInsufficient memory\b",  # Metal
             r"\bfailed to allocate\b|\bunable to allocate \w+ buffer\b",  # llama.cpp, Ollama
             r"\bDevice memory allocation of size \d+ failed",  # llama.cpp on Vulkan
-            r"\bstd::bad_alloc\b|^MemoryError\b|\bnumpy\S*ArrayMemoryError\b",
+            r"\bbad_alloc\b|^MemoryError\b|\bnumpy\S*ArrayMemoryError\b",  # C++, Python
+            r"\bmemory allocation of \d+ bytes failed\b",  # Rust
+            r"\bfatal error: runtime: (?:out of memory|cannot allocate memory)",  # Go
+            r"\bRESOURCE_EXHAUSTED: [^\n]{0,80}\b(?:out of memory|(?:allocat|reserv)\w+)",  # XLA: JAX, vLLM on a TPU
+            r"\[metal::malloc\] (?:Attempting to allocate \d+ bytes|Resource limit)",  # MLX
+            r"\[malloc\S*\] Unable to allocate \d+ bytes",  # MLX
             r"\bDefaultCPUAllocator: (?:can't allocate|not enough) memory\b",  # torch on a CPU
             r"\bCannot allocate memory\b",  # the system's text for ENOMEM
-            r"\bOut of memory: Killed process\b|\boom-kill:",  # Linux
+            _KERNEL,
             r"model requires more system memory \(",  # Ollama, before it loads
             r"\bNo available memory for the cache blocks\b|larger than the available KV cache memory",  # vLLM at start
             r"Free memory on device [^\n]{0,80} is less than desired GPU memory utilization",  # vLLM at start
@@ -56,6 +64,10 @@ _FORMS: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
             r"Reached context length of [\d,]+ tokens",  # LM Studio, while it generates
             r"Requested tokens \([\d,]+\) exceed context window of",  # llama-cpp-python
             r"prompt is too long: [\d,]+ tokens > [\d,]+ maximum",  # Anthropic
+            r"input token count \([\d,]+\) exceeds the maximum number of tokens allowed",  # Gemini
+            r"too large for model with [\d,]+ maximum context length",  # Mistral
+            r"too many tokens: total number of tokens [^\n]{0,40}cannot exceed [\d,]+",  # Cohere
+            r"\bInput is too long for requested model\b",  # Amazon Bedrock
         ),
     ),
     (
@@ -110,22 +122,62 @@ _FORMS: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
     ),
 )
 _PATTERNS = tuple((kind, re.compile("|".join(forms), re.IGNORECASE | re.MULTILINE)) for kind, forms in _FORMS)
-# Said of a failure that was got over: llama.cpp reserves again without pipelining, torch's allocator empties its cache.
-_GOT_OVER = re.compile(r"\bretry|\btrying again\b|\bfalling back\b", re.IGNORECASE)
+# Said of a failure that was got over: llama.cpp reserves again without pipelining, takes ordinary memory where none can
+# be pinned, and keeps fewer prompts; torch's allocator empties its cache.
+_GOT_OVER = re.compile(
+    r"\bretry|\btrying again\b|\bfalling back\b|\bpinned memory\b|\bprompt cache state\b|\bfailed to m(?:un)?lock\b",
+    re.IGNORECASE,
+)
+# A line that its writer does not call an error: llama.cpp's level (warning, information, debugging), Python's, Go's.
+_NO_ERROR = re.compile(
+    r"(?:\d+\.\d\d\.\d{3}\.\d{3} [A-Z] |[A-Z] )?(?:\w+: )?(?:warn(?:ing)?|note|hint|tip|info)\b:"
+    r"|\d+\.\d\d\.\d{3}\.\d{3} [IWDT] |[IWDT] +\w+(?: +\w+)?:"
+    r"|(?:\([^()\n]{1,60}\) )?(?:WARNING|INFO|DEBUG)\b|(?:\S+ )?\w*Warning: |(?:\S+ )?level=(?:warn|debug)\b",
+    re.IGNORECASE,
+)
+# Words in front of the form which make it somebody's advice, or a quotation of what was asked.
+_ADVICE = re.compile(r"\b(?:to (?:avoid|prevent)|in case of|if (?:you|there|it)|when you) [^.\n]{0,80}$", re.IGNORECASE)
+_QUOTED = re.compile(
+    r"\b(?:request|prompt|input|messages?|question)(?: (?:was|were|is|said))?: ?[\"'`][^\"'`\n]{0,400}$",
+    re.IGNORECASE,
+)
+# Ends its writer, whatever other threads write after it.
+_FATAL = re.compile(r"terminate called|what\(\):|fatal error:|memory allocation of \d+ bytes|panic", re.IGNORECASE)
+# Written by a server that works: what failed before it was got over.
+_WENT_ON = re.compile(
+    r"\bdone request: \S+ \S+ \S+ 200\b|\bHTTP/1\.[01]\" 200\b|\bserver is listening on\b|\ball slots are idle\b"
+    r"|\bprompt eval time =|\bslot launch_slot_:|\bApplication startup complete\b"
+)
 _LONGEST_LINE = 500
 
 
-def classify_message(text: str) -> tuple[FailureKind | None, str | None]:
+def classify_message(text: str, *, own_pid: int | None = None) -> tuple[FailureKind | None, str | None]:
     """What a message or a log says of a failure, and the line that says it (at most 500 characters around the words);
-    (None, None) where it says nothing known. A line that says that it is being tried again does not count.
+    (None, None) where it says nothing known.
 
-    A log holds what happened to earlier requests as well: give that part of it in which the failure must be."""
+    A line counts only where it is about the writer's own last failure: not a warning or a note, not one that says that
+    it is being tried again, not one after which the server went on to serve, and not the kernel's about a process other
+    than ``own_pid``. A log holds what happened to earlier requests as well: give that part of it in which the failure
+    must be."""
+    last_at_work = max((found.end() for found in _WENT_ON.finditer(text)), default=0)
     for kind, pattern in _PATTERNS:
         for hit in pattern.finditer(text):
             line = _line_around(text, hit.start(), hit.end())
-            if not _GOT_OVER.search(line):
+            if hit.start() < last_at_work and _FATAL.search(line) is None:
+                continue
+            if _is_own_failure(line, text[max(0, hit.start() - _LONGEST_LINE) : hit.start()], hit, own_pid):
                 return kind, line
     return None, None
+
+
+def _is_own_failure(line: str, before: str, hit: re.Match[str], own_pid: int | None) -> bool:
+    named = hit.groupdict()
+    killed = named.get("killed") or named.get("chosen")
+    if killed is not None and int(killed) != own_pid:
+        return False
+    if _GOT_OVER.search(line) or _NO_ERROR.match(line):
+        return False
+    return not (_ADVICE.search(before) or _QUOTED.search(before))
 
 
 def _line_around(text: str, start: int, end: int) -> str:
