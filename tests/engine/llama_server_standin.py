@@ -36,6 +36,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("-b", "--batch-size", dest="n_batch", type=int)
     add("-ub", "--ubatch-size", dest="n_ubatch", type=int)
     add("-t", "--threads", dest="n_threads", type=int)
+    add("-ngl", "--gpu-layers", "--n-gpu-layers", dest="n_gpu_layers", type=int)
     add("-tb", "--threads-batch", dest="n_threads_batch", type=int)
     add("-s", "--seed", dest="seed", type=int)
     add("-ctk", "--cache-type-k", dest="cache_type_k")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.engine.llama_server import LlamaServerEngine, command_version, flags, known_settings, split_command
+from kvscope.engine.llama_flags import flags, known_settings
+from kvscope.engine.llama_server import LlamaServerEngine, command_version, split_command
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import EngineNotFound, InvalidSettings
 from kvscope.model.spec import ModelSpec

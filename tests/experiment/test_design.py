@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvscope.errors import BadDesign, UnknownName
+from kvscope.errors import BadDesign, UnknownName, UsageError
 from kvscope.experiment.design import Condition, Design, DesignKind, Factor, make_design
 from kvscope.experiment.designs import DESIGNS, design_kind
 from kvscope.experiment.measure import Held, measure, plan_design
 from kvscope.record.store import open_records
+from kvscope.scenario import SettingValue
 
 KIND = DesignKind(
     name="k",
@@ -124,6 +125,35 @@ def test_the_context_limit_is_enough_for_each_slot() -> None:
     assert divided.held.settings["n_ctx"] == 4 * 2304
     shared = Held(settings={"n_parallel": (4,), "kv_unified": (True,)})
     assert plan_design("input_length", engine="llama.cpp", held=shared).held.settings["n_ctx"] == 2304
+
+
+def test_what_the_engines_command_sets_is_held_and_not_overridden() -> None:
+    # The flags of a real run whose settings were recorded as {"n_ctx": 256} and predicted as f16.
+    own = {"n_ctx": 2048, "n_parallel": 2, "cache_type_k": "q8_0", "n_gpu_layers": 0}
+    planned = plan_design("input_length", engine="llama.cpp", by_command=own)
+    assert planned.held.settings == own
+    again = Held(settings={"ctx_size": ("2k",), "cache_type_v": ("q8_0",)})
+    assert plan_design("input_length", engine="llama.cpp", held=again, by_command=own).held.settings == {
+        **own,
+        "cache_type_v": "q8_0",
+    }
+
+
+def test_what_contradicts_the_engines_command_is_refused() -> None:
+    other = Held(settings={"n_ctx": (4096,)})
+    with pytest.raises(UsageError, match=r"n_ctx is 2048 by the engine's command, and 4096 by --set"):
+        plan_design("input_length", engine="llama.cpp", held=other, by_command={"n_ctx": 2048})
+    with pytest.raises(BadDesign, match="n_ctx is what this design varies"):
+        plan_design("context_limit", engine="llama.cpp", by_command={"n_ctx": 2048})
+
+
+@pytest.mark.parametrize(("given", "meant"), [(0, 0), ("5", 5), ("all", 2**31 - 1)])
+def test_layers_on_a_gpu_are_a_setting_to_run(given: SettingValue, meant: int) -> None:
+    for name in ("n_gpu_layers", "ngl", "--gpu-layers"):
+        held = Held(settings={name: (given,)})
+        assert plan_design("input_length", engine="llama.cpp", held=held).held.settings["n_gpu_layers"] == meant
+    with pytest.raises(UsageError, match="n_gpu_layers"):
+        plan_design("input_length", engine="llama.cpp", held=Held(settings={"ngl": ("some",)}))
 
 
 def test_several_values_of_a_held_thing_are_a_second_factor() -> None:

@@ -22,3 +22,8 @@ def test_layers_on_a_gpu_that_the_engine_does_not_state_are_not_taken_for_grante
     assert memory_settings_unstated({"n_gpu_layers": 5}, {}) == ["n_gpu_layers"]
     assert memory_settings_unstated({"n_gpu_layers": 5}, {"n_gpu_layers": 5}) == []
     assert memory_settings_unstated({"n_gpu_layers": 0}, {}) == []
+
+
+def test_more_layers_on_a_gpu_than_there_are_is_all_of_them() -> None:
+    assert settings_not_obeyed({"n_gpu_layers": 99}, {"n_gpu_layers": 31, "most_gpu_layers": 31}) == []
+    assert settings_not_obeyed({"n_gpu_layers": 20}, {"n_gpu_layers": 10, "most_gpu_layers": 31}) != []

@@ -68,6 +68,12 @@ def test_it_says_what_was_not_measured(smollm2: ModelSpec) -> None:
     assert {item.status for item in moved} == {"estimated"}
 
 
+def test_bytes_of_one_device(smollm2: ModelSpec) -> None:
+    found = placed(smollm2, n_gpu_layers=10)
+    on_gpu = 10 * CELLS * PER_CELL + layer_bytes(smollm2, range(20, 30))
+    assert (found.total_bytes_on("gpu0"), found.total_bytes_on("cpu")) == (on_gpu, found.total_bytes - on_gpu)
+
+
 def test_no_layers_is_the_cpu_alone(smollm2: ModelSpec) -> None:
     assert placed(smollm2, n_gpu_layers=0).to_dict() == placed(smollm2).to_dict()
 

@@ -132,6 +132,7 @@ def measure(
         seed=seed,
         grid=grid,
         is_attached=not choice.takes_settings,
+        by_command=choice.command_settings(),
     )
     if dry_run:
         _show_plan(planned, check_design(planned, load_measured(choice, model), choice), as_json)

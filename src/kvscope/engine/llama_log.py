@@ -38,6 +38,7 @@ _BATCH_THREADS = re.compile(r"\(n_threads_batch = (\d+)\)")
 _CACHE_TYPES = re.compile(r"llama_kv_cache: size = .*, K \((\S+)\): .*, V \((\S+)\): ")
 _FULL_WINDOW = "using full-size SWA cache"
 _LAYERS_ON_GPU = re.compile(r"offloaded (\d+)/\d+ layers to GPU")
+_ALL_LAYERS = re.compile(r"offloaded \d+/(\d+) layers to GPU")
 _CACHE_LIMIT = re.compile(r"prompt cache is enabled, size limit: (\d+) MiB")
 _CHECKPOINTS = re.compile(r"context checkpoints enabled, max = (\d+)")
 # Sentences that stand for a value which they do not print.
@@ -182,6 +183,7 @@ def _effective(lines: list[str], load: list[str]) -> dict[str, SettingValue]:
         ("n_threads", _THREADS, lines),
         ("n_threads_batch", _BATCH_THREADS, lines),
         ("n_gpu_layers", _LAYERS_ON_GPU, load),
+        ("most_gpu_layers", _ALL_LAYERS, load),
         ("cache_ram_mib", _CACHE_LIMIT, load),
         ("n_ctx_checkpoints", _CHECKPOINTS, load),
     ):

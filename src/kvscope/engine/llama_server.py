@@ -11,12 +11,14 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvscope.engine.base import Capabilities, EngineReport
 from kvscope.engine.http_client import run
 from kvscope.engine.llama_cpp import model_file
+from kvscope.engine.llama_flags import check_model, flags, not_predicted, settings_of
 from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, SLOT_FOLDER, LlamaHttp
 from kvscope.engine.llama_log import read_address, why_aborted, why_not_loaded
 from kvscope.engine.openai_http import get_text
@@ -41,80 +43,6 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.05
 _VERSION_TIMEOUT_S = 20.0
-
-# Our name → llama-server's flag, as its --help and tools/server/README.md spell it (llama.cpp b11549).
-_VALUE_FLAGS = {
-    "n_ctx": "--ctx-size",
-    "n_parallel": "--parallel",
-    "n_batch": "--batch-size",
-    "n_ubatch": "--ubatch-size",
-    "n_threads": "--threads",
-    "n_threads_batch": "--threads-batch",
-    "n_gpu_layers": "--gpu-layers",
-    "cache_type_k": "--cache-type-k",
-    "cache_type_v": "--cache-type-v",
-    "cache_ram_mib": "--cache-ram",
-    "n_ctx_checkpoints": "--ctx-checkpoints",
-    "n_cache_reuse": "--cache-reuse",
-    "flash_attn": "--flash-attn",
-    "flash_attn_type": "--flash-attn",
-    "load_mode": "--load-mode",
-    "seed": "--seed",
-    "verbosity": "--verbosity",
-    "n_predict": "--n-predict",
-    "n_threads_http": "--threads-http",
-    "checkpoint_min_step": "--checkpoint-min-step",
-    "slot_prompt_similarity": "--slot-prompt-similarity",
-    "rope_freq_base": "--rope-freq-base",
-    "rope_freq_scale": "--rope-freq-scale",
-    "sampling.temp": "--temp",
-    "sampling.top_k": "--top-k",
-    "sampling.top_p": "--top-p",
-    "sampling.min_p": "--min-p",
-}
-# Our name → (flag when true, flag when false); None: that is what the program does anyway.
-_SWITCHES: dict[str, tuple[str | None, str | None]] = {
-    "kv_unified": ("--kv-unified", "--no-kv-unified"),
-    "swa_full": ("--swa-full", None),
-    "no_extra_bufts": ("--no-repack", "--repack"),
-    "no_kv_offload": ("--no-kv-offload", "--kv-offload"),
-    "warmup": ("--warmup", "--no-warmup"),
-    "cache_prompt": ("--cache-prompt", "--no-cache-prompt"),
-    "cache_idle_slots": ("--cache-idle-slots", "--no-cache-idle-slots"),
-    "cont_batching": ("--cont-batching", "--no-cont-batching"),
-    "ctx_shift": ("--context-shift", "--no-context-shift"),
-    "check_tensors": ("--check-tensors", None),
-    "embedding": ("--embedding", None),
-    "endpoint_metrics": ("--metrics", None),
-    "endpoint_props": ("--props", None),
-    "endpoint_slots": ("--slots", "--no-slots"),
-}
-
-
-def flags(settings: Mapping[str, SettingValue]) -> Iterator[str]:
-    """Command-line flags for the settings. Raises InvalidSettings for one that has no flag here."""
-    for name, value in settings.items():
-        if name in _VALUE_FLAGS:
-            if value is None or isinstance(value, bool):
-                raise InvalidSettings(f"{name} takes a value, not {value!r}.", hint="Correct it and start again.")
-            yield from (_VALUE_FLAGS[name], str(value))
-        elif name == "fit_params" or name in _SWITCHES:
-            if not isinstance(value, bool):
-                raise InvalidSettings(f"{name} takes true or false, not {value!r}.", hint="Correct it and start again.")
-            if name == "fit_params":
-                yield from ("--fit", "on" if value else "off")
-            elif (flag := _SWITCHES[name][0 if value else 1]) is not None:
-                yield flag
-        else:
-            raise InvalidSettings(
-                f"kvscope knows no llama-server flag for the setting {name!r}.",
-                hint=f"Put the flag itself into the engine's command. Known: {', '.join(known_settings())}.",
-            )
-
-
-def known_settings() -> tuple[str, ...]:
-    """Names of settings that have a flag."""
-    return tuple(sorted({"fit_params", *_VALUE_FLAGS, *_SWITCHES}))
 
 
 class LlamaServerEngine(LlamaHttp):
@@ -141,9 +69,11 @@ class LlamaServerEngine(LlamaHttp):
         port: int = 0,
         load_timeout_s: float = LOAD_TIMEOUT_S,
     ) -> None:
-        super().__init__(settings=settings)
         self._command = split_command(command)
+        self._own = settings_of(self._command, os.environ)
+        super().__init__(settings={**self._own, **settings})
         self._model_path = model_file(model)
+        check_model(self._command, self._model_path)
         self._port = port
         self._load_timeout_s = load_timeout_s
 
@@ -151,7 +81,9 @@ class LlamaServerEngine(LlamaHttp):
         """Start the program; it begins to load its model at once. Raises EngineNotFound, InvalidSettings."""
         arguments = ("--model", self._model_path, "--host", "127.0.0.1", "--port", str(self._port))
         slots = () if "--slot-save-path" in self._command else ("--slot-save-path", SLOT_FOLDER)
-        command = (*self._command, *arguments, *slots, *flags(self.settings))
+        # What the command sets itself is not said again: another version may spell it in another way.
+        added = {n: value for n, value in self.settings.items() if n not in self._own or self._own[n] != value}
+        command = (*self._command, *arguments, *slots, *flags(added))
         self._process = EngineProcess(command, name="llama-server", talks=False, environment=ENVIRONMENT)
         self._process.start()
 
@@ -173,7 +105,16 @@ class LlamaServerEngine(LlamaHttp):
                 )
             time.sleep(_POLL_S)
         self._url = url
-        return self._report(_version_of(process.log_text()))
+        report = self._report(_version_of(process.log_text()))
+        unknown = not_predicted(self._command)
+        if not unknown:
+            return report
+        warning = (
+            "flags-not-predicted",
+            f"The engine's command has {', '.join(unknown)}: what they change in its memory is not predicted.",
+            "Differences from the prediction, and what is left unexplained, include it.",
+        )
+        return replace(report, warnings=(*report.warnings, warning))
 
     def _answering(self) -> str | None:
         """The server's URL once it is healthy: it listens before the model is loaded, and answers 503 until then."""
@@ -235,6 +176,19 @@ def version(choice: "EngineChoice") -> tuple[str, str]:
     """As ``command_version``."""
     assert choice.command is not None
     return command_version(choice.command)
+
+
+def command_settings(choice: "EngineChoice") -> Mapping[str, SettingValue]:
+    """What the command's own flags and the environment set."""
+    assert choice.command is not None
+    return settings_of(split_command(choice.command), os.environ)
+
+
+def own_settings(
+    choice: "EngineChoice", settings: Mapping[str, SettingValue], model: ModelSpec | None
+) -> Mapping[str, SettingValue]:
+    """As ``command_settings``, where these settings do not say otherwise."""
+    return {name: value for name, value in command_settings(choice).items() if name not in settings}
 
 
 def create(choice: "EngineChoice", model: ModelSpec | None, settings: Mapping[str, SettingValue]) -> LlamaServerEngine:

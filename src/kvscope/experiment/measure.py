@@ -21,7 +21,7 @@ from kvscope.experiment.designs import DESIGNS, design_kind
 from kvscope.experiment.runner import DesignSummary, Listener, RunOptions, run_design, start_run
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
-from kvscope.predict.allocation import llama_cpp_settings, vllm_settings
+from kvscope.predict.allocation import llama_cpp_offload, vllm_settings
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.growth import round_up
 from kvscope.prompt.exact_length.own_text import read_own_text
@@ -58,15 +58,18 @@ def plan_design(
     seed: int = 0,
     grid: bool = False,
     is_attached: bool = False,
+    by_command: Mapping[str, SettingValue] | None = None,
 ) -> Design:
-    """A design by name with what was asked for; ``is_attached``: of a server that runs already. Raises UnknownName, or
-    BadDesign where it varies two things unasked; for a text of one's own what read_own_text raises."""
+    """A design by name with what was asked for; ``is_attached``: of a server that runs already; ``by_command``:
+    settings that the engine's command makes itself, held too. Raises UnknownName, UsageError where the two contradict
+    each other, or BadDesign where it varies two things unasked; for a text of one's own what read_own_text raises."""
     kind = design_kind(name, engine, is_attached=is_attached)
     held = held or Held()
     if is_attached:
         _check_nothing_is_set(kind, held, engine)
     elif engine in _CANONICAL:
-        held = replace(held, settings=_canonical(engine, held.settings or {}))
+        own = _canonical(engine, {name: (value,) for name, value in (by_command or {}).items()})
+        held = replace(held, settings=_with_command(kind.factor, _canonical(engine, held.settings or {}), own))
     condition, others = _hold(kind.factor, kind.default_condition, held)
     if len(others) > 1:
         names = ", ".join([kind.factor, *(factor.name for factor in others)])
@@ -81,6 +84,26 @@ def plan_design(
         grid=grid,
     )
     return with_context_limit(design) if engine == "llama.cpp" and not is_attached else design
+
+
+_Settings = Mapping[str, tuple[SettingValue, ...]]
+
+
+def _with_command(factor: str, asked: _Settings, own: _Settings) -> _Settings:
+    """The settings asked for, and those that the engine's command makes. Raises BadDesign, UsageError where it makes
+    what is varied or asked otherwise."""
+    for name, (value,) in own.items():
+        if name == factor:
+            raise BadDesign(
+                f"{name} is what this design varies, and the engine's command sets it ({value}).",
+                hint="Leave that flag out of --engine-command.",
+            )
+        if name in asked and asked[name] != (value,):
+            raise UsageError(
+                f"{name} is {value} by the engine's command, and {', '.join(map(str, asked[name]))} by --set.",
+                hint="Give it once.",
+            )
+    return {**own, **asked}
 
 
 def _check_nothing_is_set(kind: DesignKind, held: Held, engine: str) -> None:
@@ -117,7 +140,7 @@ def load_measured(choice: EngineChoice, model: str | None) -> ModelSpec | None:
 
 # How settings as people write them become the engine's own names and values.
 _CANONICAL: Mapping[str, Callable[[Mapping[str, SettingValue]], dict[str, SettingValue]]] = {
-    "llama.cpp": llama_cpp_settings.canonical_settings,
+    "llama.cpp": llama_cpp_offload.settings_to_run,
     "vllm": vllm_settings.canonical_settings,
 }
 
@@ -250,6 +273,7 @@ def measure(
         held=held,
         seed=seed,
         is_attached=not choice.takes_settings,
+        by_command=choice.command_settings(),
     )
     spec = load_measured(choice, model)
     choice.check()

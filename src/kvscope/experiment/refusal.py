@@ -34,9 +34,9 @@ def refusal(condition: Condition, prediction: Prediction) -> Reason | None:
             f"{prompt} prompt and {output} output tokens are {prompt + output}; the context limit is {limit}. Not run.",
             f"{_more_context(predicted, prompt + output)}, or add --try-anyway to see what the engine does.",
         )
-    total = predicted["totals"]["total_bytes"]
+    total = prediction.total_bytes_on("cpu")
     available = available_bytes()
-    if total is not None and available is not None and total > available:
+    if available is not None and total > available:
         return (
             "refused",
             "out-of-memory",

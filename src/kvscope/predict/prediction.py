@@ -198,6 +198,10 @@ class Prediction:
         """Sum of all items: what is known. ``missing`` and ``unknown`` say what it leaves out."""
         return sum(item.allocated.bytes_at(self._tokens) for item in self.items)
 
+    def total_bytes_on(self, device: str) -> int:
+        """As ``total_bytes``, of one device."""
+        return sum(item.allocated.bytes_at(self._tokens) for item in self.items if item.device == device)
+
     @property
     def bytes_per_token(self) -> int:
         """Bytes that one more token of one sequence needs, at the length asked. What comes in whole steps of several

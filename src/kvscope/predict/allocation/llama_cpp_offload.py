@@ -56,6 +56,17 @@ def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, Settin
     return {**({} if offload is None else offload.as_asked), **cpu_settings(rest)}
 
 
+def settings_to_run(settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    """As ``llama_cpp_settings.canonical_settings``, with n_gpu_layers, which may be 0: what kvscope runs. Raises as
+    that, and UsageError for a number of layers that is not one."""
+    plain = {name.strip().lstrip("-").replace("-", "_").lower(): name for name in settings}
+    layers = [name for key, name in plain.items() if _NAMES.get(key) == "n_gpu_layers"]
+    if len(layers) > 1:
+        raise UsageError("n_gpu_layers is given twice.", hint="Give it once.")
+    asked: dict[str, SettingValue] = {"n_gpu_layers": _count("n_gpu_layers", settings[name]) for name in layers}
+    return {**asked, **cpu_settings({name: value for name, value in settings.items() if name not in layers})}
+
+
 def split_offload(settings: Mapping[str, SettingValue]) -> tuple[Offload | None, dict[str, SettingValue]]:
     """The settings that put layers on a device, None where there are none, and the others.
 
