@@ -126,6 +126,21 @@ def test_which_number_it_is_is_said() -> None:
     assert read_usage({"prompt_eval_count": 1}).stated_by == "prompt_eval_count"
 
 
+def test_thinking_is_part_of_the_output_or_beside_it() -> None:
+    openai = {"prompt_tokens": 40, "completion_tokens": 8, "total_tokens": 48}
+    details = {"completion_tokens_details": {"reasoning_tokens": 4}}
+    usage = read_usage({"usage": {**openai, **details}})
+    assert (usage.output_tokens, usage.reasoning_tokens) == (8, 4)
+    # 40 + 4 + 4 = 48: the 4 of the completion are the answer alone.
+    beside = read_usage({"usage": {**openai, "completion_tokens": 4, **details}})
+    assert (beside.output_tokens, beside.reasoning_tokens) == (8, 4)
+    assert read_usage({"usage": openai}).reasoning_tokens is None
+
+
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    assert read_usage({"usage": {"prompt_tokens": 11.0, "completion_tokens": 4.0}}).total_tokens == 15
+
+
 @pytest.mark.parametrize("value", [-1, 1.5, "12", True, [1], {}, 2**63])
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens", "prompt_cache_hit_tokens"])
 def test_what_is_no_count_is_no_count(name: str, value: object) -> None:

@@ -32,7 +32,8 @@ def test_the_first_token_is_not_part_of_tpot() -> None:
 
 def test_fewer_pieces_than_tokens_does_not_change_the_rate() -> None:
     # 9 tokens shown as 3 pieces (a Korean syllable may take several): (1.3 − 0.5) ÷ 8 = 0.1.
-    assert request_metrics(request_row(output_tokens=9), tokens(0.5, 0.9, 1.3)).tpot_s == pytest.approx(0.1)
+    request = request_row(output_tokens=9, output_tokens_limit=9)
+    assert request_metrics(request, tokens(0.5, 0.9, 1.3)).tpot_s == pytest.approx(0.1)
 
 
 def test_cached_tokens_were_not_computed() -> None:

@@ -9,7 +9,7 @@ from kvscope.analysis.attempts import Attempt, latest_attempts
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
 from kvscope.analysis.fit import FEW_REPEATS
 from kvscope.analysis.levels import at_level, level_key
-from kvscope.record.metrics import last_mark
+from kvscope.record.metrics import COALESCED_SHARE, last_mark
 from kvscope.record.rows import TRUNCATED_SLUG, DesignRow
 from kvscope.units import MIB
 
@@ -17,7 +17,6 @@ DRIFT_SHARE = 0.15
 SPREAD_SHARE = 0.10
 LATE_SAMPLE_S = 0.02
 LATE_SHARE = 0.05
-COALESCED_SHARE = 0.10
 OTHERS_BYTES = 512 * MIB
 # Doubts that a trial records about its own sampling.
 SAMPLING_WARNINGS = ("late-samples", "samples-stopped")

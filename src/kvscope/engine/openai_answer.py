@@ -212,6 +212,7 @@ class _Answer:
             },
             prompt_tokens_from=usage.stated_by,
             tool_calls=tuple(self.calls[index] for index in sorted(self.calls)),
+            reasoning_tokens=usage.reasoning_tokens,
         )
 
 

@@ -14,9 +14,13 @@ Read from the projects' own documents and sources as of 2025 and 2026. What diff
 SGLang state cached tokens only where that was turned on. Ollama leaves ``prompt_eval_count`` out where all of the
 prompt was cached, and before it added the cached tokens stated the new ones alone; its answer does not say which.
 
-A count that is absent or null is None, never 0. One of more than 63 bits is an error that keeps it in its message, and
-no measurement. Some servers state fewer prompt tokens than cached ones (they leave the cached out): both are kept as
-stated, and how many were computed is then not known.
+Thinking is ``completion_tokens_details.reasoning_tokens`` (Responses: ``output_tokens_details``). OpenAI's are part of
+the completion's tokens. Some servers (xAI's) state them beside these, which only ``total_tokens`` shows: the output is
+then the sum of both.
+
+A count that is absent or null is None, never 0. A whole number may be written as 11.0. One of more than 63
+bits is an error that keeps it in its message, and no measurement. Some servers state fewer prompt tokens than cached
+ones (they leave the cached out): both are kept as stated, and how many were computed is then not known.
 """
 
 from collections.abc import Mapping
@@ -28,13 +32,15 @@ from kvscope.errors import EngineReplyError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one answer. ``prompt_tokens`` is the whole prompt, what was reused of it (``cached_tokens``) included.
-    ``stated_by`` says which of the server's numbers it is. ``may_leave_out_cached``: the server does not say whether
-    cached tokens are in it."""
+    """Tokens of one answer. ``prompt_tokens`` is the whole prompt, what was reused of it (``cached_tokens``) included;
+    ``output_tokens`` the whole output, what was thought (``reasoning_tokens``) included. ``stated_by`` says which of
+    the server's numbers the prompt is. ``may_leave_out_cached``: the server does not say whether cached tokens are in
+    it."""
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
+    reasoning_tokens: int | None = None
     stated_by: str | None = None
     may_leave_out_cached: bool = False
 
@@ -69,6 +75,7 @@ def read_usage(answer: Mapping[str, Any]) -> Usage:
         prompt_tokens=whole.prompt_tokens,
         cached_tokens=timed.cached_tokens if found.cached_tokens is None else found.cached_tokens,
         output_tokens=timed.output_tokens if found.output_tokens is None else found.output_tokens,
+        reasoning_tokens=found.reasoning_tokens,
         stated_by=whole.stated_by,
         may_leave_out_cached=whole.may_leave_out_cached,
     )
@@ -85,10 +92,16 @@ def read_openai_usage(usage: Mapping[str, Any]) -> Usage:
     stated_by = f"usage.{kind}_tokens"
     if prompt is None and hit is not None and miss is not None:
         prompt, stated_by = hit + miss, "usage: prompt_cache_hit_tokens + prompt_cache_miss_tokens"
+    name = "completion_tokens" if kind == "prompt" else "output_tokens"
+    output, thought = _count(usage, name), _count(_mapping(usage, f"{name}_details"), "reasoning_tokens")
+    total = _count(usage, "total_tokens")
+    if thought and None not in (prompt, output, total) and (prompt or 0) + (output or 0) + thought == total:
+        output = (output or 0) + thought
     return Usage(
         prompt_tokens=prompt,
         cached_tokens=hit if cached is None else cached,
-        output_tokens=_count(usage, "completion_tokens" if kind == "prompt" else "output_tokens"),
+        output_tokens=output,
+        reasoning_tokens=thought,
         stated_by=None if prompt is None else stated_by,
     )
 
@@ -156,6 +169,8 @@ def _count(counts: Mapping[str, Any], name: str) -> int | None:
     found = counts.get(name)
     if found is None:
         return None
+    if isinstance(found, float) and found.is_integer():  # JSON has one kind of number: 11.0 is 11
+        found = int(found)
     if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _MOST_TOKENS:
         raise EngineReplyError(f"The server states {name} as {found!r}, which is no number of tokens.", hint=_HINT)
     return found

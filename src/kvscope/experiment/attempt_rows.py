@@ -13,6 +13,7 @@ from kvscope.prompt.counting.server_count import (
     CountSample,
     compare_counts,
 )
+from kvscope.record.metrics import COALESCED_SHARE, REASONING_TOKENS, count_doubt, hidden_tokens, request_metrics
 from kvscope.record.rows import (
     TRUNCATED_SLUG,
     MapRow,
@@ -33,7 +34,8 @@ class AttemptRows:
     """Grows while an attempt runs; whatever ends it, what is here is kept. ``leading_bos``: by a request's index, how
     many times our ids of it begin with the BOS. ``limit_tokens``: the most that one sequence may hold, as read back.
     ``surely_over``: of a request that has more tokens by our count, whether it has without its template too. ``cut``:
-    how the attempt ends, where the server cut a prompt in silence."""
+    how the attempt ends, where the server cut a prompt in silence. ``miscounted``: indexes of requests whose output the
+    server counts as it cannot be."""
 
     requests: list[RequestRow] = field(default_factory=list)
     tokens: list[TokenRow] = field(default_factory=list)
@@ -51,6 +53,7 @@ class AttemptRows:
     limit_tokens: int | None = None
     surely_over: dict[int, bool] = field(default_factory=dict)
     cut: Ending | None = None
+    miscounted: set[int] = field(default_factory=set)
 
     def warn(self, slug: str, message: str, hint: str) -> None:
         """Note a doubt, each kind once."""
@@ -67,6 +70,7 @@ class AttemptRows:
     def add_answer(self, sent: RequestRow, answer: Generation, *, reuse_prefix: bool) -> None:
         """Add an answered request. ``reuse_prefix``: it was allowed to reuse what it kept. What the counts of several
         say together, ``judge_counts`` finds."""
+        thought = {} if answer.reasoning_tokens is None else {REASONING_TOKENS: answer.reasoning_tokens}
         row = replace(
             sent,
             completed_s=answer.completed_s,
@@ -74,14 +78,16 @@ class AttemptRows:
             cached_tokens=answer.cached_tokens,
             output_tokens=answer.output_tokens,
             finish_reason=answer.finish_reason,
-            engine_timings=dict(answer.engine_timings),
+            engine_timings={**answer.engine_timings, **thought},
             prompt_tokens_server_from=answer.prompt_tokens_from,
         )
         self.requests.append(row)
-        self.tokens += [
+        tokens = [
             TokenRow(request_index=row.index, index=number, at_s=event.at_s, text=event.text, kind=event.kind)
             for number, event in enumerate(answer.events)
         ]
+        self.tokens += tokens
+        self._judge_output(row, tokens)
         self.reads += [
             ReadRow(request_index=row.index, at_s=read.at_s, num_bytes=read.num_bytes, num_events=read.num_events)
             for read in answer.reads
@@ -91,6 +97,45 @@ class AttemptRows:
                 "cache-not-cleared",
                 f"The server reused {row.cached_tokens} tokens although reuse was turned off.",
                 "The time to the first token is shorter than for a new prompt.",
+            )
+
+    def _judge_output(self, row: RequestRow, tokens: list[TokenRow]) -> None:
+        """Hold the server's count of the output against the pieces that came."""
+        doubt = count_doubt(row, tokens)
+        if doubt is not None:
+            self.miscounted.add(row.index)
+        if row.role == "warmup":
+            return
+        num_pieces, hidden = sum(bool(token.text) for token in tokens), hidden_tokens(row, tokens)
+        if doubt is not None:
+            thought = f", {hidden:,} of them thinking that it did not send" if hidden else ""
+            self.warn(
+                "output-count-mismatch",
+                f"The server states {row.output_tokens:,} output tokens{thought}. {num_pieces:,} pieces came, and "
+                f"{row.output_tokens_limit:,} tokens were asked for: it cannot be right.",
+                "Its speed for each token is left out. Look at the server, or at what stands between it and you.",
+            )
+        elif hidden:
+            self.warn(
+                "hidden-reasoning",
+                f"The server counts {hidden:,} of {row.output_tokens or 0:,} output tokens as thinking and did not "
+                f"send them: {num_pieces:,} pieces came.",
+                "The time to the first token holds the time of thinking. Turn thinking off, or allow more output where "
+                "no answer came.",
+            )
+        elif row.output_tokens and not num_pieces:
+            self.warn(
+                "output-not-sent",
+                f"The server states {row.output_tokens:,} output tokens and sent no text of them.",
+                "No time of a token is known. They may be thinking that is not sent, or marks that have no text.",
+            )
+        together = request_metrics(row, tokens).coalesced_fraction or 0.0
+        if together > COALESCED_SHARE:
+            self.warn(
+                "tokens-together",
+                f"{together:.0%} of the pieces of an answer came in one read with the piece before.",
+                "The time between single tokens is left out where that holds for the attempt. A proxy that gathers, or "
+                "a server that predicts several tokens at once, does this.",
             )
 
     def judge_counts(self) -> None:
@@ -157,7 +202,8 @@ class AttemptRows:
         measured = [request for request in self.requests if request.role != "warmup"]
         if self.cut is not None:
             return self.cut
-        return Ending(outcome="stopped_early" if any(map(_is_short, measured)) else "ok")
+        short = any(_is_short(request, is_counted=request.index not in self.miscounted) for request in measured)
+        return Ending(outcome="stopped_early" if short else "ok")
 
 
 def reported_row(buffer: ReportedBuffer, phase: str, request_index: int | None) -> ReportedBufferRow:
@@ -177,9 +223,9 @@ def reported_row(buffer: ReportedBuffer, phase: str, request_index: int | None) 
     )
 
 
-def _is_short(request: RequestRow) -> bool:
-    """Whether an answer ended before the output that was asked for: by its count, or where the server states none, by
-    the reason it gives."""
-    if request.output_tokens is not None:
+def _is_short(request: RequestRow, *, is_counted: bool) -> bool:
+    """Whether an answer ended before the output that was asked for: by its count, or where the server states none that
+    can be right, by the reason it gives."""
+    if is_counted and request.output_tokens is not None:
         return request.output_tokens < request.output_tokens_limit
     return request.finish_reason not in (None, "length")

@@ -125,7 +125,7 @@ def request_metrics(request: RequestRow, tokens: Sequence[TokenRow]) -> RequestM
 
 
 def hidden_tokens(request: RequestRow, tokens: Sequence[TokenRow]) -> int:
-    """Output tokens of thinking that the server states and did not send; 0 where it states none, or sent its thinking."""
+    """Output tokens of thinking that the server states and did not send; 0 where there are none."""
     stated = request.engine_timings.get(REASONING_TOKENS)
     is_sent = any(token.text and token.kind == "reasoning" for token in tokens)
     return int(stated) if isinstance(stated, int | float) and not is_sent else 0
