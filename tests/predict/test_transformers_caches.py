@@ -133,3 +133,44 @@ def test_a_format_that_nobody_named_is_no_silent_guess(llama: ModelSpec) -> None
     assert predicted.status == "estimated"
     assert any("Give dtype" in entry.why for entry in predicted.unknown)
     assert predict(llama, engine="transformers", tokens=50, dtype="float32").status == "exact"
+
+
+def tiny(name: str) -> ModelSpec:
+    """The golden model of that name with 512 words."""
+    case = json.loads((GOLDEN.parent / "transformers" / f"{name}.json").read_text(encoding="utf-8"))
+    return load_model({"model_type": case["model_type"], **case["config"], "vocab_size": 512})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "by_shape", "by_storage"),
+    [
+        # Counted in transformers 5.24.0 with 113 tokens held (110 of the prompt and three steps), float32.
+        ("llama4_text", {"cache_implementation": "dynamic_full"}, 347_136, 347_136),
+        ("deepseek_v3", {"cache_implementation": "quantized", "backend": "fp8"}, 27_168, 27_168),
+        ("deepseek_v2", {"cache_implementation": "quantized", "backend": "fp8"}, 27_168, 27_168),
+        # The convolution's columns have one more column behind them after a step, in a static cache too.
+        ("recurrent_gemma", {"cache_implementation": "static", "max_cache_len": 256}, 8_192, 9_216),
+        ("jamba", {"cache_implementation": "static", "max_cache_len": 256}, 159_744, 159_744),
+        ("lfm2", {"cache_implementation": "static", "max_cache_len": 256}, 134_144, 134_144),
+    ],
+)
+def test_caches_counted_on_tiny_models(name: str, settings: dict[str, Any], by_shape: int, by_storage: int) -> None:
+    found = predict(tiny(name), engine="transformers", settings=settings, tokens=113, phase="decode", dtype="float32")
+    totals = found.to_dict()["totals"]
+    assert (totals["cache_bytes"], totals["kv_cache_storage_bytes"]) == (by_shape, by_storage)
+    assert found.status == "exact"
+
+
+@pytest.mark.parametrize("name", ["jamba", "lfm2", "mamba", "qwen3_next", "deepseek_v32", "deepseek_v4", "zamba2"])
+def test_a_plain_cache_is_refused_where_the_library_fails_on_it(name: str) -> None:
+    """IndexError, ValueError or AttributeError in the first forward of each, transformers 5.24.0."""
+    with pytest.raises(UsageError, match="holds keys and values alone"):
+        predict(tiny(name), engine="transformers", settings={"cache_implementation": "dynamic_full"}, tokens=64)
+
+
+@pytest.mark.parametrize("settings", [{"cache_implementation": "static", "max_cache_len": 64},
+                                      {"cache_implementation": "dynamic_full"}])  # fmt: skip
+@pytest.mark.parametrize("name", ["minimax", "xlstm"])
+def test_models_with_a_cache_of_their_own_take_no_other(name: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="a cache of its own"):
+        predict(tiny(name), engine="transformers", settings=settings, tokens=64)

@@ -21,6 +21,7 @@ from kvscope.model.spec import ChunkedAttention, FullAttention, HiddenStateMemor
 from kvscope.predict.allocation.logical import cross_unknown
 from kvscope.predict.allocation.setting_values import refuse_two_dtypes
 from kvscope.predict.allocation.transformers_quantised import (
+    check_cache_class,
     check_quantisable,
     packed_law,
     quantised_tensors,
@@ -64,7 +65,8 @@ def predict_transformers(
     if tokens is None:
         raise UsageError("The model's files do not state a trained context.", hint="Say how many tokens to count.")
     if read.implementation == "quantized":
-        check_quantisable(model)
+        check_quantisable(model, read.backend)
+    check_cache_class(model, read)
     _check_prompt_cache(model, read)
     element = _loaded_dtype(dtype or model.dtype or DEFAULT_DTYPE)
     release = read_release(asked.engine_version)
@@ -127,8 +129,8 @@ def _layer_tensors(
     found: list[_Held] = []
     sequences = asked.num_sequences
     for cache in caches_of(layer, release):
-        if settings.implementation == "dynamic_full" and isinstance(cache, SlidingWindow):
-            # DynamicCache() without a config never slides.
+        if settings.implementation == "dynamic_full" and isinstance(cache, SlidingWindow | ChunkedAttention):
+            # DynamicCache() without a config keeps every token of every layer.
             cache = FullAttention(num_kv_heads=cache.num_kv_heads, key_dim=cache.key_dim, value_dim=cache.value_dim)
         for kept in kept_tensors(cache, dtype):
             if isinstance(cache, HiddenStateMemory) and asked.phase == "decode":
@@ -136,7 +138,12 @@ def _layer_tensors(
             needed = kept.law(sequences)
             if settings.is_static:
                 assert settings.max_cache_len is not None
-                tensor = static_tensor(kept, settings.max_cache_len, sequences)
+                # A state is as it is in a dynamic cache: it does not grow with the tokens.
+                tensor = (
+                    held_tensor(kept, tokens, sequences, asked.phase)
+                    if kept.token_axis is None
+                    else static_tensor(kept, settings.max_cache_len, sequences)
+                )
                 found.append((tensor, (needed, constant(tensor.num_bytes))))
             elif settings.implementation == "quantized":
                 for tensor in quantised_tensors(kept, settings, tokens, sequences):

@@ -12,18 +12,54 @@ from fractions import Fraction
 
 from kvscope.dtypes import Dtype, dtype_named, row_bytes
 from kvscope.errors import UsageError
-from kvscope.model.spec import FullAttention, ModelSpec
+from kvscope.model.spec import (
+    ChunkedAttention,
+    CrossAttention,
+    FullAttention,
+    LatentAttention,
+    ModelSpec,
+    NoCache,
+    SharedCache,
+    SlidingWindow,
+)
 from kvscope.predict.allocation.transformers_settings import TransformersSettings
 from kvscope.predict.allocation.transformers_tensors import KeptTensor, shape_bytes
 from kvscope.predict.growth import GrowthLaw, constant
+from kvscope.predict.kv_cache import kind_name
 from kvscope.predict.prediction import CacheTensor, Unknown
 
+# What DynamicCache() holds without a config: keys and values of every token, for each layer that asks.
+_PLAIN = (FullAttention, SlidingWindow, ChunkedAttention, LatentAttention, CrossAttention, SharedCache, NoCache)
+# Models whose class brings a cache of its own and takes no other (5.24.0).
+_OWN_CACHE = ("minimax", "xlstm")
 
-def check_quantisable(model: ModelSpec) -> None:
-    """The library quantises the caches of models whose layers are all full attention. Raises UsageError."""
+
+def check_cache_class(model: ModelSpec, settings: TransformersSettings) -> None:
+    """Raises UsageError for a cache that the model's class cannot work with, seen by running it (5.24.0)."""
+    if settings.implementation in ("dynamic", "offloaded"):
+        return
+    if model.architecture in _OWN_CACHE:
+        raise UsageError(
+            f"{model.architecture} brings a cache of its own: transformers gives it no {settings.implementation} one.",
+            hint="Use cache_implementation dynamic.",
+        )
     for layer in model.layers:
         kept = layer.cache if layer.transformers_cache is None else layer.transformers_cache
-        if not isinstance(kept, FullAttention):
+        other = [each for each in (kept if isinstance(kept, tuple) else (kept,)) if not isinstance(each, _PLAIN)]
+        if settings.implementation == "dynamic_full" and other:
+            raise UsageError(
+                "DynamicCache() without a config holds keys and values alone, and layer "
+                f"{layer.index} ({kind_name(other[0])}) needs more: transformers fails on it.",
+                hint="Use cache_implementation dynamic.",
+            )
+
+
+def check_quantisable(model: ModelSpec, backend: str) -> None:
+    """The library quantises the caches of models whose layers are all full attention; MLA's, with one head each, too
+    where numbers are packed one by one (fp8). Raises UsageError."""
+    for layer in model.layers:
+        kept = layer.cache if layer.transformers_cache is None else layer.transformers_cache
+        if not isinstance(kept, FullAttention) and not (backend == "fp8" and isinstance(kept, LatentAttention)):
             raise UsageError(
                 "transformers refuses this: QuantizedCache is only supported for models with only full attention "
                 f"layers, and layer {layer.index} is another.",
