@@ -57,7 +57,7 @@ def test_a_running_llama_cpp_is_measured_and_left_as_it_was(llama: Running, tmp_
     assert (summary.measured, summary.failed) == (3, 0)
     design, found = results(path)
     assert design.model_name == "SmolLM2-135M-Instruct.Q4_1.gguf"
-    assert design.model_fingerprint == "served:SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert design.model_fingerprint.startswith("served:SmolLM2-135M-Instruct.Q4_1.gguf:")
     assert design.settings == {"context_limit_tokens": 1024, "n_ctx": 1024, "n_ctx_seq": 1024, "n_parallel": 1}
     assert llama.url not in repr(design)
     for result in found:

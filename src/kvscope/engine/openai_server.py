@@ -6,7 +6,8 @@ are this one and what they can do besides.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -77,12 +78,20 @@ class OpenAIServer:
     # The program that must be at the address; None: any.
     kind: str | None = None
 
-    def __init__(self, server: ServerAddress, *, served_model: str | None = None, pid: int | None = None) -> None:
+    def __init__(
+        self,
+        server: ServerAddress,
+        *,
+        served_model: str | None = None,
+        pid: int | None = None,
+        as_served: Served | None = None,
+    ) -> None:
         self.settings: Mapping[str, SettingValue] = {}
         self.capabilities = _UNTIL_KNOWN
         self.server = server
         self._served_model = served_model
         self._pid = pid
+        self._as_served = as_served
         self._facts: ServedFacts | None = None
         self._process = ServerProcess(identity=None)
         self._is_chat = True
@@ -95,7 +104,7 @@ class OpenAIServer:
         if url is None:
             raise UsageError(f"{choice.name} is a server that runs already.", hint="Give its address with --url.")
         address = ServerAddress(url, read_api_key(choice.api_key_env))
-        return cls(address, served_model=choice.served_model, pid=choice.pid)
+        return cls(address, served_model=choice.served_model, pid=choice.pid, as_served=choice.as_served)
 
     @property
     def url(self) -> str:
@@ -113,13 +122,23 @@ class OpenAIServer:
 
     def launch(self) -> None:
         """Ask the server what it is, and find its process. Raises an EngineError where it does not answer, UnknownName
-        for a model that it does not have, EngineDied or UsageError for a named process that is not there."""
+        for a model that it does not have, EngineDied or UsageError for a named process that is not there, and
+        InvalidSettings where it is not what it was before."""
         self._facts = self.ask_facts()
+        self._check_unchanged(self._facts)
         self._process = find_process(self._pid, self.server.host, self.server.port)
         kind = self._facts.kind
         self.capabilities = replace(
             _UNTIL_KNOWN, has_pid=self._process.identity is not None, forces_length=kind in _OBEYS_IGNORE_EOS
         )
+
+    def _check_unchanged(self, facts: ServedFacts) -> None:
+        changed = [] if self._as_served is None else self._as_served.changed(_as_served(facts))
+        if changed:
+            raise InvalidSettings(
+                f"The server is not what it was when this design was begun: {'; '.join(changed)}.",
+                hint="Run the same command again: what the server is now is measured as a design of its own.",
+            )
 
     def ask_facts(self) -> ServedFacts:
         """What the server says of itself now. Raises as ``launch``, EngineReplyError where it is another program than
@@ -172,10 +191,14 @@ class OpenAIServer:
             context_limit=facts.limit,
             warnings=(
                 *self._process.warnings,
-                *first_of_several(facts, self._served_model),
+                *first_of_several(facts, self._served_model if self._is_chosen else None),
                 *not_greedy(self._other_words),
             ),
         )
+
+    @property
+    def _is_chosen(self) -> bool:
+        return self._as_served is None or self._as_served.is_chosen
 
     @property
     def _interface(self) -> str:
@@ -336,14 +359,26 @@ def check_attached(engine: type[OpenAIServer], choice: "EngineChoice") -> None:
     """What ``check`` does for a server that runs already. Raises UsageError, UnknownName, and an EngineError where it
     does not answer or is another program."""
     server = engine.of(choice)
-    server.ask_facts()
+    with nothing_measured():
+        server.ask_facts()
     if choice.pid is not None:
         check_named(choice.pid)
 
 
+@contextmanager
+def nothing_measured() -> Iterator[None]:
+    """An error inside is one of the command, before anything was measured: its exit code is 2."""
+    try:
+        yield
+    except EngineError as error:
+        error.exit_code = UsageError.exit_code
+        raise
+
+
 def attached_version(engine: type[OpenAIServer], choice: "EngineChoice") -> tuple[str, str]:
     """(version, build) as the server states them, "unknown" where it does not."""
-    facts = engine.of(choice).ask_facts()
+    with nothing_measured():
+        facts = engine.of(choice).ask_facts()
     return facts.version, facts.build
 
 
@@ -362,8 +397,21 @@ def create_attached(
 
 def served(choice: "EngineChoice") -> Served:
     """What the server has, by its own words. Raises as ``check``."""
-    facts = OpenAIServer.of(choice).ask_facts()
-    return Served(model=facts.model, settings=facts.stated_settings, for_prediction=facts.predicted_settings)
+    with nothing_measured():
+        found = _as_served(OpenAIServer.of(choice).ask_facts())
+    return found if choice.served_model is not None else replace(found, is_chosen=False)
+
+
+def _as_served(facts: ServedFacts) -> Served:
+    return Served(
+        model=facts.model,
+        settings=facts.stated_settings,
+        for_prediction=facts.predicted_settings,
+        version=facts.version,
+        build=facts.build,
+        model_facts=facts.model_facts,
+        model_path=facts.model_path,
+    )
 
 
 def check(choice: "EngineChoice") -> None:

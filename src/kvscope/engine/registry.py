@@ -87,7 +87,7 @@ class EngineChoice:
     0: any free one. ``url``: a server that runs already; it is used as it is, and nothing is started or ended. For
     such a server: ``pid`` is the process whose memory is watched (None: the one that listens there, if it is on this
     machine), ``served_model`` the name of the model to ask for (None: its first), ``api_key_env`` the environment
-    variable that holds the key to send (None: none is sent), ``as_served`` what it said of itself before: it is not used
+    variable that holds the key to send (None: none is sent), ``as_served`` what it said of itself before: not used
     where it says otherwise (None: whatever it is)."""
 
     name: str

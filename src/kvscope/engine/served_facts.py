@@ -26,6 +26,10 @@ from kvscope.scenario import SettingValue
 UNKNOWN = "unknown"
 LLAMA_CPP, VLLM, SGLANG, TGI, LM_STUDIO, OLLAMA = "llama.cpp", "vllm", "sglang", "tgi", "lm-studio", "ollama"
 _OWNERS = {"llamacpp": LLAMA_CPP, "vllm": VLLM, "sglang": SGLANG}
+# llama.cpp's own bound of slots (LLAMA_MAX_SEQ): it starts with no more, so a larger number is none of its.
+_MOST_SLOTS = 256
+# What llama.cpp says of its model in /v1/models: meta, beside its name.
+_MODEL_FACTS = ("n_params", "size", "ftype", "n_vocab", "n_embd", "n_ctx_train")
 # Names under which listings of models state a limit. How much a model was trained for is another number.
 _LIMITS = ("max_model_len", "context_length", "context_window", "max_context_length")
 
@@ -33,7 +37,9 @@ _LIMITS = ("max_model_len", "context_length", "context_window", "max_context_len
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedFacts:
     """``kind`` is the server's program, "unknown" where it does not say. ``others``: further models that it has.
-    ``effective``: its settings, as far as it states them; ``slots`` as ``EngineReport.slots``."""
+    ``effective``: its settings, as far as it states them; ``slots`` as ``EngineReport.slots``. ``model_facts``: what it
+    states of the model beside its name (n_params, size in bytes ...); ``model_path``: its file, on the server's
+    machine."""
 
     kind: str
     version: str
@@ -43,14 +49,16 @@ class ServedFacts:
     limit: ContextLimit | None = None
     effective: Mapping[str, SettingValue] = field(default_factory=dict)
     slots: tuple[int, ...] = ()
+    model_facts: Mapping[str, SettingValue] = field(default_factory=dict)
+    model_path: str | None = None
 
     @property
     def predicted_settings(self) -> Mapping[str, SettingValue] | None:
         """The settings that a prediction of what the server takes needs, by the names that ``kvscope.predict`` knows;
-        None where it does not state them. What else it does not state (cache types, buffers' sizes) is taken as the
-        engine's default. llama.cpp says what one slot may hold, and not whether several share it."""
-        if self.kind == LLAMA_CPP and len(self.slots) == 1:
-            return {"n_ctx": self.slots[0], "n_parallel": 1}
+        None where it does not state them. Others (cache types, buffers' sizes) it does not state: a prediction by these
+        alone is an estimate. llama.cpp says what one slot may hold, and not whether several share it."""
+        if self.kind == LLAMA_CPP:
+            return {"n_ctx": self.effective["n_ctx"], "n_parallel": 1} if "n_ctx" in self.effective else None
         if self.kind in (VLLM, SGLANG) and self.limit is not None:
             return {"max_model_len" if self.kind == VLLM else "context_length": self.limit.tokens}
         return None
@@ -73,6 +81,10 @@ async def ask_facts(server: ServerAddress, served_model: str | None) -> ServedFa
     facts = ServedFacts(
         kind=kind, version=UNKNOWN, build=UNKNOWN, model=model, others=others, limit=_listed_limit(entry)
     )
+    meta = entry.get("meta")
+    if isinstance(meta, dict):
+        stated = {name: meta[name] for name in _MODEL_FACTS if isinstance(meta.get(name), int | str)}
+        facts = replace(facts, model_facts=stated)
     return await _ASKED[kind](server, facts)
 
 
@@ -86,7 +98,7 @@ async def _listed_models(server: ServerAddress, served_model: str | None) -> lis
             hint="Is it a server with OpenAI's interface? If it is, name the model with --served-model.",
             evidence={"known_by": "message", "http_status": reply.status},
         )
-    found = (await server.json("GET", "/v1/models")).get("data")
+    found = server.read_json(reply).get("data")
     models = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     named = [each for each in models if isinstance(each.get("id"), str) and each["id"]]
     if not named:
@@ -129,16 +141,22 @@ async def _ask_llama_cpp(server: ServerAddress, facts: ServedFacts) -> ServedFac
     props = props if isinstance(props, dict) else {}
     limit = context_limit(slots, props, ())
     num_slots = _count(props.get("total_slots"))
+    if num_slots is not None and num_slots > _MOST_SLOTS:
+        num_slots = None
     effective: dict[str, SettingValue] = {}
     if num_slots is not None:
         effective["n_parallel"] = num_slots
     if limit is not None:
         effective["n_ctx_seq"] = limit.tokens
-    if limit is not None and num_slots == 1:
+    trained = _count(facts.model_facts.get("n_ctx_train"))
+    # A slot is capped at the trained context: one of that size may be part of a larger cache.
+    if limit is not None and num_slots == 1 and trained is not None and limit.tokens < trained:
         effective["n_ctx"] = limit.tokens
     each = (limit.tokens,) * num_slots if limit is not None and num_slots is not None else ()
     build = _stated(props.get("build_info"))
-    return replace(facts, version=build, build=f"llama.cpp {build}", limit=limit, effective=effective, slots=each)
+    facts = replace(facts, version=build, build=f"llama.cpp {build}", limit=limit, effective=effective, slots=each)
+    path = props.get("model_path")
+    return replace(facts, model_path=path if isinstance(path, str) and path else None)
 
 
 async def _ask_vllm(server: ServerAddress, facts: ServedFacts) -> ServedFacts:
@@ -154,14 +172,14 @@ async def _ask_sglang(server: ServerAddress, facts: ServedFacts) -> ServedFacts:
 
 async def _ask_others(server: ServerAddress, facts: ServedFacts) -> ServedFacts:
     """One that does not name itself in its list of models: whatever else it answers tells."""
-    info = await server.json_if_any("/info")
+    info = await server.json_if_any("/info", may_hang=True)
     if isinstance(info, dict) and "model_id" in info and _count(info.get("max_total_tokens")) is not None:
         limit = ContextLimit(tokens=info["max_total_tokens"], source="GET /info: max_total_tokens")
         return _with_version(replace(facts, kind=TGI, limit=limit), info, "text-generation-inference")
-    ollama = await server.json_if_any("/api/version")
+    ollama = await server.json_if_any("/api/version", may_hang=True)
     if isinstance(ollama, dict) and isinstance(ollama.get("version"), str):
         return _with_version(replace(facts, kind=OLLAMA), ollama, "ollama")
-    studio = await server.json_if_any("/api/v0/models")
+    studio = await server.json_if_any("/api/v0/models", may_hang=True)
     if isinstance(studio, dict) and isinstance(studio.get("data"), list):
         loaded = next((each for each in studio["data"] if isinstance(each, dict) and each.get("id") == facts.model), {})
         tokens = _count(loaded.get("loaded_context_length"))

@@ -11,6 +11,8 @@ from kvscope.engine.openai_http import body_text, json_object
 from kvscope.errors import ConnectionLost, ConnectionRefused, EngineError, EngineStalled, EngineTimeout, UsageError
 
 _QUESTION = Limits(timeout_s=20.0, stall_s=20.0)
+# A question that most servers do not know, so that one which does not answer it is no fault.
+_GUESS = Limits(timeout_s=5.0, stall_s=5.0)
 _EXAMPLE = "Write it like http://127.0.0.1:8080."
 
 
@@ -63,20 +65,27 @@ class ServerAddress:
 
     async def json(self, method: str, path: str, payload: object = None, *, limits: Limits = _QUESTION) -> Any:
         """The JSON object of a 200. Raises an EngineError for any other outcome."""
-        reply = await self.ask(method, path, payload, limits=limits)
+        return self.read_json(await self.ask(method, path, payload, limits=limits))
+
+    def read_json(self, reply: Reply) -> Any:
+        """The JSON object of a reply. Raises an EngineError where it is another status than 200, or no such object."""
         with self.hidden_in_errors():
             found = json_object(body_text(reply))
         return self.hide(found)
 
-    async def json_if_any(self, path: str) -> Any:
-        """The JSON value that GET ``path`` gives; None where the server has none there. Raises an EngineError only
-        where the server itself cannot be reached any more."""
+    async def json_if_any(self, path: str, *, may_hang: bool = False) -> Any:
+        """The JSON value that GET ``path`` gives; None where the server has none there, or, where it ``may_hang``, does
+        not answer in a few seconds. Raises an EngineError only where the server itself cannot be reached any more."""
         import json
 
         try:
-            reply = await self.ask("GET", path)
+            reply = await self.ask("GET", path, limits=_GUESS if may_hang else _QUESTION)
             return self.hide(json.loads(reply.body)) if reply.status == 200 else None
-        except (ConnectionLost, ConnectionRefused, EngineStalled, EngineTimeout):
+        except (EngineStalled, EngineTimeout):
+            if may_hang:
+                return None
             raise
-        except (EngineError, ValueError):
+        except (ConnectionLost, ConnectionRefused):
+            raise
+        except (EngineError, ValueError, RecursionError):  # the last: nested deeper than can be read
             return None

@@ -22,7 +22,7 @@ from kvscope.experiment.subject import Subject
 from kvscope.experiment.trial import run_trial
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction
-from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, PredictionRow, RunRow, TrialResult, TrialRow
+from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, PredictionRow, RunRow, TrialResult, TrialRow, WarningRow
 from kvscope.record.store import Recorder
 
 
@@ -131,7 +131,7 @@ def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
         "engine_command": choice.command,
         "machine_id": run.machine_id,
         # A server's address does not make its rows another thing; what it was started with does.
-        **({} if served is None else {"served": subject.served_name, "served_settings": dict(served.settings)}),
+        **subject.served_facts,
     }
     return DesignRow(
         design_id=design_hash(facts),
@@ -263,6 +263,8 @@ class _Loop:
                 now=self.now,
                 sleep=self.sleep,
             )
+        doubts = (WarningRow(slug=slug, message=message, hint=hint) for slug, message, hint in self.subject.warnings)
+        result = replace(result, warnings=(*result.warnings, *doubts))
         self.recorder.finish_trial(result)
         return result
 
