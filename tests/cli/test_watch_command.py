@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from click import BadParameter
 from click.testing import CliRunner
 
 from kvscope.cli.watch import watch
@@ -62,6 +63,7 @@ def test_what_was_seen_is_kept(tmp_path: Path) -> None:
     [
         ((), UsageError, "Nothing to watch"),
         (("--pid", "4194301"), UsageError, "no process"),
+        (("--port", "8080", "http://127.0.0.1:8081"), UsageError, "An address and --port"),
         (("not a url",), UsageError, "not an address"),
         (("--port", "1"), ConnectionRefused, "Nothing answers"),
     ],
@@ -69,3 +71,9 @@ def test_what_was_seen_is_kept(tmp_path: Path) -> None:
 def test_wrong_targets(arguments: tuple[str, ...], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         run(*arguments, "--once")
+
+
+@pytest.mark.parametrize("interval", ["inf", "1e300", "nan", "0"])
+def test_an_interval_that_cannot_be_waited_for_is_refused(interval: str) -> None:
+    with pytest.raises(BadParameter):
+        run("--pid", str(os.getpid()), "--interval", interval, "--once")

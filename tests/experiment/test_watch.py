@@ -1,18 +1,24 @@
 """What a watch asks and reads, against servers that state exactly what they are told to."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from kvscope.errors import ConnectionRefused, UsageError
+from kvscope.experiment.runner import start_run
 from kvscope.experiment.watch import Watcher
+from kvscope.experiment.watch_record import WatchRecorder
 from kvscope.experiment.watch_target import command_settings, find_target
+from kvscope.record.store import create_records, open_records
 
 # As vLLM 0.32.0 writes them, shortened.
 VLLM = """
@@ -43,13 +49,19 @@ def server(pages: dict[str, bytes]) -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *arguments: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        thread = threading.Thread(target=listening.serve_forever)
+    with listening(Handler) as url:
+        yield url, seen
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as it:
+        thread = threading.Thread(target=it.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{listening.server_address[1]}", seen
+            yield f"http://127.0.0.1:{it.server_address[1]}"
         finally:
-            listening.shutdown()
+            it.shutdown()
             thread.join()
 
 
@@ -104,6 +116,21 @@ def test_a_server_that_sleeps_is_not_woken() -> None:
     assert any("has unloaded its model" in text for text in look.unknown)
 
 
+@pytest.mark.parametrize(("running", "asked"), [(0, False), (2, True)])
+def test_a_server_that_is_to_sleep_when_idle_is_not_kept_awake(running: int, asked: bool) -> None:
+    """Seen with b11549: asked for /slots every 2 s, a server started with --sleep-idle-seconds 5 never slept."""
+    pages = {
+        "/props": LLAMA,
+        "/slots": b'[{"id": 0, "is_processing": true, "n_prompt_tokens": 5}]',
+        "/metrics": b"llamacpp:requests_processing %d\n" % running,
+    }
+    with server(pages) as (url, seen):
+        command = ("llama-server", "--sleep-idle-seconds", "5")
+        look = Watcher(replace(find_target(url=url), command=command)).look()
+    assert ("GET /slots" in seen) is asked
+    assert any("keep it awake" in text for text in look.unknown) is not asked
+
+
 LLAMA = b'{"default_generation_settings": {"n_ctx": 512}, "total_slots": 1}'
 
 
@@ -131,6 +158,56 @@ def test_metrics_of_two_models_do_not_end_the_watch() -> None:
     assert look.statistics == {}
     assert any("several models: m, n" in text for text in look.unknown)
     assert look.mark is not None
+
+
+def test_the_kernels_own_process_has_no_memory_to_watch(tmp_path: Path) -> None:
+    # /proc/2 of a Linux kernel (kthreadd): a status without any Vm line, and no command line.
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "stat").write_text("2 (kthreadd) S 0 0 0 0 -1 2129984 " + "0 " * 45)
+    (tmp_path / "2" / "status").write_text("Name:\tkthreadd\nState:\tS (sleeping)\nPid:\t2\nThreads:\t1\n")
+    (tmp_path / "2" / "comm").write_text("kthreadd\n")
+    with pytest.raises(UsageError, match=r"kthreadd.* is the kernel's own"):
+        find_target(pid=2, proc=tmp_path)
+
+
+def test_a_server_that_wants_a_key_is_said_to() -> None:
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = LLAMA if self.path == "/props" else b"{}"
+            self.send_response(200 if self.path == "/props" else 401)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with listening(Refuses) as url:
+        look = Watcher(find_target(url=url)).look()
+    assert any("answers 401 (it asks for a key" in text for text in look.unknown)
+    assert not any("--metrics" in text for text in look.unknown)
+
+
+def test_every_look_is_written_at_once(tmp_path: Path) -> None:
+    """A watch that is killed loses nothing of what it saw but what its last look's memory was made of."""
+    path = tmp_path / "watch.db"
+    target = find_target(pid=os.getpid())
+    watcher = Watcher(target)
+    with create_records(path) as recorder:
+        keeper = WatchRecorder(recorder, start_run(recorder, "kvscope watch"), target)
+        for number in (1, 2, 3):
+            keeper.add(watcher.look())
+            with open_records(path) as records:
+                (trial,) = records.trials()
+                result = records.result(trial.trial_id, trial.attempt)
+            assert trial.outcome == "ok"
+            assert len(result.marks) == number
+            assert len(result.samples) == 3 * number
+            assert result.maps == ()
+        keeper.finish()
+    with open_records(path) as records:
+        (trial,) = records.trials()
+        assert records.result(trial.trial_id, trial.attempt).maps != ()
 
 
 def test_metrics_that_are_turned_off_are_said_to_be() -> None:

@@ -8,7 +8,13 @@ import pytest
 
 from kvscope.engine.listening import ProcessIdentity
 from kvscope.engine.llama_log import Slots, is_verbose, read_slots
-from kvscope.experiment.watch_settings import contradiction, is_same_file, model_file, settings_in_force
+from kvscope.experiment.watch_settings import (
+    contradiction,
+    is_same_file,
+    model_file,
+    settings_in_force,
+    sleeps_when_idle,
+)
 from kvscope.experiment.watch_target import Target
 from kvscope.model.load import load_model
 from kvscope.predict.memory import predict
@@ -176,3 +182,10 @@ def test_a_file_is_the_same_by_its_content(tmp_path: Path) -> None:
     assert is_same_file(one, copy)
     assert not is_same_file(one, other)
     assert not is_same_file(None, one)
+
+
+def test_a_server_that_is_to_sleep_is_known_by_how_it_was_started() -> None:
+    assert sleeps_when_idle(started("--sleep-idle-seconds", "60"))
+    assert sleeps_when_idle(started(environment={"LLAMA_ARG_SLEEP_IDLE_SECONDS": "60"}))
+    assert not sleeps_when_idle(started("--sleep-idle-seconds", "-1"))  # llama-server's default: never
+    assert not sleeps_when_idle(started())

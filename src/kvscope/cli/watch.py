@@ -1,6 +1,7 @@
 """kvscope watch: a running engine in the terminal, live; nothing is sent to it but reads of its metrics."""
 
 import json
+import math
 import sys
 import time
 from contextlib import ExitStack
@@ -30,15 +31,29 @@ Ctrl-C ends the watch, never the engine.
 _REDRAW = "\x1b[H\x1b[J"
 
 
+def finite_seconds(context: click.Context, option: click.Parameter, value: float) -> float:
+    """The value of an option, unless it is "nan", which is in every range."""
+    if math.isnan(value):
+        raise click.BadParameter("a number of seconds was expected.", context, option)
+    return value
+
+
 @click.command(epilog=EXAMPLE)
 @click.argument("url", required=False)
 @click.option("--pid", type=click.IntRange(1), help="Of the engine's process.")
 @click.option("--port", type=click.IntRange(1, 65535), help="That it listens on, on this machine.")
 @click.option("--model", help="Its model, where the process does not map the file: a .gguf file, or pkg:NAME.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting that it was started with.")
-@click.option("--interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between looks.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 86_400),
+    callback=finite_seconds,
+    default=2.0,
+    show_default=True,
+    help="Seconds between looks.",
+)
 @click.option("--once", is_flag=True, help="Look once, and stop.")
-@click.option("--record", "records", type=click.Path(), help="Also keep what is seen in this record file.")
+@click.option("--record", "--records", "records", type=click.Path(), help="Also keep what is seen in this record file.")
 @json_option
 def watch(
     url: str | None,

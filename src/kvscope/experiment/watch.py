@@ -20,7 +20,14 @@ from kvscope.engine.server_metrics import statistics_of
 from kvscope.errors import EngineError, KvscopeError, ProbeError
 from kvscope.experiment.attempt_rows import reported_row
 from kvscope.experiment.watch_log import LogSeen, ServerLog
-from kvscope.experiment.watch_settings import ModelFile, contradiction, is_same_file, model_file, settings_in_force
+from kvscope.experiment.watch_settings import (
+    ModelFile,
+    contradiction,
+    is_same_file,
+    model_file,
+    settings_in_force,
+    sleeps_when_idle,
+)
 from kvscope.experiment.watch_slots import SlotsSeen, is_count, read_slots_answer
 from kvscope.experiment.watch_target import Target
 from kvscope.model.load import load_model
@@ -222,18 +229,29 @@ class Watcher:
             return {}, None
         if self.target.engine == "ollama":
             return self._of_ollama(), None
-        slots = SlotsSeen()
-        if props.get("is_sleeping") is True:
-            unknown.append("what its slots hold: it sleeps, and would be woken by being asked.")
-        elif self.target.engine == "llama.cpp":
-            slots = read_slots_answer(self._ask_json("/slots"))
         stated = self._of_metrics(unknown)
+        slots = SlotsSeen()
+        if self.target.engine == "llama.cpp":
+            why_not = self._why_not_slots(props, stated)
+            if why_not is None:
+                slots = read_slots_answer(self._ask_json("/slots"))
+            else:
+                unknown.append(f"what its slots hold: {why_not}")
         if "output_tokens" in stated:
             stated["output_tokens"] += slots.unfinished_tokens
         found = {**slots.statistics, **stated}
         is_shared = slots.count > 1 and not has_own_cells
         at_most = found.pop("kv_cache_used_tokens", None) if is_shared else None
         return found, None if at_most is None else int(at_most)
+
+    def _why_not_slots(self, props: Mapping[str, Any], stated: Mapping[str, float]) -> str | None:
+        """Why /slots is not to be asked: it counts as work, which wakes a server that sleeps and keeps one from
+        sleeping (/props and /metrics do not: seen with llama.cpp b11549)."""
+        if props.get("is_sleeping") is True:
+            return "it sleeps, and would be woken by being asked."
+        if sleeps_when_idle(self.target) and not stated.get("requests_running"):
+            return "it is to sleep when idle, and asking would keep it awake; it is asked while a request runs."
+        return None
 
     def _of_metrics(self, unknown: list[str]) -> dict[str, float]:
         engine = self.target.engine

@@ -1,5 +1,6 @@
-"""What a watch sees, kept in a record: a design "watch" whose trials are spans of a minute, each written when it is
-over. Stopping it at any moment loses nothing but the span that was not written yet, and Ctrl-C not even that."""
+"""What a watch sees, kept in a record: a design "watch" whose trials are spans of a minute. Every look is written at
+once, but for the mappings of the last, which are written when its span is over: a watch that is killed, or whose disk
+is full, loses no more than that."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,41 +23,43 @@ class WatchRecorder:
         self._recorder = recorder
         self._design = _design(run, target)
         self._run = run
-        self._looks: list[Look] = []
         self._spans = 0
         self._row: TrialRow | None = None
+        self._first_s = 0.0
+        self._last: Look | None = None
         recorder.add_design(self._design)
 
     def add(self, look: Look) -> None:
-        """Keep one look. Raises RecordError where a span that is over cannot be written."""
-        if self._looks and look.at_s - self._looks[0].at_s >= SPAN_S:
+        """Keep one look. Raises RecordError where it cannot be written."""
+        if self._row is not None and look.at_s - self._first_s >= SPAN_S:
             self.finish()
         if self._row is None:
-            self._row = self._start(look)
-        self._looks.append(look)
-
-    def finish(self) -> None:
-        """Write what is not written yet."""
-        if self._row is None:
-            return
-        row, looks = self._row, self._looks
-        self._row, self._looks = None, []
-        marks = tuple(look.mark for look in looks if look.mark is not None)
+            self._row, self._first_s = self._start(look), look.at_s
+        self._last = look
+        row = replace(self._row, outcome="ok", duration_s=look.at_s - self._first_s)
+        mark = look.mark
+        self._row = row
         self._recorder.finish_trial(
             TrialResult(
-                trial=replace(row, outcome="ok", duration_s=looks[-1].at_s - looks[0].at_s),
-                marks=marks,
-                # The mappings of every look would be most of the file; those of the last tell what it was made of.
-                maps=looks[-1].maps,
-                reported=looks[-1].kept,
-                statistics=tuple(row for look in looks for row in look.statistic_rows()),
-                samples=tuple(
+                trial=row,
+                marks=() if mark is None else (mark,),
+                statistics=look.statistic_rows(),
+                samples=()
+                if mark is None
+                else tuple(
                     SampleRow(quantity=name, at_s=mark.at_s, value_bytes=getattr(mark, name), late_s=0.0)
-                    for mark in marks
                     for name in ("anon_bytes", "swap_bytes", "file_bytes")
                 ),
             )
         )
+
+    def finish(self) -> None:
+        """End the span: write of what its last look's memory was made of. The mappings of every look would be most of
+        the file."""
+        row, last = self._row, self._last
+        self._row, self._last = None, None
+        if row is not None and last is not None:
+            self._recorder.finish_trial(TrialResult(trial=row, maps=last.maps, reported=last.kept))
 
     def _start(self, look: Look) -> TrialRow:
         row = TrialRow(

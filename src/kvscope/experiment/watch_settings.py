@@ -6,6 +6,7 @@ the server's own answers and in its log at every verbosity; it must fit what was
 """
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,6 +95,14 @@ def settings_in_force(
     if why is not None:
         return InForce(settings=None, why_not=why)
     return InForce(settings={**_with_slots(stated, slots), **given}, slots=slots)
+
+
+def sleeps_when_idle(target: Target) -> bool:
+    """Whether it was started to unload its model after some time without a request."""
+    stated = command_settings(target.command).get("sleep_idle_seconds")
+    if stated is None:
+        stated = (target.environment or {}).get(f"{_ENVIRONMENT_PREFIX}SLEEP_IDLE_SECONDS")
+    return stated is not None and re.fullmatch(r"0*[1-9]\d*", str(stated)) is not None
 
 
 def contradiction(prediction: Mapping[str, Any], slots: Slots | None) -> str | None:

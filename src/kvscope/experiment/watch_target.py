@@ -172,6 +172,15 @@ def _existing(pid: int, proc: Path) -> ProcessIdentity:
     found = identify(pid, proc)
     if found is None:
         raise UsageError(f"There is no process {pid}.", hint="See `ps -e`, or name its port: --port N.")
+    try:
+        status = (proc / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return found
+    if "\nVmRSS:" not in status:
+        raise UsageError(
+            f"Process {pid} ({process_name(pid, proc)}) is the kernel's own and has no memory to look at.",
+            hint="See `ps -e`, or name the engine's port: --port N.",
+        )
     return found
 
 
