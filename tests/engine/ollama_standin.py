@@ -332,7 +332,7 @@ class Answering(BaseHTTPRequestHandler):
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(state.cached, text, strict=False))
         reused, state.cached = sum(len(left.encode()) for left, _ in same), text
         read = cut_to(model.num_ctx, sent, keeps_half=not state.has(0, 4) or state.has(0, 30))
-        if not state.has(0, 4):  # what was cached is left out
+        if not state.has(0, 4) or state.release.startswith("0.30.0"):  # what was cached is left out
             read -= reused
         self.stream(body, model, sent=sent, read=read)
 

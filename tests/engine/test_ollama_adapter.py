@@ -364,13 +364,25 @@ def test_a_release_before_the_refusal_cuts_in_silence_and_its_count_shows_it(sto
         assert [ask(engine, "word " * number).prompt_tokens for number in (500, 900)] == [2048, 2048]
 
 
-def test_a_release_that_leaves_cached_tokens_out_states_no_prompt(store: Path, bring: Bring) -> None:
-    with running(store, release="0.3.14") as server:
+@pytest.mark.parametrize("release", ["0.3.14", "0.30.0", "0.30.0-rc32"])
+def test_a_release_that_leaves_cached_tokens_out_states_no_prompt(
+    store: Path, bring: Bring, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, release: str
+) -> None:
+    """0.30.0 takes llama-server's prompt_n alone (llm/llama_server.go), 0.30.1 adds its cache_n (#16428)."""
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path))  # no tokenizer here
+    with running(store, release=release) as server:
         engine = bring(server, num_ctx=2048)
         assert not engine.capabilities.reports_prompt_tokens
         assert [ask(engine, "the same").prompt_tokens for _ in range(2)] == [None, None]
         with pytest.raises(EngineReplyError, match="does not state how many tokens"):
             engine.count_prompt_tokens(user("the same"))
+
+
+def test_the_release_after_it_counts_what_was_cached_again(store: Path, bring: Bring) -> None:
+    with running(store, release="0.30.1") as server:
+        engine = bring(server, num_ctx=2048)
+        counted = engine.count_prompt_tokens(user("the same"))
+        assert [ask(engine, "the same").prompt_tokens for _ in range(2)] == [counted] * 2
 
 
 def test_thinking_and_calls_of_tools_are_told_apart(store: Path, bring: Bring) -> None:

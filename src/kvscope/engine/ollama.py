@@ -27,7 +27,6 @@ from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT
 from kvscope.engine.ollama_http import stream_chat, wire_conversation
 from kvscope.engine.ollama_report import load_report
 from kvscope.engine.ollama_server import (
-    COUNTS_WHOLE_PROMPT,
     REFUSES_LONG_PROMPTS,
     Held,
     OllamaServer,
@@ -124,7 +123,7 @@ class OllamaEngine:
         self._model = self._server.find_model(self._served_model)
         if self._server.has(REFUSES_LONG_PROMPTS):
             self._tokenizer = own_tokenizer(self._served_model, self._model)
-        theirs, whole = self._held(), self._server.has(COUNTS_WHOLE_PROMPT)
+        theirs, whole = self._held(), self._server.counts_whole_prompt
         if theirs is not None:
             self._take_theirs(theirs)
         self._can = replace(
@@ -202,7 +201,7 @@ class OllamaEngine:
         body = {**self._fixed(), **wire_conversation(request.messages, request.tools, request.template_variables)}
         sampling = {"num_predict": request.max_output_tokens, "temperature": 0, "seed": request.seed}
         body["options"] = {**body["options"], **sampling}
-        whole = self._server.has(COUNTS_WHOLE_PROMPT)
+        whole = self._server.counts_whole_prompt
         return run(stream_chat(self._server.url, body, request, counts_whole_prompt=whole))
 
     def count_prompt_tokens(
@@ -232,7 +231,7 @@ class OllamaEngine:
         if counted is None:
             raise EngineReplyError(
                 f"Ollama {self._server.version} does not state how many tokens a whole prompt has.",
-                hint="Ollama 0.4 and newer do. Or give the model's own file with --model to count here.",
+                hint="Ollama 0.4 and newer do, but for 0.30.0. Or give the model's file with --model to count here.",
             )
         return counted
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Releases from which on something is so (history of ollama/ollama).
 COUNTS_WHOLE_PROMPT = (0, 4, 0)  # prompt_eval_count; before, without what was cached
+LEAVES_CACHED_OUT = (0, 30, 0)  # this one release too: llama-server's prompt_n alone (#16428 added its cache_n)
 REFUSES_LONG_PROMPTS = (0, 12, 6)  # "truncate" and "shift" of a chat request (#12582)
 _LISTED = 20
 
@@ -62,6 +63,11 @@ class OllamaServer:
         """Whether its version is ``since`` or newer; False where that is not known (a build from source)."""
         numbers = version_numbers(self.version)
         return numbers is not None and numbers >= since
+
+    @property
+    def counts_whole_prompt(self) -> bool:
+        """Whether its prompt_eval_count is the whole prompt."""
+        return self.has(COUNTS_WHOLE_PROMPT) and version_numbers(self.version) != LEAVES_CACHED_OUT
 
     def find_model(self, name: str) -> Mapping[str, Any]:
         """The model as /api/tags lists it. Raises EngineModelError where it is not there, with the nearest name."""
