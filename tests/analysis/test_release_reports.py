@@ -4,6 +4,8 @@ Each case names its thread. The numbers of the growth are the thread's; where it
 rounds between are equal steps.
 """
 
+from dataclasses import replace
+
 import pytest
 from release_rows import GIB, LAUNCHED, MIB, held_mark, judged, line, release_attempt
 from study_rows import reported
@@ -40,6 +42,17 @@ def test_a_leak_of_so_much_a_token_is_the_host_prompt_cache() -> None:
     assert bound.to_go_bytes == 8 * GIB - 5 * 17_068 * KIB
     text = claim_text(release_finding(found)).replace("\u00a0", " ")
     assert "144.6 KiB a token against 144.0 KiB of cache: copies of prompts" in text
+
+
+def test_copies_on_a_server_that_does_not_state_its_context_are_told_by_the_models_own_bytes() -> None:
+    # Measured on a llama.cpp server of two slots: +1.48 MiB a conversation, which are 67 tokens of 23,040 bytes.
+    one = release_attempt(line(100 * MIB, 67 * 23_040, 6), prompt_tokens=67, limit_mib=None)
+    trial = replace(one.trial, client={"cache_bytes_per_token": 23_040})
+    found = judge_release(replace(one, prediction=None, result=replace(one.result, trial=trial)))
+    assert found is not None
+    assert (found.cause, claim_slug(found)) == ("prompt_copies", "release_growing_copies")
+    assert found.per_token is not None
+    assert found.per_token.predicted_bytes == 23_040
 
 
 def test_the_same_growth_with_no_limit_known_is_growing() -> None:
@@ -89,8 +102,8 @@ def test_host_memory_that_rises_while_the_gpu_stands_still() -> None:
         devices={"launched": 0},
     )
     assert (found.verdict, found.judged_place) == ("growing", "host")
-    # (5304 − 604) ÷ 2 for each of the two minutes.
-    assert found.step.value == 2350 * MB
+    # Without the first minute: 5304 − 2629.
+    assert found.step.value == 2675 * MB
     assert found.device is not None
     assert found.device.grown_bytes == 97 * MB
 

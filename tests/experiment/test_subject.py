@@ -82,3 +82,12 @@ def test_where_the_size_of_the_cache_is_not_stated_nothing_is_predicted_and_that
         assert found.predict(DESIGN.condition(DESIGN.points()[0])) is None
         assert [slug for slug, _, _ in found.warnings] == ["not-predicted"]
         assert subject(server).warnings == ()  # no model was given, so no prediction was asked for
+
+
+def test_what_a_token_takes_is_known_of_the_model_where_the_server_says_nothing_of_its_context() -> None:
+    condition = DESIGN.condition(DESIGN.points()[0])
+    with proxy(NOWHERE, **llama(slots=2)) as server:
+        found = subject(server, MODEL)
+        assert found.predict(condition) is None
+        assert found.cache_bytes_per_token(condition) == 23_040  # 30 layers x (K + V) x 3 heads x 64 x 2 B
+        assert subject(server).cache_bytes_per_token(condition) is None

@@ -13,11 +13,13 @@ from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import Attribution, attribute
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.notes import Note
-from kvscope.analysis.release_bounds import Bound, host_cache_limit
-from kvscope.analysis.release_curve import Conversation, Curve, read_curves
+from kvscope.analysis.release_bounds import Bound, dearer_share, host_cache_limit
+from kvscope.analysis.release_curve import GROWTH_STEP_BYTES, Conversation, Curve, read_curves
 from kvscope.analysis.release_verdict import (
     CANNOT_TELL,
+    GROWING,
     RELEASED,
+    UNKNOWN,
     Judgement,
     PerToken,
     judge_curve,
@@ -25,6 +27,7 @@ from kvscope.analysis.release_verdict import (
     unread,
     worst,
 )
+from kvscope.analysis.prompt_copies import copies_carry_checkpoints
 from kvscope.record.metrics import last_mark
 from kvscope.record.rows import Json, TrialResult
 
@@ -49,8 +52,8 @@ class Step:
 class Release:
     """``verdict``: released, retained_bounded, growing or cannot_tell (``reason``). ``released_at``: unload or exit.
     ``cause`` of growth: host_cache, checkpoints (the engine's log accounts for it), prompt_copies (it is as much for
-    each token as the cache takes), unknown; none where it did not grow. ``step`` is the slope, in bytes from one
-    conversation to the next, the first left out. ``left`` tells of what the memory after the engine's own release is
+    each token as the cache takes), unknown; none where it did not grow. ``step`` is the slope of the part that
+    grows, in bytes from one conversation to the next, the first left out (of the end where it stands still). ``left`` tells of what the memory after the engine's own release is
     made. The sizes are the host's; ``device`` is the same curve of what was held on devices."""
 
     attempt_key: str
@@ -70,6 +73,20 @@ class Release:
     host_cache_limit_bytes: int | None
     steps: tuple[Step, ...]
     left: Attribution | None
+    copies_carry_checkpoints: bool = False
+
+    @property
+    def grows_again(self) -> bool:
+        """The same text again adds, and different texts add less: the growth is of the repetition."""
+        again, step = self.same_text_step, self.step.value
+        if self.verdict != GROWING or self.cause != UNKNOWN or again is None or again.value is None or step is None:
+            return False
+        return step <= GROWTH_STEP_BYTES < again.value
+
+    @property
+    def copies_share(self) -> float:
+        """By what share memory grew by more than the copies that the log states; 0 where it does not state them."""
+        return dearer_share(self.host.different) or 0.0
 
     @property
     def judged(self) -> Curve:
@@ -158,12 +175,15 @@ def _release(attempt: Attempt, curves: tuple[Curve, ...], judgement: Judgement, 
         host_cache_limit_bytes=host_cache_limit(attempt.result).num_bytes,
         steps=_steps(attempt, device),
         left=left,
+        copies_carry_checkpoints=copies_carry_checkpoints(attempt.result),
     )
 
 
 def _predicted_bytes_per_token(attempt: Attempt) -> float | None:
     growth: Mapping[str, Json] = (attempt.prediction or {}).get("growth") or {}
     value = growth.get("bytes_per_token")
+    if value is None:  # a server that does not state its context: what the model's shapes say
+        value = attempt.trial.client.get("cache_bytes_per_token")
     return float(value) if isinstance(value, int | float) and value > 0 else None
 
 

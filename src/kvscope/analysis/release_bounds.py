@@ -3,10 +3,11 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kvscope.analysis.attribute import Attribution
 from kvscope.analysis.prompt_copies import stated_checkpoints
-from kvscope.analysis.release_curve import DEVICE, Conversation, Curve
+from kvscope.analysis.release_curve import DEVICE, FEWEST_CONVERSATIONS, Conversation, Curve
 from kvscope.record.rows import Json, TrialResult
 from kvscope.units import MIB
 
@@ -16,6 +17,7 @@ CHECKPOINTS = "checkpoints"
 PROMPT_COPIES = "prompt_copies"
 ALLOCATOR = "allocator"
 FRAMEWORK = "framework_floor"
+UNEXPLAINED = "unexplained"
 KEEP_ALIVE = "keep_alive"
 PLATEAU = "plateau"
 
@@ -123,7 +125,7 @@ def _seconds(value: Json) -> float | None:
 
 def kept_bounds(result: TrialResult, curve: Curve, left: Attribution | None) -> tuple[Bound, ...]:
     """What stays after the engine's own release, by whom: torch's allocator by its own counters; else heap and arenas
-    (an allocator's, kept for reuse) and the rest, which is the libraries'."""
+    (an allocator's, kept for reuse), what else has a name, which is the libraries', and what has none."""
     kept = curve.kept_bytes
     if kept is None:
         return ()
@@ -139,8 +141,11 @@ def kept_bounds(result: TrialResult, curve: Curve, left: Attribution | None) -> 
     # Where the allocator says what it keeps, that; else all that is in its heaps.
     states_it = any(term.slug == "heap_kept" for term in left.terms)
     allocator = sum(left.term_bytes(slug) for slug in (("heap_kept",) if states_it else ("heap", "arenas")))
+    unexplained = max(0, left.unexplained_anon_bytes)
     return _without_empty(
-        Bound(holder=ALLOCATOR, held_bytes=allocator), Bound(holder=FRAMEWORK, held_bytes=kept - allocator)
+        Bound(holder=ALLOCATOR, held_bytes=allocator),
+        Bound(holder=FRAMEWORK, held_bytes=kept - allocator - unexplained),
+        Bound(holder=UNEXPLAINED, held_bytes=unexplained),
     ) or (Bound(holder=PLATEAU, held_bytes=kept),)
 
 
@@ -165,3 +170,15 @@ def rest_without_kept(conversations: Sequence[Conversation]) -> list[int] | None
     if not any(c.checkpoint_bytes for c in conversations):
         return None
     return [c.held_bytes - (c.host_cache_bytes or 0) - c.checkpoint_bytes for c in conversations]
+
+
+def dearer_share(conversations: Sequence[Conversation]) -> float | None:
+    """By what share memory grew by more than the host prompt cache does by the log, the first conversation left out;
+    None where the log does not state it to grow with each."""
+    stated = [c.host_cache_bytes for c in conversations[1:] if c.host_cache_bytes is not None]
+    if len(stated) < len(conversations) - 1 or len(stated) < FEWEST_CONVERSATIONS:
+        return None
+    if min(after - before for before, after in pairwise(stated)) <= 0:
+        return None
+    grown = conversations[-1].held_bytes - conversations[1].held_bytes
+    return grown / (stated[-1] - stated[0]) - 1

@@ -265,6 +265,10 @@ class _Loop:
             )
         doubts = (WarningRow(slug=slug, message=message, hint=hint) for slug, message, hint in self.subject.warnings)
         result = replace(result, warnings=(*result.warnings, *doubts))
+        each = self.subject.cache_bytes_per_token(trial.condition) if prediction is None else None
+        if each is not None:
+            client = {**result.trial.client, "cache_bytes_per_token": each}
+            result = replace(result, trial=replace(result.trial, client=client))
         self.recorder.finish_trial(result)
         return result
 
@@ -277,6 +281,7 @@ class _Loop:
             counter=self.subject.counter,
             limit_tokens=None if prediction is None else prediction.limit_tokens,
             predicted_bytes=None if prediction is None else prediction.to_dict()["totals"]["total_bytes"],
+            mapped_bytes=0 if prediction is None else _unlocked_file_bytes(prediction),
             try_anyway=self.options.try_anyway,
         )
 
@@ -327,6 +332,14 @@ class _Loop:
                     left_s=left_s,
                 )
             )
+
+
+def _unlocked_file_bytes(prediction: Prediction) -> int:
+    """Bytes of what was predicted that are pages of the model's file and are not locked: memory can give them up."""
+    settings = prediction.scenario.settings.values
+    if settings.get("mlock") or "mlock" in (mode := str(settings.get("load_mode", ""))) or mode in ("2", "3"):
+        return 0
+    return sum(each.num_bytes for each in prediction.buffers if each.backing == "file" and each.num_bytes is not None)
 
 
 def check_design(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from kvscope.engine.registry import EngineChoice, Served
-from kvscope.errors import UsageError
+from kvscope.errors import KvscopeError, UsageError
 from kvscope.experiment.design import Condition
 from kvscope.experiment.own_count import OwnCounter, own_counter
 from kvscope.experiment.refusal import Reason, refusal
@@ -99,6 +99,16 @@ class Subject:
         except UsageError:
             if self.served is None:
                 raise
+            return None
+
+    def cache_bytes_per_token(self, condition: Condition) -> int | None:
+        """What one token takes in a cache by the model's shapes alone, whatever an engine reserves; None where it is
+        not known."""
+        if self.model is None:
+            return None
+        try:
+            return predict(self.model, engine="logical", tokens=condition.longest_tokens).bytes_per_token
+        except KvscopeError:
             return None
 
     @property

@@ -206,6 +206,8 @@ _RELEASE: dict[str, str] = {
     "count: they touch buffers for the first time.",
     "release.detectable": "Over so few conversations, growth of less than {step_bytes:bytes} for each would pass "
     "unseen: a process's heap moves by as much.",
+    "release.period": "A rise and fall whose period is longer than the conversations looks like growth, and noise of "
+    "some MiB does so once in 20 to 50 checks of four to six conversations. To be sure: --requests 12.",
     "release.ours_only": "kvscope only ever ends processes that it started itself.",
     "verdict.released": "released",
     "verdict.retained_bounded": "retained and bounded",
@@ -217,6 +219,7 @@ _RELEASE: dict[str, str] = {
     "bound.checkpoints": "context checkpoints {held_bytes:mib} of at most {limit_bytes:bytes}",
     "bound.allocator": "the allocator keeps {held_bytes:mib} for reuse",
     "bound.framework_floor": "libraries keep {held_bytes:mib} of their own",
+    "bound.unexplained": "{held_bytes:mib} have no name",
     "bound.keep_alive": "the model {held_bytes:mib}, until keep_alive is over",
     "bound.plateau": "what keeps {held_bytes:mib} of it is not known",
     "bound.nobody": "by whom is not known",
@@ -228,6 +231,7 @@ _RELEASE: dict[str, str] = {
     "release.slope": "From one conversation to the next {value}; with the same text again {again}",
     "release.per_token": "For each of its {tokens:count} tokens: {growth_bytes:count} bytes (95 %: {low_bytes:count} "
     "to {high_bytes:count}); the cache takes {predicted_bytes:count} by prediction.",
+    "release.copies_carry": "{text} The copies carry context checkpoints too, beside the cache.",
     "release.slope_alone": "{value} MiB",
     "release.slope_interval": "{value} MiB (95 %: {low} to {high})",
     "release.not_asked": "not measured",
