@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,23 @@ class TestFailures:
         finally:
             engine.stop()
 
+    def test_a_child_that_is_killed_while_it_answers(self, tiny: str) -> None:
+        engine = TransformersEngine(model=load_model(tiny), settings={"num_threads": 1})
+        engine.launch()
+        try:
+            engine.load()
+            pid = engine.pids()[0]
+            threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+            with pytest.raises(EngineDied, match="SIGKILL") as caught:
+                engine.generate(ChatRequest(messages=HELLO, max_output_tokens=400))
+            assert caught.value.evidence["pieces_received"] >= 0
+        finally:
+            engine.stop()
+
+    def test_an_attention_whose_package_is_missing_is_a_setting(self, load: Load, tiny: str) -> None:
+        with pytest.raises(InvalidSettings, match="FlashAttention2"):
+            load(tiny, attn_implementation="flash_attention_2")
+
 
 class TestWithoutAChild:
     def test_settings_have_one_name_each(self) -> None:
@@ -274,6 +292,8 @@ class TestWithoutAChild:
             ({"random_weights": 1}, "random_weights"),
             ({"num_threads": 0}, "num_threads"),
             ({"num_threads": "many"}, "num_threads"),
+            ({"num_threads": 100_000}, "at most|100000"),  # torch 2.13 dies of it
+            ({"device": "meta"}, "meta"),
         ],
     )
     def test_settings_that_contradict_or_do_not_exist(self, settings: dict[str, Any], says: str) -> None:

@@ -34,12 +34,14 @@ from kvscope.engine.transformers_settings import checked_settings
 from kvscope.engine.transformers_text import TransformersText
 from kvscope.errors import (
     ContextOverflow,
+    EngineDied,
     EngineModelError,
     EngineStalled,
     EngineStartFailed,
     EngineTimeout,
     MissingDependency,
     ModelNotFound,
+    OutOfMemory,
 )
 from kvscope.model.spec import ModelSpec
 from kvscope.scenario import SettingValue
@@ -191,6 +193,9 @@ class TransformersEngine:
                 hint="Give it more time, a shorter prompt or a shorter answer.",
                 evidence=evidence,
             ) from error
+        except (EngineDied, OutOfMemory) as error:
+            error.evidence["pieces_received"] = len(answer.tokens)
+            raise
 
     def _generation(self, answer: "_Answer", prompt_tokens: int) -> Generation:
         done = answer.done

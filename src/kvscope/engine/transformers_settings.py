@@ -17,6 +17,8 @@ CACHES = ("dynamic", "dynamic_full", "static", "quantized", "offloaded", "offloa
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 _STATIC = ("static", "offloaded_static")
 _QUANTISED_ONLY = ("backend", "nbits", "q_group_size", "residual_length")
+# More threads than this torch does not survive: it dies where the system gives it none.
+MOST_THREADS = 1024
 _WHOLE = ("max_cache_len", "nbits", "q_group_size", "residual_length", "prefill_chunk_tokens", "num_threads")
 _WORDS = ("cache_implementation", "backend", "attn_implementation", "device", "dtype")
 _FLAGS = ("random_weights",)
@@ -35,6 +37,11 @@ def checked_settings(settings: Mapping[str, SettingValue]) -> dict[str, SettingV
             raise InvalidSettings(f"{name} is given twice, in two spellings.", hint="Give it once.")
         found[name] = _checked_value(name, value)
     found["cache_implementation"] = _cache(found)
+    threads = found.get("num_threads")
+    if isinstance(threads, int) and threads > MOST_THREADS:
+        raise InvalidSettings(f"num_threads does not take {threads}.", hint=f"Give at most {MOST_THREADS}.")
+    if str(found.get("device", "cpu")).partition(":")[0] == "meta":
+        raise InvalidSettings("Nothing can be computed on the device meta.", hint="Use cpu or cuda:0.")
     if found.get("dtype", "auto") not in DTYPES:
         raise InvalidSettings(f"dtype does not take {found['dtype']!r}.", hint=f"It takes: {', '.join(DTYPES)}.")
     return found

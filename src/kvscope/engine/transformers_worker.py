@@ -153,7 +153,11 @@ class Worker:
                 model = auto.from_pretrained(folder, local_files_only=True, use_safetensors=True, **given)
                 model = model.to(self._device)
         except (ValueError, ImportError) as error:
-            kind = "invalid_settings" if "attn_implementation" in str(error) else "model_error"
+            words = str(error)
+            asked = str(self._settings.get("attn_implementation", ""))
+            # One that needs a package says "FlashAttention2 has been toggled on, but it cannot be used ...".
+            is_setting = "attn_implementation" in words or (asked.startswith("flash") and "cannot be used" in words)
+            kind = "invalid_settings" if is_setting else "model_error"
             raise WorkerError(kind, f"transformers does not make this model: {error}") from error
         except Exception as error:  # every reader of files has errors of its own
             if _is_memory(error):
