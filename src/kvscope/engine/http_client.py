@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from kvscope.engine.api_key import ApiKey
@@ -298,10 +299,23 @@ async def exchange(
 def hidden_in_errors(headers: Mapping[str, str]) -> Iterator[None]:
     """Errors raised inside do not hold the keys among these headers, though servers quote what they refuse."""
     with ExitStack() as hiding:
-        for name, value in headers.items():
-            if any(word in name.lower() for word in _SECRET_NAMES) and value.split():
-                hiding.enter_context(ApiKey(value.split()[-1]).hidden_in_errors())
+        for key in keys_among(headers):
+            hiding.enter_context(key.hidden_in_errors())
         yield
+
+
+def keys_among(headers: Mapping[str, str]) -> list[ApiKey]:
+    """The keys that these headers carry."""
+    return [
+        _key(value.split()[-1])
+        for name, value in headers.items()
+        if any(word in name.lower() for word in _SECRET_NAMES) and value.split()
+    ]
+
+
+@lru_cache(maxsize=8)
+def _key(value: str) -> ApiKey:
+    return ApiKey(value)
 
 
 def _request_bytes(method: str, where: Endpoint, headers: Mapping[str, str], payload: object) -> bytes:

@@ -5,10 +5,21 @@ A server that refuses unknown fields is sent none: whoever knows which server it
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from kvscope.engine.api_key import ApiKey
 from kvscope.engine.base import ChatRequest, Generation, Message
-from kvscope.engine.http_client import Limits, Reply, body_evidence, exchange, hidden_in_errors, request, verbatim
+from kvscope.engine.http_client import (
+    Limits,
+    Reply,
+    body_evidence,
+    exchange,
+    hidden_in_errors,
+    keys_among,
+    request,
+    verbatim,
+)
 from kvscope.engine.openai_answer import read_answer
 from kvscope.engine.server_errors import REPLY_HINT, raise_for_status
 from kvscope.errors import EngineError, EngineReplyError, UsageError
@@ -136,10 +147,25 @@ async def _stream(
         async with exchange("POST", url, body, limits=limits, headers=headers) as running:
             if running.reply.status != 200:
                 raise_for_status(await running.whole())
-            return await read_answer(running, _most_pieces(chat))
+            answer = await read_answer(running, _most_pieces(chat))
     except EngineError as error:
         error.evidence.setdefault("pieces_received", 0)
         raise
+    for key in keys_among(headers or {}):
+        answer = _without_key(answer, key)
+    return answer
+
+
+def _without_key(answer: Generation, key: ApiKey) -> Generation:
+    """The same where the server put the key into its answer."""
+    texts = key.hide_in_pieces([event.text for event in answer.events])
+    return replace(
+        answer,
+        events=tuple(replace(event, text=text) for event, text in zip(answer.events, texts, strict=True)),
+        finish_reason=key.hide(answer.finish_reason),
+        engine_timings=key.hide(answer.engine_timings),
+        tool_calls=key.hide(answer.tool_calls),
+    )
 
 
 async def post_json(
