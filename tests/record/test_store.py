@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rows_for_tests import design_row, full_result, run_row, trial_row
+from rows_for_tests import design_row, full_result, request_row, run_row, trial_row
 
 from kvscope.errors import RecordBusy, RecordNotFound, RecordUnwritable, SchemaMismatch, UsageError
-from kvscope.record.rows import PredictionRow
+from kvscope.record.rows import PredictionRow, TokenRow, WarningRow
 from kvscope.record.schema import SCHEMA_VERSION
 from kvscope.record.store import create_records, open_records
 
@@ -60,8 +60,6 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"seed": 99999999999999999999}, "too large"),
-        ({"model_source": "caf\udce9.gguf"}, "not UTF-8"),
-        ({"settings": {"name": "caf\udce9"}}, "not UTF-8"),
     ],
 )
 def test_a_value_that_cannot_be_kept_is_said_in_words(tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -72,6 +70,36 @@ def test_a_value_that_cannot_be_kept_is_said_in_words(tmp_path: Path, change: di
         str(caught.value).encode()
         assert recorder.designs() == ()
         recorder.add_design(design_row())  # and the record is as usable as before
+
+
+def test_half_a_character_is_written_out_and_costs_no_trial(tmp_path: Path) -> None:
+    # A server may split a character between two pieces: JSON can hold each half ("\\ud83d"), UTF-8 cannot.
+    halves = (
+        TokenRow(request_index=0, index=0, at_s=0.5, text="\ud83d"),
+        TokenRow(request_index=0, index=1, at_s=0.6, text="\ude00 \\ud83d"),
+    )
+    trial = trial_row(outcome="ok", error_message="bad \ud83d", evidence={"bo\ud83ddy": ['\udfff "']})
+    result = replace(
+        full_result(trial),
+        tokens=halves,
+        requests=(request_row(finish_reason="length\ud800", engine_timings={"\ud800": 1.0}),),
+        warnings=(WarningRow(slug="s", message="caf\udce9", hint=""),),
+        effective={"served_model": "m\ud800"},
+    )
+    prediction = PredictionRow(trial_id="t1", attempt=1, created_at="2026", prediction={"model": "m\ud800"})
+    with create_records(tmp_path / "r.db") as recorder:
+        recorder.add_run(run_row())
+        recorder.add_design(design_row(model_source="caf\udce9.gguf"))
+        recorder.start_trial(trial_row(), prediction)
+        recorder.finish_trial(result)
+        kept = recorder.result("t1", 1)
+        assert recorder.prediction("t1", 1) == {"model": "m\\ud800"}
+        assert recorder.designs()[0].model_source == "caf\\udce9.gguf"
+    assert [token.text for token in kept.tokens] == ["\\ud83d", "\\ude00 \\ud83d"]
+    assert (kept.trial.error_message, kept.trial.evidence) == ("bad \\ud83d", {"bo\\ud83ddy": ['\\udfff "']})
+    assert kept.requests[0].finish_reason == "length\\ud800"
+    assert kept.requests[0].engine_timings == {"\\ud800": 1.0}
+    assert (kept.warnings[0].message, kept.effective) == ("caf\\udce9", {"served_model": "m\\ud800"})
 
 
 @given(text=st.text(), levels=st.lists(st.integers() | st.text() | st.booleans(), min_size=1))

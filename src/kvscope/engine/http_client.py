@@ -319,7 +319,8 @@ def _key(value: str) -> ApiKey:
 
 
 def _request_bytes(method: str, where: Endpoint, headers: Mapping[str, str], payload: object) -> bytes:
-    body = b"" if payload is None else json.dumps(payload, ensure_ascii=False).encode()
+    # Half a character is written as JSON writes it: \ud83d.
+    body = b"" if payload is None else json.dumps(payload, ensure_ascii=False).encode(errors="backslashreplace")
     lines = [
         f"{method} {where.target} HTTP/1.1",
         f"Host: {where.host_header}",

@@ -242,7 +242,7 @@ def _check_factor(factor: Factor) -> None:
 
 def _hash(*parts: object) -> str:
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 def design_hash(facts: Mapping[str, object]) -> str:

@@ -6,6 +6,7 @@ in between leaves the first half; the next writer completes it as ``interrupted`
 
 import fcntl
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,9 @@ from kvscope.record.rows import (
 from kvscope.record.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 
 Row = TypeVar("Row")
+
+# Halves of characters, which JSON can hold and UTF-8 cannot.
+_HALVES = re.compile("[\\ud800-\\udfff]")
 
 # Row fields whose column has another name ("index" is a reserved word of SQL).
 _COLUMN = {
@@ -74,6 +78,17 @@ def _column(row_type: type[Any], field_name: str) -> str:
     return _COLUMN.get((row_type, field_name), field_name)
 
 
+def storable(text: str) -> str:
+    r"""The text with what no UTF-8 can hold written out, as in \ud83d: half of a character that a server split between
+    two pieces of its answer, or a byte of a file's name. Nothing that comes from outside may cost a trial."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _as_json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return _HALVES.sub(lambda half: f"\\\\u{ord(half.group()):04x}", text)
+
+
 def _to_columns(row: Any) -> dict[str, Any]:
     row_type = type(row)
     as_json = _JSON_FIELDS.get(row_type, set())
@@ -81,7 +96,9 @@ def _to_columns(row: Any) -> dict[str, Any]:
     for f in fields(row):
         value = getattr(row, f.name)
         if f.name in as_json:
-            value = json.dumps(dict(value) if isinstance(value, Mapping) else value, ensure_ascii=False, sort_keys=True)
+            value = _as_json(dict(value) if isinstance(value, Mapping) else value)
+        elif isinstance(value, str):
+            value = storable(value)
         columns[_column(row_type, f.name)] = value
     return columns
 
@@ -115,11 +132,6 @@ def _explained(path: Path) -> Iterator[None]:
         raise UsageError(
             f"A number is too large for the record {path}: {error}.",
             hint="Whole numbers, --seed among them, may have 63 bits: up to 9223372036854775807.",
-        ) from error
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            f"A text is not UTF-8, so it cannot be kept in the record {path}: {error.object!r:.200}.",
-            hint="Most often a path: rename that file or folder, or make a link to it.",
         ) from error
     except sqlite3.OperationalError as error:
         text = str(error)
@@ -268,7 +280,7 @@ class Recorder(Records):
             _insert(connection, "trials", [_to_columns(trial)])
             if prediction is not None:
                 columns = _to_columns(prediction)
-                columns["prediction"] = json.dumps(prediction.prediction, ensure_ascii=False)
+                columns["prediction"] = _as_json(prediction.prediction)
                 _insert(connection, "predictions", [columns])
 
     def finish_trial(self, result: TrialResult) -> None:
@@ -277,7 +289,7 @@ class Recorder(Records):
         key = {"trial_id": trial.trial_id, "attempt": trial.attempt}
         with self._transaction() as connection:
             columns = _to_columns(trial)
-            columns["effective"] = json.dumps(dict(result.effective), ensure_ascii=False, sort_keys=True)
+            columns["effective"] = _as_json(dict(result.effective))
             assignments = ", ".join(f"{name} = :{name}" for name in columns)
             connection.execute(
                 f"UPDATE trials SET {assignments} WHERE trial_id = :trial_id AND attempt = :attempt", columns
