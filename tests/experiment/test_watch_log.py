@@ -87,3 +87,13 @@ def test_of_a_log_that_is_too_long_the_load_is_not_known(tmp_path: Path) -> None
 def test_a_log_that_is_not_there_is_none(tmp_path: Path) -> None:
     assert ServerLog(tmp_path / "gone").read() is None
     assert ServerLog(None).read() is None
+
+
+def test_the_load_ends_with_the_first_request(tmp_path: Path) -> None:
+    """A log of months is not searched at every look for what was said at the start."""
+    path = tmp_path / "log"
+    path.write_text(START + LOAD + context(8192) + FILLER * 1000 + COPY)
+    seen = ServerLog(path).read()
+    assert seen is not None
+    assert seen.load == (START + LOAD + context(8192)).rstrip("\n")
+    assert read_host_cache(seen.kept) is not None

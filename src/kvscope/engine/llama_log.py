@@ -89,6 +89,11 @@ def begins_load(line: str) -> bool:
     return _LOADS.search(line) is not None
 
 
+def begins_request(line: str) -> bool:
+    """Whether a slot begins to work with this line: the load is over."""
+    return " launch_slot_: " in line
+
+
 def states_what_is_kept(line: str) -> bool:
     """Whether the line is one that ``read_host_cache`` or ``read_checkpoints`` reads."""
     return any(part in line for part in ("cache state: ", "- prompt 0x", "created context checkpoint "))

@@ -1,5 +1,6 @@
 """A running engine looked at again and again: its memory by cause, its requests, its speed. Nothing is sent to it but
-reads of its metrics, and nothing of it is changed; not even its peak counter is set back.
+reads of its metrics, and its memory and settings are not changed; not even its peak counter is set back. (llama-server
+itself sets the averages in its metrics back whenever they are read.)
 
 Memory is named as for a trial (``analysis.attribute``): predicted buffers are looked for among the mappings of the
 process. What they should be follows from the model's file, which is one of those mappings, and from the settings that
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from kvscope.engine.http_client import Limits, request, run
@@ -191,12 +193,8 @@ class Watcher:
             if known.settings is None:
                 return None, known.why_not
             spec = load_model(source)
-            if (
-                self._model
-                and model.mapped
-                and (spec.file_path is None or not is_same_file(model.path, spec.file_path))
-            ):
-                return None, f"the process maps {model.mapped}, which is not the --model that was given."
+            if self._model and not _may_be(spec.file_path, model):
+                return None, f"the process has {model.mapped or model.path}, which is not the --model that was given."
             found = predict(spec, engine="llama.cpp", settings=known.settings, tokens=0, phase="decode").to_dict()
         except KvscopeError as error:
             return None, error.message
@@ -299,6 +297,11 @@ class Watcher:
             return json.loads(reply.body) if reply.status == 200 else None
         except (EngineError, ValueError, RecursionError):
             return None
+
+
+def _may_be(given: str | Path | None, model: ModelFile) -> bool:
+    """Whether the model that was given may be the one in the process; where that one cannot be read it is believed."""
+    return model.path is None or (given is not None and is_same_file(model.path, given))
 
 
 def _has_own_cells(prediction: Mapping[str, Any] | None, log: LogSeen | None) -> bool:

@@ -7,7 +7,7 @@ last start counts; of that, the load and what the server says that it keeps of e
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvscope.engine.llama_log import begins_load, begins_start, states_what_is_kept
+from kvscope.engine.llama_log import begins_load, begins_request, begins_start, states_what_is_kept
 
 # Of a longer log only the end is read; where no start is in it, the load is not known.
 MOST_READ_BYTES = 256 * 1024**2
@@ -18,8 +18,8 @@ _MOST_KEPT_LINES = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSeen:
-    """``load``: the lines from the last start on (empty where that was not read). ``kept``: the lines about copies of
-    earlier prompts since then."""
+    """``load``: the lines from the last start to the first request (empty where that was not read). ``kept``: the
+    lines about copies of earlier prompts since then."""
 
     load: str
     kept: str
@@ -50,6 +50,7 @@ class ServerLog:
         self._load: list[str] = []
         self._kept: list[str] = []
         self._has_start = is_whole
+        self._is_loaded = False
 
     def _read_on(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -69,12 +70,13 @@ class ServerLog:
 
     def _add(self, line: str) -> None:
         if begins_start(line):
-            self._load, self._kept, self._has_start = [], [], True
+            self._load, self._kept, self._has_start, self._is_loaded = [], [], True, False
         elif begins_load(line):
             self._kept = []  # loaded anew, after sleep: what was kept is gone
         if not self._has_start:
             return
-        if len(self._load) < _MOST_LOAD_LINES:
+        self._is_loaded = self._is_loaded or begins_request(line)
+        if not self._is_loaded and len(self._load) < _MOST_LOAD_LINES:
             self._load.append(line)
         if states_what_is_kept(line) and len(self._kept) < _MOST_KEPT_LINES:
             self._kept.append(line)
