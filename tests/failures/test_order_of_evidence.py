@@ -30,11 +30,13 @@ def death(
     group: tuple[int, int] | None = None,
     machine: tuple[int, int] | None = None,
     is_alone: bool = False,
+    is_group_sure: bool = False,
+    memory_limits: tuple[str, ...] = (),
 ) -> EngineError:
     return death_error(
         Death(
             name="engine", doing="answering", status=status, log=log, group_kills=group, machine_kills=machine,
-            is_alone=is_alone,
+            is_alone=is_alone, is_group_sure=is_group_sure, memory_limits=memory_limits, pid=4242,
         )
     )  # fmt: skip
 
@@ -55,11 +57,24 @@ def death(
          "message"),
         (death(SIGABRT, "CUDA error: an illegal memory access was encountered"), SHORT, "engine-died", "engine_died",
          "message"),
-        # The kernel's count in the engine's own group; the machine's only where that one is not known.
-        (death(SIGKILL, group=(0, 1), machine=(4, 5)), FITS, "out-of-memory", "out_of_memory", "counters"),
-        (death(137, group=(2, 3)), FITS, "out-of-memory", "out_of_memory", "counters"),
-        (death(SIGKILL, machine=(4, 5)), FITS, "out-of-memory", "out_of_memory", "counters"),
-        (death(SIGKILL, group=(0, 0), machine=(4, 5)), FITS, "engine-died", "engine_died", "exit"),
+        # The kernel's count, certain only in a group that is the engine's alone.
+        (death(SIGKILL, group=(0, 1), machine=(4, 5), is_alone=True), FITS, "out-of-memory", "out_of_memory",
+         "counters"),
+        (death(137, group=(2, 3), is_alone=True), FITS, "out-of-memory", "out_of_memory", "counters"),
+        # Another process of its group, or of the machine, may have been the one.
+        (death(SIGKILL, group=(0, 1), machine=(4, 5)), FITS, "memory-suspected", "out_of_memory", "counters"),
+        (death(SIGKILL, group=(0, 1), machine=(4, 5)), SHORT, "memory-suspected", "out_of_memory", "counters"),
+        (death(137, group=(2, 3)), FITS, "memory-suspected", "out_of_memory", "counters"),
+        (death(SIGKILL, machine=(4, 5)), FITS, "memory-suspected", "out_of_memory", "counters"),
+        # Put into another group after it was last looked at, its kill is counted there: only the machine's is seen.
+        (death(SIGKILL, group=(0, 0), machine=(39, 40), is_alone=True), FITS, "memory-suspected", "out_of_memory",
+         "counters"),
+        (death(SIGKILL, group=(0, 0), machine=(4, 5), is_group_sure=True), FITS, "engine-died", "engine_died", "exit"),
+        (death(-15, group=(0, 1), machine=(4, 5)), FITS, "engine-died", "engine_died", "exit"),
+        # Nothing was killed for want of memory anywhere: somebody sent the signal, whatever was predicted.
+        (death(SIGKILL, group=(0, 0), machine=(47, 47)), SHORT, "engine-died", "engine_died", "exit"),
+        (death(137, machine=(47, 47)), SHORT, "engine-died", "engine_died", "exit"),
+        (death(SIGSEGV, group=(0, 0), machine=(47, 47)), SHORT, "memory-suspected", "out_of_memory", "prediction"),
         # A process that the engine started was killed, and the engine gave up: certain only in a group of its own.
         (death(1, group=(0, 1), is_alone=True), FITS, "out-of-memory", "out_of_memory", "counters"),
         (death(1, group=(0, 1)), FITS, "engine-died", "engine_died", "exit"),
@@ -102,7 +117,51 @@ def test_the_facts_of_an_end_are_kept() -> None:
 
 def test_a_fault_that_was_got_over_is_not_why_the_kernel_killed_it() -> None:
     log = "CUDA error: an illegal memory access was encountered"
-    assert type(death(SIGKILL, log, group=(0, 1))) is OutOfMemory
+    assert type(death(SIGKILL, log, group=(0, 1), is_alone=True)) is OutOfMemory
+    assert type(death(SIGKILL, log, group=(0, 1))) is MemorySuspected
+
+
+# llama.cpp under ulimit -v of 200 MiB, or -d of 40 to 80 MiB.
+NO_THREAD = (
+    "terminate called after throwing an instance of 'std::system_error'\n  what():  Resource temporarily unavailable"
+)
+
+
+def test_no_thread_under_a_limit_on_memory_is_suspicious() -> None:
+    found = death(SIGABRT, NO_THREAD, machine=(30, 30), memory_limits=("address space 200 MiB",))
+    assert type(found) is MemorySuspected
+    assert "address space 200 MiB" in found.message
+    assert found.evidence["known_by"] == "message"
+    assert "Resource temporarily unavailable" in found.evidence["log_line"]
+    # Without one, it is as likely the number of processes.
+    assert type(death(SIGABRT, NO_THREAD, machine=(30, 30))) is EngineDied
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "0.00.412.101 W warning: failed to mlock 96567296-byte buffer: Cannot allocate memory",
+        "0.31.100.000 E srv         alloc: failed to allocate memory for prompt cache state: std::bad_alloc",
+        "Out of memory: Killed process 4243 (firefox) total-vm:30000000kB",
+        "note: to avoid 'CUDA out of memory' use -ngl 0",
+    ],
+)
+def test_what_is_not_its_own_failure_does_not_explain_its_end(log: str) -> None:
+    assert type(death(SIGKILL, log, group=(0, 0), machine=(30, 30))) is EngineDied
+    assert type(death(1, log)) is EngineDied
+
+
+def test_pages_of_the_file_need_no_room() -> None:
+    # llama.cpp, SmolLM2 in a group of 110 MiB: 119 MiB were predicted, 92 of them mapped weights.
+    fits = Outlook(predicted_bytes=119 * MIB, available_bytes=110 * MIB, mapped_bytes=92 * MIB)
+    assert ending_of(death(SIGSEGV), None, fits).slug == "engine-died"
+    short = Outlook(predicted_bytes=119 * MIB, available_bytes=20 * MIB, mapped_bytes=92 * MIB)
+    found = ending_of(death(SIGSEGV), None, short)
+    assert found.slug == "memory-suspected"
+    assert (
+        "27 MiB were predicted to be needed beside 92 MiB of the model's file and 20 MiB were available, 7 MiB too"
+        in (str(found.message))
+    )
 
 
 def test_what_happened_long_before_the_end_is_not_why() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvscope.engine.failure_words import classify_message
-from kvscope.errors import EngineDied, EngineError, EngineModelError, InvalidSettings, OutOfMemory
+from kvscope.errors import EngineDied, EngineError, EngineModelError, InvalidSettings, MemorySuspected, OutOfMemory
 
 # A log is a story; how it ended is in its last lines.
 LAST_LINES = 60
@@ -23,13 +23,21 @@ _LOG_HINT = "The end of its log is kept with the trial."
 _PROJECTED = re.compile(r"projected to use (\d+) MiB of [\w ]*memory vs\.? (\d+) MiB of", re.IGNORECASE)
 _MARGIN = re.compile(r"(?:target|margin|at least|free memory target)\D{0,40}(\d+) MiB", re.IGNORECASE)
 
+# C++, Python, OpenBLAS: what they say where a thread cannot be started.
+_NO_THREAD = re.compile(
+    r"terminate called [^\n]*std::system_error'\s+what\(\): +Resource temporarily unavailable|can't start new thread"
+    r"|pthread_create[^\n]{0,40} failed[^\n]{0,80}"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
     """What is known of a process that has ended. ``status``: exit code, or minus the signal; None: it hung up and
     still runs. ``log``: what it wrote while it did this. ``group_kills`` and ``machine_kills``: the kernel's counts of
     processes killed for want of memory, before and after, in its control group and anywhere on the machine; None where
-    they are not to be had. ``is_alone``: that group is not kvscope's own, so what is killed in it is the engine's."""
+    they are not to be had. ``is_alone``: nobody else is in that group, so what is killed in it is the engine's.
+    ``is_group_sure``: it was in that group to its end; otherwise it may have been put into another since it was looked
+    at. ``memory_limits``: limits of its own on what it may ask for (ulimit), by name."""
 
     name: str
     doing: str
@@ -38,11 +46,14 @@ class Death:
     group_kills: tuple[int, int] | None = None
     machine_kills: tuple[int, int] | None = None
     is_alone: bool = False
+    is_group_sure: bool = False
+    memory_limits: tuple[str, ...] = ()
+    pid: int | None = None
 
 
 def death_error(death: Death) -> EngineError:
     """The death as an error to raise, with its evidence."""
-    kind, line = classify_message("\n".join(death.log.splitlines()[-LAST_LINES:]))
+    kind, line = classify_message("\n".join(death.log.splitlines()[-LAST_LINES:]), own_pid=death.pid)
     ended = f"{death.name} ended{_while(death)}: {_in_words(death.status)}."
     said = {**_facts(death), "known_by": "message", "log_line": line}
     match kind:
@@ -62,8 +73,8 @@ def death_error(death: Death) -> EngineError:
             return EngineModelError(
                 f"{ended} It cannot load the model: {line}", hint="Check the file with `kvscope show`.", evidence=said
             )
-    if (counted := _counted_kills(death)) is not None:
-        return counted
+    if (suspected := _counted_kills(death) or _refused_thread(death)) is not None:
+        return suspected
     if kind == "engine_fault":
         return EngineDied(
             f"{ended} A fault of the engine, not a lack of memory: {line}",
@@ -76,22 +87,58 @@ def death_error(death: Death) -> EngineError:
 
 
 def _counted_kills(death: Death) -> OutOfMemory | None:
-    """Out of memory, where the process was killed and the kernel counted a kill of its own making. A kill in its own
-    group is certain; the machine's count is asked only where that is not known, for any container moves it. In a group
-    of its own the kill may have hit a process that the engine started, of which it then died."""
-    kills, where = death.group_kills, "in its control group"
-    if kills is None:
-        kills, where = death.machine_kills, "on this machine"
-    was_killed = death.status in (-signal.SIGKILL, 128 + signal.SIGKILL)
-    if kills is None or kills[1] <= kills[0] or not (was_killed or (death.is_alone and death.group_kills is not None)):
+    """Out of memory, by what the kernel counted. Certain only in a group that is the engine's alone, where the kill may
+    also have hit a process that the engine started, of which it then died. Elsewhere somebody else's process may have
+    been killed: with SIGKILL it is suspected. A count that stood still speaks against it."""
+    if death.is_alone and (kills := _counted(death.group_kills)):
+        how = "It got SIGKILL, and the" if _was_killed(death) else f"It ended ({_in_words(death.status)}) after the"
+        return OutOfMemory(
+            f"{death.name} was killed{_while(death)}: the machine or its container ran out of memory. {how} kernel "
+            f"counted {kills} out-of-memory kill(s) in its control group since the engine started."
+            f"{ignored_estimate(death.log)}",
+            hint=OUT_OF_MEMORY_HINT,
+            evidence={**_facts(death), "known_by": "counters"},
+        )
+    if not _was_killed(death):
         return None
-    how = "It got SIGKILL, and the" if was_killed else f"It ended ({_in_words(death.status)}) after the"
-    return OutOfMemory(
-        f"{death.name} was killed{_while(death)}: the machine or its container ran out of memory. {how} kernel counted "
-        f"{kills[1] - kills[0]} out-of-memory kill(s) {where} since the engine started.{ignored_estimate(death.log)}",
-        hint=OUT_OF_MEMORY_HINT,
+    if kills := _counted(death.group_kills):
+        where = "in its control group, which is not its alone"
+    elif (death.is_group_sure and death.group_kills is not None) or not (kills := _counted(death.machine_kills)):
+        return None
+    elif death.group_kills is None:
+        where = "on this machine; its own control group does not count"
+    else:
+        where = "on this machine, none of them in the control group that it was last seen in"
+    return MemorySuspected(
+        f"{death.name} was killed{_while(death)}: it got SIGKILL, perhaps because memory ran out. The kernel counted "
+        f"{kills} out-of-memory kill(s) {where}, since the engine started. Whether the engine was the one is not known."
+        f"{ignored_estimate(death.log)}",
+        hint=f"{OUT_OF_MEMORY_HINT} The kernel's log (dmesg) names whom it killed.",
         evidence={**_facts(death), "known_by": "counters"},
     )
+
+
+def _refused_thread(death: Death) -> OutOfMemory | None:
+    """A lack of memory suspected, where no thread could be started under a limit on the memory that may be asked for:
+    the system says the same (EAGAIN, pthread_create(3)) where there are too many threads."""
+    refused = _NO_THREAD.search(death.log)
+    if refused is None or not death.memory_limits:
+        return None
+    line = " ".join(refused[0].split())
+    return MemorySuspected(
+        f"{death.name} ended{_while(death)}: {_in_words(death.status)}. It could not start a thread ({line}), and "
+        f"there is a limit on the memory that it may ask for ({', '.join(death.memory_limits)}).",
+        hint="Raise the limit (ulimit -v, ulimit -d), or the number of processes allowed (ulimit -u) if that is low.",
+        evidence={**_facts(death), "known_by": "message", "log_line": line},
+    )
+
+
+def _was_killed(death: Death) -> bool:
+    return death.status in (-signal.SIGKILL, 128 + signal.SIGKILL)
+
+
+def _counted(kills: tuple[int, int] | None) -> int:
+    return 0 if kills is None else max(kills[1] - kills[0], 0)
 
 
 def ignored_estimate(log: str) -> str:

@@ -1,11 +1,13 @@
 """The control group (container, service, job) that an engine is in, for one thing: how often the kernel has killed in
-it for want of memory.
+it for want of memory. And the limits of a process's own on the memory that it may ask for.
 
 Files: kernel documentation, admin-guide/cgroup-v2.rst (memory.events) and cgroup-v1/memory.rst (memory.oom_control).
 The kernel counts a kill in the group of the process that it killed, whatever made memory short: that group's limit, one
 around it, or the machine (mm/oom_kill.c, Linux 4.13 and newer). So a kill in another container does not move it.
 """
 
+import contextlib
+import os
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -79,6 +81,39 @@ def group_oom_kills(folder: Path) -> int | None:
             if key == "oom_kill":
                 return int(value)
     return None
+
+
+def stays_known(folder: Path) -> bool:
+    """Whether a process that has ended is still listed in the group that it was in: under version 2 (cgroups(7))."""
+    return (folder / _EVENTS[2]).exists()
+
+
+def has_others(folder: Path, session: int) -> bool:
+    """Whether processes of another session than this one are in a group, or in one within it; False where who is there
+    cannot be seen."""
+    files = folder.rglob("cgroup.procs") if stays_known(folder) else [folder / "cgroup.procs"]
+    for file in files:
+        with contextlib.suppress(OSError):
+            for line in file.read_text().split():
+                with contextlib.suppress(OSError):  # it has gone, or (0) is in another container
+                    if os.getsid(int(line)) != session:
+                        return True
+    return False
+
+
+def memory_limits(pid: int, proc: Path = PROC) -> tuple[str, ...]:
+    """Limits on the memory that a process may ask for (RLIMIT_AS, RLIMIT_DATA), in words; empty where it has none, or
+    they cannot be read. One that has ended, and that nobody has waited for, still has them."""
+    try:
+        lines = (proc / str(pid) / "limits").read_text().splitlines()
+    except OSError:
+        return ()
+    found = []
+    for name in ("Max address space", "Max data size"):
+        soft = next((line.removeprefix(name).split()[0] for line in lines if line.startswith(name)), "unlimited")
+        if soft.isdecimal():
+            found.append(f"{name.removeprefix('Max ')} {int(soft) // 1024**2:,} MiB")
+    return tuple(found)
 
 
 def machine_oom_kills(proc: Path = PROC) -> int | None:

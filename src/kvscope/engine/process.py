@@ -25,7 +25,16 @@ from typing import IO, Any, BinaryIO
 
 from kvscope.engine.failure import Death, death_error
 from kvscope.engine.guard import VARIABLE, end_marked, started_at
-from kvscope.engine.oom_kills import group_oom_kills, is_ending, machine_oom_kills, membership, memory_group
+from kvscope.engine.oom_kills import (
+    group_oom_kills,
+    has_others,
+    is_ending,
+    machine_oom_kills,
+    membership,
+    memory_group,
+    memory_limits,
+    stays_known,
+)
 from kvscope.errors import EngineError, EngineNotFound, EngineReplyError, EngineStartFailed, EngineTimeout
 
 LOG_TAIL_LINES = 60
@@ -39,6 +48,9 @@ _MOST_KEPT = 64 * 1024
 _ROOM_FOR_LOG_BYTES = 1024 * 1024
 
 _LOG_IS_CUT = "[The log is cut: the disk that holds it is full.]"
+
+# How often it is looked which control group a program is in that is waited for.
+_LOOK_EVERY_S = 0.25
 
 _TIED = Path(__file__).with_name("die_with_parent.py")
 _GUARD = Path(__file__).with_name("guard.py")
@@ -209,7 +221,10 @@ class EngineProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._unread:
-                if not selector.select(max(0.0, until_s - time.monotonic())):
+                self._note_group(self._process.pid)
+                if not selector.select(max(0.0, min(until_s - time.monotonic(), _LOOK_EVERY_S))):
+                    if time.monotonic() < until_s:
+                        continue
                     raise EngineTimeout(
                         f"{self.name} did not answer within {timeout_s:g} s while {doing}.",
                         hint="A large model on a slow disk can need longer. Its log is kept with the trial.",
@@ -277,17 +292,26 @@ class EngineProcess:
 
     def death(self, *, while_doing: str = "", since: int = 0) -> EngineError:
         """Why the program is gone, as an error to raise. Its log counts from byte ``since`` on."""
+        assert self._process is not None
+        pid = self._process.pid
         status = self._await_exit(2.0)
-        group_after = None if self._group is None else group_oom_kills(self._group)
+        group, is_sure = self._group, False
+        last = memory_group(membership(pid))
+        if last is not None and stays_known(last):  # where it was when it ended
+            group, is_sure = (last, True) if last == self._group else (None, False)
+        own = memory_group(membership(os.getpid()))
         return death_error(
             Death(
                 name=self.name,
                 doing=while_doing,
                 status=status,
-                is_alone=self._group is not None and self._group != memory_group(membership(os.getpid())),
+                is_alone=group is not None and group != own and not has_others(group, pid),
+                is_group_sure=is_sure,
                 log=self.log_text(max(since, self.log_size() - _TAIL_BYTES)),
-                group_kills=_both(self._group_kills_before, group_after),
+                group_kills=None if group is None else _both(self._group_kills_before, group_oom_kills(group)),
                 machine_kills=_both(self._machine_kills_before, machine_oom_kills()),
+                memory_limits=memory_limits(pid),
+                pid=pid,
             )
         )
 

@@ -44,17 +44,24 @@ class Ending:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """What was known of memory before the engine was started: ``predicted_bytes`` of the trial (None: not predicted),
-    and what could be had (None: the machine does not say)."""
+    and what could be had (None: the machine does not say). ``mapped_bytes`` of what was predicted are pages of the
+    model's file, which the kernel takes back where memory is short: they need no room."""
 
     predicted_bytes: int | None = None
     available_bytes: int | None = None
+    mapped_bytes: int = 0
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """What was predicted and must have room; None where nothing was predicted."""
+        return None if self.predicted_bytes is None else self.predicted_bytes - self.mapped_bytes
 
     @property
     def missing_bytes(self) -> int | None:
-        """How much more was predicted than there was; None where it was not, or is not known."""
-        if self.predicted_bytes is None or self.available_bytes is None:
+        """How much more room was predicted to be needed than there was; None where it was not, or is not known."""
+        if self.needed_bytes is None or self.available_bytes is None:
             return None
-        return self.predicted_bytes - self.available_bytes if self.predicted_bytes > self.available_bytes else None
+        return self.needed_bytes - self.available_bytes if self.needed_bytes > self.available_bytes else None
 
     def evidence(self) -> dict[str, int]:
         both = {"predicted_bytes": self.predicted_bytes, "available_bytes": self.available_bytes}
@@ -104,12 +111,13 @@ def _with_outlook(error: EngineError, outlook: Outlook) -> EngineError:
     if missing is None:
         error.evidence = evidence
         return error
+    beside = f" beside {_mib(outlook.mapped_bytes)} MiB of the model's file" if outlook.mapped_bytes else ""
     foreseen = (
-        f"{error.message} Predicted and ignored: {_mib(outlook.predicted_bytes)} MiB were predicted to be needed and "
-        f"{_mib(outlook.available_bytes)} MiB were available, {_mib(missing)} MiB too few."
+        f"{error.message} Predicted and ignored: {_mib(outlook.needed_bytes)} MiB were predicted to be needed{beside} "
+        f"and {_mib(outlook.available_bytes)} MiB were available, {_mib(missing)} MiB too few."
     )
     if isinstance(error, OutOfMemory):
-        return OutOfMemory(foreseen, hint=error.hint, evidence=evidence)
+        return type(error)(foreseen, hint=error.hint, evidence=evidence)
     if type(error) is EngineDied and _says_nothing(error):
         return MemorySuspected(
             f"{foreseen} The end alone does not prove that memory ran out.",
@@ -121,8 +129,12 @@ def _with_outlook(error: EngineError, outlook: Outlook) -> EngineError:
 
 
 def _says_nothing(error: EngineError) -> bool:
-    """Whether all that is known of a death is how the process ended, and a lack of memory can end it so."""
+    """Whether all that is known of a death is how the process ended, and a lack of memory can end it so. SIGKILL is not
+    one of these where the kernel counts what it kills so, and killed nothing."""
     evidence = error.evidence
+    kills = evidence.get("counters", {}).get("machine.oom_kill")
+    if (evidence.get("signal") == "SIGKILL" or evidence.get("exit_code") == 137) and kills and kills[0] == kills[1]:
+        return False
     ended = evidence.get("signal") in _SIGNALS or evidence.get("exit_code") in _SIGNAL_EXIT_CODES
     return evidence.get("known_by") == "exit" and ended
 

@@ -17,11 +17,13 @@ from kvscope.prompt.counting.context_fit import ContextLimit as FitLimit
 class Expected:
     """What is known of an attempt before it runs. ``counter``: our own tokenizer and template; None: the engine is
     asked. ``limit_tokens``: what was predicted that one sequence may hold; None: nothing was. ``predicted_bytes``: all
-    that the engine was predicted to take. ``try_anyway``: send what does not fit, to see what the engine does."""
+    that the engine was predicted to take, ``mapped_bytes`` of it pages of the model's file that are not locked.
+    ``try_anyway``: send what does not fit, to see what the engine does."""
 
     counter: OwnCounter | None = None
     limit_tokens: int | None = None
     predicted_bytes: int | None = None
+    mapped_bytes: int = 0
     try_anyway: bool = False
 
 

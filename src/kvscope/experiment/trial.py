@@ -92,7 +92,11 @@ def _outlook(expected: Expected | None) -> Outlook:
     available = None
     with contextlib.suppress(ProbeError):
         available = available_bytes()
-    return Outlook(predicted_bytes=None if expected is None else expected.predicted_bytes, available_bytes=available)
+    return Outlook(
+        predicted_bytes=None if expected is None else expected.predicted_bytes,
+        available_bytes=available,
+        mapped_bytes=0 if expected is None else expected.mapped_bytes,
+    )
 
 
 @dataclass(slots=True)
