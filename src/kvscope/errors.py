@@ -95,13 +95,15 @@ _MOST_LISTED = 40
 class UnknownName(UsageError):
     slug = "unknown-name"
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str | None = None) -> None:
+        """``where``: the page that lists all of them."""
         known = sorted(known)
         near = difflib.get_close_matches(name, known, n=1)
         listing = ", ".join(known)
         hint = f"Did you mean {near[0]}? Known: {listing}." if near else f"Known: {listing}."
-        if near and len(known) > _MOST_LISTED:
-            hint = f"Did you mean {near[0]}? {len(known)} names are known."
+        if len(known) > _MOST_LISTED:
+            all_of_them = f"{len(known)} names are known" + (f"; {where} has them all." if where else ".")
+            hint = f"Did you mean {near[0]}? {all_of_them}" if near else f"None is like it. {all_of_them}"
         super().__init__(f"There is no {kind} called {name!r}.", hint=hint)
 
 
@@ -116,11 +118,13 @@ class PromptLengthUnreachable(UsageError):
 class MissingDependency(UsageError):
     slug = "missing-dependency"
 
-    def __init__(self, feature: str, extra: str, package: str) -> None:
-        super().__init__(
-            f"{feature} needs the package {package}, which is not installed.",
-            hint=f"Install it: pip install 'kvscope[{extra}]' (or: pip install {package}).",
+    def __init__(self, feature: str, extra: str | None, package: str) -> None:
+        """``extra``: kvscope's own, which brings the package; None where none does."""
+        alone = f"pip install {package}"
+        hint = (
+            f"Install it: {alone}." if extra is None else f"Install it: pip install 'kvscope[{extra}]' (or: {alone})."
         )
+        super().__init__(f"{feature} needs the package {package}, which is not installed.", hint=hint)
 
 
 class OutputExists(UsageError):

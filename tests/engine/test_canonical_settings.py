@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvscope.engine.llama_server import flags
+from kvscope.engine.llama_flags import flags
 from kvscope.engine.worker import apply_settings
 from kvscope.errors import InvalidSettings, UsageError
 from kvscope.predict.allocation.llama_cpp_settings import (

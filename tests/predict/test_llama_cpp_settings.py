@@ -138,6 +138,29 @@ def test_every_alias_leads_to_a_name_that_is_known_or_explained() -> None:
                 canonical_settings({alias: 1})
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        # llama-cpp-python's use_mmap and use_mlock, and llama-server's --mlock of before --load-mode.
+        ({"use_mmap": "false"}, "none"), ({"use_mmap": True}, "mmap"), ({"mlock": True}, "mlock"),
+        ({"use_mlock": True}, "mlock"), ({"use_mlock": False}, "auto"),
+    ],
+)  # fmt: skip
+def test_other_words_for_how_a_file_is_loaded(given: dict[str, Any], meant: str) -> None:
+    assert canonical_settings(given) == {"load_mode": meant}
+
+
+def test_a_setting_like_none_is_not_answered_with_a_list_of_all() -> None:
+    with pytest.raises(UnknownName) as caught:
+        canonical_settings({"xyzzy": 1})
+    hint = str(caught.value.hint)
+    assert "docs/reference/engines.md has them all" in hint
+    assert "cache_type_k" not in hint
+    with pytest.raises(UnknownName) as caught:
+        canonical_settings({"nommap": True})
+    assert "Did you mean no_mmap?" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("given", [{"n_ctx": 512, "ctx_size": 512}, {"no_mmap": True, "load_mode": "none"}])
 def test_a_setting_in_two_spellings_is_given_twice(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="given twice"):

@@ -14,6 +14,9 @@ from kvscope.errors import (
     ServerError,
 )
 
+# What pip install 'kvscope[transformers]' brings.
+_OF_THE_EXTRA = ("torch", "transformers", "tokenizers")
+
 
 def worker_error(message: Mapping[str, Any], *, doing: str, device: str) -> KvscopeError:
     """The error to raise for a message of event "error". ``doing``: what was asked; ``device``: where the model is."""
@@ -22,7 +25,8 @@ def worker_error(message: Mapping[str, Any], *, doing: str, device: str) -> Kvsc
     match message["kind"]:
         case "missing_dependency":
             package = str(message.get("package") or "torch")
-            return MissingDependency("This use of transformers", "transformers", package)
+            extra = "transformers" if package in _OF_THE_EXTRA else None  # optimum-quanto, hqq ... it does not bring
+            return MissingDependency("This use of transformers", extra, package)
         case "broken_dependency":
             return EngineNotFound(
                 f"torch or transformers is installed but cannot be imported: {said}.",

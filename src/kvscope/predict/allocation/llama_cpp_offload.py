@@ -63,8 +63,8 @@ def settings_to_run(settings: Mapping[str, SettingValue]) -> dict[str, SettingVa
     layers = [name for key, name in plain.items() if _NAMES.get(key) == "n_gpu_layers"]
     if len(layers) > 1:
         raise UsageError("n_gpu_layers is given twice.", hint="Give it once.")
-    asked: dict[str, SettingValue] = {"n_gpu_layers": _count("n_gpu_layers", settings[name]) for name in layers}
-    return {**asked, **cpu_settings({name: value for name, value in settings.items() if name not in layers})}
+    found = cpu_settings({name: value for name, value in settings.items() if name not in layers})
+    return {"n_gpu_layers": _count("n_gpu_layers", settings[layers[0]]), **found} if layers else found
 
 
 def split_offload(settings: Mapping[str, SettingValue]) -> tuple[Offload | None, dict[str, SettingValue]]:

@@ -124,7 +124,18 @@ ALIASES: Mapping[str, str] = {
     "temperature": "sampling.temp", "temp": "sampling.temp",
     "top_k": "sampling.top_k", "top_p": "sampling.top_p", "min_p": "sampling.min_p",
 }  # fmt: skip
-_TABLE = SettingTable(kind="llama.cpp setting", readers=_READERS, aliases=ALIASES, unsupported=_UNSUPPORTED)
+# Truth values that are a load_mode: flags of older versions, and how Python bindings call them.
+_LOAD_WORDS = {
+    "mmap": ("mmap", "none"), "use_mmap": ("mmap", "none"), "no_mmap": ("none", "mmap"),
+    "mlock": ("mlock", "auto"), "use_mlock": ("mlock", "auto"),
+}  # fmt: skip
+_TABLE = SettingTable(
+    kind="llama.cpp setting",
+    readers=_READERS,
+    aliases=ALIASES,
+    translated=tuple(_LOAD_WORDS),
+    unsupported=_UNSUPPORTED,
+)
 # As xllamacpp's CommonParams has them, but for fit_params: kvscope turns it off, to measure what was asked for.
 _DEFAULTS: Mapping[str, SettingValue] = {
     "n_ctx": 0, "n_batch": 2048, "n_ubatch": 512, "cache_ram_mib": 8192, "kv_unified": False, "swa_full": False,
@@ -169,10 +180,9 @@ def canonical_settings(settings: Mapping[str, SettingValue]) -> dict[str, Settin
 
 
 def _mapped_or_not(name: str, value: SettingValue) -> tuple[str, SettingValue]:
-    if name not in ("no_mmap", "mmap"):
+    if name not in _LOAD_WORDS:
         return name, value
-    is_mapped = truth(name, value) != (name == "no_mmap")
-    return "load_mode", "mmap" if is_mapped else "none"
+    return "load_mode", _LOAD_WORDS[name][0 if truth(name, value) else 1]
 
 
 def read_settings(settings: Mapping[str, SettingValue], num_sequences: int) -> LlamaCppSettings:

@@ -82,11 +82,13 @@ def _unchanged(name: str, value: SettingValue) -> tuple[str, SettingValue]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingTable:
     """One engine's settings. ``kind``: what a message calls one. ``readers``: own name → how its value is read.
-    ``aliases``: another spelling → own name. ``unsupported``: a name the engine has → why it cannot be predicted."""
+    ``aliases``: another spelling → own name; ``translated``: names that others stand for. ``unsupported``: a name the
+    engine has → why it cannot be predicted."""
 
     kind: str
     readers: Mapping[str, Reader]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    translated: tuple[str, ...] = ()
     unsupported: Mapping[str, str] = field(default_factory=dict)
 
     def canonical(
@@ -108,7 +110,7 @@ class SettingTable:
                 why = self.unsupported[name]
                 raise UsageError(f"The setting {given} cannot be predicted: {why}.", hint="Leave it out.")
             if name not in self.readers:
-                raise UnknownName(self.kind, given, self._names())
+                raise UnknownName(self.kind, given, self._names(), where="docs/reference/engines.md")
             plain = self.readers[name](name, meant)
             if name in found:
                 raise UsageError(f"{name} is given twice, as {found[name]!r} and {plain!r}.", hint="Give it once.")
@@ -116,4 +118,4 @@ class SettingTable:
         return found
 
     def _names(self) -> Iterable[str]:
-        return [*self.readers, *self.aliases]
+        return [*self.readers, *self.aliases, *self.translated]
