@@ -18,8 +18,9 @@ from ollama_store_files import write_store
 from scripted_server import answering, plain
 
 from kvscope.engine.base import ChatRequest, Message
+from kvscope.engine.http_client import run
 from kvscope.engine.ollama import KEEP_ALIVE, OllamaEngine, try_start
-from kvscope.engine.ollama_http import version_numbers, wire_conversation
+from kvscope.engine.ollama_http import stream_chat, version_numbers, wire_conversation
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import (
     ContextOverflow,
@@ -97,6 +98,7 @@ def test_anothers_model_is_used_as_it_is_and_stays(server: StandIn, bring: Bring
     assert report.context_limit is not None
     assert report.context_limit.tokens == 1024
     assert any("loaded by another program" in note for note in report.notes)
+    assert any("does not state with which num_batch" in note for note in report.notes)
     assert ask(engine).output_tokens == 4
     assert engine.count_prompt_tokens(user("Hello.")) > 6
     with pytest.raises(EngineStartFailed, match="not ours"):
@@ -383,6 +385,68 @@ def test_the_release_after_it_counts_what_was_cached_again(store: Path, bring: B
         engine = bring(server, num_ctx=2048)
         counted = engine.count_prompt_tokens(user("the same"))
         assert [ask(engine, "the same").prompt_tokens for _ in range(2)] == [counted] * 2
+
+
+def test_a_build_from_source_is_told_to_refuse_too(store: Path, bring: Bring) -> None:
+    with running(store, release="0.0.0") as server:
+        engine = bring(server, load=False, num_ctx=512)
+        notes = " ".join(engine.load().notes)
+        assert "not known whether" in notes
+        assert "cuts a prompt" not in notes
+        with pytest.raises(ContextOverflow, match="the engine's context holds 512"):
+            ask(engine, "word " * 300)
+
+
+@pytest.mark.parametrize(("release", "reuses"), [("0.30.7", False), ("0.30.8", True), ("0.33.0", True)])
+def test_releases_that_reuse_nothing_without_context_shift(
+    store: Path, bring: Bring, release: str, reuses: bool
+) -> None:
+    """ "cache_prompt" is the request's "shift" in llm/llama_server.go of 0.30.0 to 0.30.7, and true since."""
+    with running(store, release=release) as server:
+        notes = " ".join(bring(server, load=False, num_ctx=512).load().notes)
+        assert ("reuses nothing of earlier prompts" in notes) is not reuses
+
+
+@pytest.mark.parametrize(
+    ("stated", "known"),
+    [
+        ({"size": -1, "size_vram": 10**30, "context_length": 2**63}, {}),
+        ({"size": 5, "size_vram": 0}, {"engine_bytes": 5.0, "engine_device_bytes": 0.0}),
+    ],
+)
+def test_sizes_that_are_none_are_not_known(bring: Bring, stated: dict[str, int], known: dict[str, float]) -> None:
+    def answer(path: str, _: Any) -> bytes:
+        models = [{"name": "tiny:latest", **stated}]
+        return plain("200 OK", json.dumps({"version": "0.9.0", "models": models}).encode())
+
+    with answering(answer) as url:
+        engine = OllamaEngine(url=url, served_model="tiny", settings={})
+        assert engine.statistics() == known
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"message": {"content": 5}}, {"message": {"thinking": ["a"]}}, {"message": [1]}, {"message": {"tool_calls": 3}}],
+)
+def test_an_answer_of_another_form_is_a_bad_reply(wrong: dict[str, Any]) -> None:
+    assert_refused([wrong, {"done": True}])
+
+
+def test_times_that_are_none_are_left_out() -> None:
+    last = {"done": True, "total_duration": 10**400, "load_duration": -5, "eval_duration": 2_000_000_000}
+    assert answered([{"message": {"content": "a"}}, last]).engine_timings == {"eval_s": 2.0}
+
+
+def answered(lines: list[dict[str, Any]]) -> Any:
+    body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    with answering(lambda *_: plain("200 OK", body)) as url:
+        chat = ChatRequest(messages=user("Hello."), max_output_tokens=4)
+        return run(stream_chat(url, {}, chat, counts_whole_prompt=True))
+
+
+def assert_refused(lines: list[dict[str, Any]]) -> None:
+    with pytest.raises(EngineReplyError, match="of an unexpected form"):
+        answered(lines)
 
 
 def test_thinking_and_calls_of_tools_are_told_apart(store: Path, bring: Bring) -> None:

@@ -58,7 +58,9 @@ def test_the_default_context_goes_by_gpu_memory_and_release() -> None:
         settings = {} if memory is None else {"gpu_memory": memory}
         assert ask(model, **settings).effective["num_ctx"] == expected
     assert ask(model, gpu_memory="80GiB", engine_version="0.15.4").effective["num_ctx"] == 4096
-    assert ask(model, engine_version="0.6.8").effective["num_ctx"] == 2048
+    # OLLAMA_CONTEXT_LENGTH in envconfig/config.go of v0.6.6 and v0.6.7.
+    assert ask(model, engine_version="0.6.6").effective["num_ctx"] == 2048
+    assert ask(model, engine_version="0.6.7").effective["num_ctx"] == 4096
     # ollama/ollama#14120: 24 GiB and 4 parallel requests reserve 32,768 × 4 tokens
     assert ask(model, gpu_memory="24GiB", num_parallel=4).effective["context_tokens"] == 131072
 

@@ -280,14 +280,14 @@ class OllamaEngine:
         """What every request says alike, so that the model is not loaded anew. Of another program's model only what
         /api/ps states is repeated, and its keep_alive is left as it is."""
         body: dict[str, Any] = {"model": self._served_model, "options": dict(self._options)}
-        if self._server.has(REFUSES_LONG_PROMPTS):
+        if self._server.may_refuse_long_prompts:
             body["truncate"] = False
         return body if self._use is None else {**body, **self._use.loaded_as}
 
     def _as_loaded(self) -> dict[str, Any]:
         """How we load the model, for every request after it."""
         loaded_as: dict[str, Any] = {"options": dict(self._options), "keep_alive": KEEP_ALIVE}
-        if self._server.has(REFUSES_LONG_PROMPTS):
+        if self._server.may_refuse_long_prompts:
             loaded_as["shift"] = False  # since 0.30 it is decided when the model is loaded
         return loaded_as
 

@@ -181,7 +181,7 @@ class _Answer:
         if not line.strip():
             return
         found = json_object(line)
-        if "error" in found:
+        if found.get("error"):
             raise error_of(str(found["error"]), status=200, body=line)
         try:
             self._take(found, at_s)
@@ -192,10 +192,10 @@ class _Answer:
 
     def _take(self, found: Mapping[str, Any], at_s: float) -> None:
         message = found.get("message") or {}
-        if message.get("thinking"):
-            self.events.append(TokenEvent(at_s=at_s, text=message["thinking"], kind="reasoning"))
-        if message.get("content"):
-            self.events.append(TokenEvent(at_s=at_s, text=message["content"]))
+        if thought := _text(message, "thinking"):
+            self.events.append(TokenEvent(at_s=at_s, text=thought, kind="reasoning"))
+        if content := _text(message, "content"):
+            self.events.append(TokenEvent(at_s=at_s, text=content))
         for call in message.get("tool_calls") or ():
             name = call["function"]["name"]
             arguments = json.dumps(call["function"].get("arguments") or {}, ensure_ascii=False)
@@ -229,11 +229,22 @@ class _Answer:
             engine_timings={
                 ours: self.last[theirs] / 1e9
                 for theirs, ours in _DURATIONS.items()
-                if isinstance(self.last.get(theirs), int) and not isinstance(self.last[theirs], bool)
+                if _is_duration(self.last.get(theirs))
             },
             prompt_tokens_from=usage.stated_by if counts_whole_prompt else None,
             tool_calls=tuple(self.calls),
         )
+
+
+def _text(message: Mapping[str, Any], name: str) -> str:
+    text = message.get(name) or ""
+    if not isinstance(text, str):
+        raise TypeError(name)
+    return text
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def version_numbers(version: str) -> tuple[int, int, int] | None:

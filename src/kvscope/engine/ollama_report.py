@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvscope.engine.base import ContextLimit, EngineReport
-from kvscope.engine.ollama_server import REFUSES_LONG_PROMPTS, Held, OllamaServer
+from kvscope.engine.ollama_http import version_numbers
+from kvscope.engine.ollama_server import REFUSES_LONG_PROMPTS, REUSES_NOTHING_UNSHIFTED, Held, OllamaServer
 from kvscope.engine.ollama_sharing import ModelUse
 from kvscope.scenario import SettingValue
 
@@ -15,7 +16,7 @@ def load_report(
     """``model``: as /api/tags lists it. ``use``: None where another program had it loaded. Raises an EngineError."""
     shown = server.show(held.name)
     effective = _effective(held, shown)
-    notes = [*_of_its_use(held, use), *_of_the_release(server, held)]
+    notes = [*_of_its_use(held, use), *_of_the_release(server, held, use)]
     if shown.get("remote_host"):
         notes.append(f"The model runs at {shown['remote_host']}, not on this server: its memory is not seen.")
     if why_no_process is not None:
@@ -48,6 +49,10 @@ def _limit(held: Held, use: ModelUse | None, effective: Mapping[str, SettingValu
 def _of_its_use(held: Held, use: ModelUse | None) -> Iterator[str]:
     if use is None:
         yield f"{held.name} had been loaded by another program; it is used as it is, and stays loaded."
+        yield (
+            "Ollama does not state with which num_batch, num_gpu, num_thread, main_gpu, use_mmap or shift: where those "
+            "are not its defaults, it loads the model anew with the first request, for that program too."
+        )
     elif use.is_shared():
         yield f"Another kvscope uses {held.name} at the same time; the last of them unloads it."
     if held.expires_at:
@@ -57,10 +62,18 @@ def _of_its_use(held: Held, use: ModelUse | None) -> Iterator[str]:
         )
 
 
-def _of_the_release(server: OllamaServer, held: Held) -> Iterator[str]:
+def _of_the_release(server: OllamaServer, held: Held, use: ModelUse | None) -> Iterator[str]:
     if held.context_tokens is None:
         yield f"Ollama {server.version} does not state the context that it holds (0.10 and newer do)."
-    if not server.has(REFUSES_LONG_PROMPTS):
+    numbers, (first, fixed) = version_numbers(server.version), REUSES_NOTHING_UNSHIFTED
+    if use is not None and numbers is not None and first <= numbers < fixed:
+        yield (
+            f"Ollama {server.version} reuses nothing of earlier prompts where its context is not shifted, as kvscope "
+            "asks: each prompt is computed whole (0.30.8 and newer reuse)."
+        )
+    if numbers is None:
+        yield f"It is not known whether this Ollama ({server.version}) cuts or refuses a prompt over the context."
+    elif not server.has(REFUSES_LONG_PROMPTS):
         yield f"Ollama {server.version} cuts a prompt over the context without a word."
 
 

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 COUNTS_WHOLE_PROMPT = (0, 4, 0)  # prompt_eval_count; before, without what was cached
 LEAVES_CACHED_OUT = (0, 30, 0)  # this one release too: llama-server's prompt_n alone (#16428 added its cache_n)
 REFUSES_LONG_PROMPTS = (0, 12, 6)  # "truncate" and "shift" of a chat request (#12582)
+# "cache_prompt" of its llama-server was the request's "shift" in these, and kvscope asks for none.
+REUSES_NOTHING_UNSHIFTED = ((0, 30, 0), (0, 30, 8))
 _LISTED = 20
+_MOST = 2**63 - 1  # a record holds no larger number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,11 @@ class OllamaServer:
         """Whether its version is ``since`` or newer; False where that is not known (a build from source)."""
         numbers = version_numbers(self.version)
         return numbers is not None and numbers >= since
+
+    @property
+    def may_refuse_long_prompts(self) -> bool:
+        """Whether it may heed "truncate": releases that do not know it pass it over, as all they do not know."""
+        return version_numbers(self.version) is None or self.has(REFUSES_LONG_PROMPTS)
 
     @property
     def counts_whole_prompt(self) -> bool:
@@ -160,7 +168,8 @@ def own_tokenizer(served_model: str, model: Mapping[str, Any]) -> "Tokenizer | N
 def _held_model(model: Mapping[str, Any]) -> Held:
     def number(name: str) -> int | None:
         value = model.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST
+        return value if is_number else None
 
     expires_at = model.get("expires_at")
     return Held(

@@ -3,7 +3,7 @@
 Sources, all read and none measured (no Ollama ran against these rules, so every answer is an estimate):
 - the context that llama-server gets is num_ctx × the number of parallel requests, and the default num_ctx goes by the
   memory of the GPU since 0.15.5 (ollama/ollama docs/context-length.mdx; pull request 14120); before that it was 4,096,
-  and 2,048 before about 0.7;
+  and 2,048 before 0.6.7 (api/types.go, envconfig/config.go of 0.5 to 0.15);
 - before it starts the server, Ollama decides where the model goes by an estimate of its own: file size + 2 × layers ×
   the smallest number of KV heads × (embedding / heads) × context × 2 B (llm/llama_server.go, discussed in pull requests
   17201 and 17615). That number is in ``effective`` as ollama_estimate_bytes: it explains placements, not memory.
@@ -30,7 +30,7 @@ GIB = 1024**3
 CONTEXT_TIERS = ((48 * GIB, 262_144), (24 * GIB, 32_768), (0, 4096))
 FIRST_LLAMA_SERVER = (0, 30)
 FIRST_TIERS = (0, 15, 5)
-FIRST_4096 = (0, 7)
+FIRST_4096 = (0, 6, 7)
 
 # Ollama's name (options of a request, or the server's environment variable without OLLAMA_) → llama.cpp's.
 _SAME_AS = {
@@ -163,7 +163,7 @@ def _num_ctx(read: OllamaSettings, version: str | None, model: ModelSpec) -> tup
         return capped, "as set" if capped == read.num_ctx else f"set to {read.num_ctx}, cut to the trained context"
     parsed = _version(version)
     if parsed is not None and parsed < FIRST_4096:
-        chosen, why = 2048, "the default of releases before about 0.7"
+        chosen, why = 2048, "the default of releases before 0.6.7"
     elif parsed is not None and parsed < FIRST_TIERS:
         chosen, why = 4096, "the default of releases before 0.15.5"
     else:
