@@ -110,6 +110,8 @@ def test_props_state_the_slots_where_the_log_cannot_be_read() -> None:
         (started("-np", "1", program="my-server"), "command line is not llama-server's"),
         (started("--gpt-oss-20b-default"), "preset"),
         (started("-c", "4096"), "context and slots are not stated"),
+        (started("-c", "4096", "-np", "1", "-ctk", "turbo3"), "its setting ctk is 'turbo3'"),
+        (started("-np", "1", environment={"LLAMA_ARG_CTX_SIZE": "lots"}), "its setting n_ctx is 'lots'"),
         (started("-c", "4096", "-np", "1", "-ngl", "99"), "99 layers on a GPU"),
         (started("-c", "4096", environment={"LLAMA_ARG_N_GPU_LAYERS": "12"}), "12 layers on a GPU"),
     ],

@@ -30,7 +30,7 @@ from kvscope.experiment.watch_settings import (
     settings_in_force,
     sleeps_when_idle,
 )
-from kvscope.experiment.watch_slots import SlotsSeen, is_count, read_slots_answer
+from kvscope.experiment.watch_slots import MOST_COUNTED, SlotsSeen, is_count, read_slots_answer
 from kvscope.experiment.watch_target import Target
 from kvscope.model.load import load_model
 from kvscope.predict.memory import predict
@@ -273,7 +273,7 @@ class Watcher:
         except EngineError as error:
             unknown.append(f"requests and speed: {error.message}")
             return {}
-        return {name: value for name, value in stated.items() if value >= 0}
+        return {name: value for name, value in stated.items() if 0 <= value <= MOST_COUNTED}
 
     def _of_ollama(self) -> dict[str, float]:
         models = self._ask_json("/api/ps")

@@ -78,7 +78,7 @@ def settings_in_force(
     report = read_report(log, version="")
     if (why := _why_on_gpu(target, log, proc)) is not None:
         return InForce(settings=None, why_not=why)
-    stated = _started_with(target)
+    stated, not_understood = _started_with(target)
     slots = read_slots(log) or _slots_of(props, stated)
     if is_verbose(log) and {"n_ctx", "cache_type_k"} <= report.effective.keys():
         stated |= {name: report.effective[name] for name in _FROM_LOG if name in report.effective}
@@ -89,8 +89,10 @@ def settings_in_force(
         return InForce(settings={**stated, **given}, slots=slots)
     if given.keys() >= {"n_ctx", "n_parallel"}:
         return InForce(settings={**stated, **given}, slots=slots)
-    why = _why_incomplete(target)
-    if why is None and slots is None and not {"n_ctx", "n_parallel"} <= stated.keys() | given.keys():
+    why = _why_incomplete(target) or not_understood
+    known = stated.keys() | given.keys()
+    has_limit = "kv_unified_per_slot" in known  # then what a slot may hold does not say how large the cache is
+    if why is None and (slots is None or has_limit) and not {"n_ctx", "n_parallel"} <= known:
         why = f"its context and slots are not stated ({_GIVE_ALL}); give them with --set n_ctx=N --set n_parallel=N."
     if why is not None:
         return InForce(settings=None, why_not=why)
@@ -117,30 +119,32 @@ def contradiction(prediction: Mapping[str, Any], slots: Slots | None) -> str | N
     )
 
 
-def _started_with(target: Target) -> dict[str, SettingValue]:
-    """By the environment, and by the command line, which goes before it."""
+def _started_with(target: Target) -> tuple[dict[str, SettingValue], str | None]:
+    """By the environment, and by the command line, which goes before it; and what of them is not understood."""
     by_environment = {
         _ENVIRONMENT[name.removeprefix(_ENVIRONMENT_PREFIX)]: value
         for name, value in (target.environment or {}).items()
         if name.removeprefix(_ENVIRONMENT_PREFIX) in _ENVIRONMENT
     }
-    return {**_known(by_environment), **_known(command_settings(target.command))}
-
-
-def _known(given: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
     found: dict[str, SettingValue] = {}
-    for name, value in given.items():
-        positive = name.removeprefix("no_")
+    not_understood: dict[str, str] = {}
+    for name, value in [*by_environment.items(), *command_settings(target.command).items()]:
         try:
-            if name == "repack":
-                found["no_extra_bufts"] = str(value).lower() in ("0", "false", "off")
-            elif name != positive and ALIASES.get(positive, positive) in ("kv_unified",):
-                found["kv_unified"] = False
-            else:
-                found |= canonical_settings({name: value})
+            found |= _known(name, value)
+            not_understood.pop(ALIASES.get(name, name), None)
         except KvscopeError:
-            continue  # not a setting that decides about memory, or not one of ours
-    return found
+            if (own := ALIASES.get(name, name)) in _ENVIRONMENT.values():
+                not_understood[own] = f"its setting {name} is {value!r}, which is not known here ({_GIVE_ALL})."
+            # else not a setting that decides about memory, or not one of ours
+    return found, next(iter(not_understood.values()), None)
+
+
+def _known(name: str, value: SettingValue) -> dict[str, SettingValue]:
+    if name == "repack":
+        return {"no_extra_bufts": str(value).lower() in ("0", "false", "off")}
+    if name in ("no_kvu", "no_kv_unified"):
+        return {"kv_unified": False}
+    return canonical_settings({name: value})
 
 
 def _with_slots(stated: Mapping[str, SettingValue], slots: Slots | None) -> dict[str, SettingValue]:

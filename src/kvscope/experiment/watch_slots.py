@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 # Larger counts than any server has are no counts.
-_MOST_COUNTED = 2**53
+MOST_COUNTED = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def read_slots_answer(slots: Any) -> SlotsSeen:
 
 def is_count(value: object) -> TypeGuard[int]:
     """Whether a value of a server's JSON can be a number of tokens or bytes."""
-    return type(value) is int and 0 <= value <= _MOST_COUNTED
+    return type(value) is int and 0 <= value <= MOST_COUNTED
 
 
 def _decoded(slot: Mapping[str, Any]) -> int:
