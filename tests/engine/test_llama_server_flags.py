@@ -1,15 +1,20 @@
 """Settings → llama-server's flags; how its command line and version are read."""
 
 import sys
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kvscope.engine.llama_flags import flags, known_settings
+from kvscope.engine.llama_log import read_checkpoints, read_host_cache
 from kvscope.engine.llama_server import LlamaServerEngine, command_version, split_command
+from kvscope.engine.process import EngineProcess
 from kvscope.engine.registry import EngineChoice
-from kvscope.errors import EngineNotFound, InvalidSettings
+from kvscope.errors import EngineNotFound, EngineStartFailed, InvalidSettings
 from kvscope.model.spec import ModelSpec
+from kvscope.probe.proc import process_exists
 from kvscope.scenario import SettingValue
 
 STANDIN = Path(__file__).with_name("llama_server_standin.py")
@@ -90,3 +95,84 @@ def test_a_program_that_is_not_llama_server() -> None:
         command_version("no-such-program-anywhere")
     with pytest.raises(EngineNotFound):
         EngineChoice(name="llama.cpp", command="no-such-program-anywhere").check()
+
+
+def script(path: Path, body: str) -> str:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def model_there(folder: Path) -> ModelSpec:
+    file = folder / "model.gguf"
+    file.write_bytes(b"GGUF")
+    return replace(MODEL, source=str(file), file_path=str(file))
+
+
+def test_what_a_program_starts_when_asked_for_its_version_is_ended(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    program = script(tmp_path / "server", f"setsid sleep 300 & echo $! > {pid}; echo 'version: 7 (abc)'")
+    assert command_version(program)[0] == "7 (abc)"  # at once, though the other one holds its output open
+    assert not process_exists(int(pid.read_text()))
+
+
+def test_a_program_that_talks_without_end_has_no_version(tmp_path: Path) -> None:
+    with pytest.raises(EngineNotFound, match=r"did not answer --version within 20 s and 1,048,576 bytes"):
+        command_version(script(tmp_path / "server", "exec yes"))
+
+
+def test_a_log_without_end_is_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that logs 20 MB/s before it listens once took 1.1 GB of kvscope's memory, and more with each look."""
+    monkeypatch.setattr("kvscope.engine.llama_server._MOST_LOAD_LOG_BYTES", 60_000_000)
+    engine = LlamaServerEngine(
+        command=script(tmp_path / "server", f"exec yes {'x' * 100}"),
+        model=model_there(tmp_path),
+        settings={},
+    )
+    tracemalloc.start()
+    try:
+        engine.launch()
+        with pytest.raises(EngineStartFailed, match="has logged more than 60,000,000 bytes and is still not ready"):
+            engine.load()
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        assert engine.pids() == ()
+    finally:
+        tracemalloc.stop()
+        engine.stop()
+
+
+def test_what_is_kept_is_read_on_from_the_last_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (Path(__file__).parent / "data" / "gemma3_two_loads.log").read_text()
+    log = tmp_path / "log"
+    log.write_text(said)
+    read_from: list[int] = []
+    log_lines = EngineProcess.log_lines
+
+    def noting(process: EngineProcess, since: int) -> tuple[str, int]:
+        read_from.append(since)
+        return log_lines(process, since)
+
+    monkeypatch.setattr(EngineProcess, "log_lines", noting)
+    engine = LlamaServerEngine(
+        command=script(tmp_path / "server", f"exec tail -n +1 -f {log}"), model=model_there(tmp_path), settings={}
+    )
+    engine.launch()
+    try:
+        for _ in range(100):  # until tail has begun
+            cache, held = engine.host_cache(), engine.checkpoints()
+            if len(held) == 2 and cache is not None and cache.name == "prompt cache, 2 prompts":
+                break
+        assert (cache, held) == (read_host_cache(said), read_checkpoints(said))
+        more = "srv  update:  - cache state: 0 prompts, 0.000 MiB (limits: 8192.000 MiB, 512 tokens, 1 est)\n"
+        read_from.clear()
+        with log.open("a") as file:
+            file.write(more)
+        for _ in range(100):
+            cache = engine.host_cache()
+            if cache is not None and cache.name == "prompt cache, 0 prompts":
+                break
+        assert cache == read_host_cache(more)
+        assert engine.checkpoints() == held
+        assert set(read_from) == {len(said.encode())}
+    finally:
+        engine.stop()

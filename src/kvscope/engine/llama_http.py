@@ -3,6 +3,7 @@
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,13 @@ from typing import Any
 from kvscope.engine.base import NO_VARIABLES, ChatRequest, EngineReport, Generation, Message, ReportedBuffer
 from kvscope.engine.http_client import Reply, request, run
 from kvscope.engine.llama_limits import ask_context_limit, read_slots
-from kvscope.engine.llama_log import load_is_logged, read_checkpoints, read_host_cache, read_report
+from kvscope.engine.llama_log import (
+    load_is_logged,
+    read_checkpoints,
+    read_host_cache,
+    read_report,
+    states_what_is_kept,
+)
 from kvscope.engine.openai_http import body_text, post_json, stream_chat, wire_conversation
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
 from kvscope.engine.prometheus import parse_metrics
@@ -39,6 +46,8 @@ SLOT_FOLDER = tempfile.gettempdir() + os.sep
 _TURNED_OFF = (501, 404)
 _LOG_QUIET_S = 0.05
 _LOG_WAIT_S = 2.0
+# Lines about what is kept of earlier prompts: a few for each request.
+_MOST_KEPT_LINES = 20_000
 
 
 class LlamaHttp:
@@ -53,6 +62,8 @@ class LlamaHttp:
         self._process: EngineProcess | None = None
         self._url: str | None = None
         self._load_begins_at = 0
+        self._kept_lines: deque[str] = deque(maxlen=_MOST_KEPT_LINES)
+        self._kept_read_to = 0
         self._pool_tokens: int | None = None
 
     def pids(self) -> tuple[int, ...]:
@@ -166,11 +177,11 @@ class LlamaHttp:
 
     def host_cache(self) -> ReportedBuffer | None:
         """The server's copies of earlier conversations, as last logged since load; None if it never said."""
-        return read_host_cache(self._settled_log())
+        return read_host_cache(self._said_of_kept())
 
     def checkpoints(self) -> tuple[ReportedBuffer, ...]:
         """Context checkpoints as logged since load (sliding-window and recurrent models)."""
-        return read_checkpoints(self._settled_log())
+        return read_checkpoints(self._said_of_kept())
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
         """The last lines of the engine's log; after stop, of what was kept of it."""
@@ -182,19 +193,36 @@ class LlamaHttp:
         until_s = time.monotonic() + _LOG_WAIT_S
         while not load_is_logged(process.log_text(self._load_begins_at)) and time.monotonic() < until_s:
             time.sleep(_LOG_QUIET_S)
-        report = read_report(self._settled_log(), version=version)
+        self._settle_log()
+        report = read_report(process.log_text(self._load_begins_at), version=version)
         cells = report.effective.get("n_ctx")
         self._pool_tokens = cells if isinstance(cells, int) else None
         return replace(report, context_limit=run(ask_context_limit(self.url, report.slots)))
 
-    def _settled_log(self) -> str:
-        """The log since load, once nothing has been added to it for a moment: it is written with a small delay."""
+    def _said_of_kept(self) -> str:
+        """The lines since load about what is kept of earlier prompts. Read on from where the last look ended."""
         process = self._process
         if process is None:
             return ""
+        self._settle_log()
+        if self._kept_read_to < self._load_begins_at:  # loaded anew
+            self._kept_lines.clear()
+            self._kept_read_to = self._load_begins_at
+        until = process.log_size()
+        while self._kept_read_to < until:
+            lines, end = process.log_lines(self._kept_read_to)
+            if end == self._kept_read_to:
+                break
+            self._kept_read_to = end
+            self._kept_lines.extend(line for line in lines.splitlines() if states_what_is_kept(line))
+        return "\n".join(self._kept_lines)
+
+    def _settle_log(self) -> None:
+        """Wait until nothing has been added to the log for a moment: it is written with a small delay."""
+        process = self._process
+        assert process is not None
         until_s = time.monotonic() + _LOG_WAIT_S
         size = -1
         while process.log_size() != size and time.monotonic() < until_s:
             size = process.log_size()
             time.sleep(_LOG_QUIET_S)
-        return process.log_text(self._load_begins_at)

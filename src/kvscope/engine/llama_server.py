@@ -3,13 +3,10 @@
 It loads its model as it starts, so there is no moment between the two, and it cannot give the model up and live on.
 """
 
-import contextlib
 import functools
 import os
 import re
 import shlex
-import signal
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,6 +40,9 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.05
 _VERSION_TIMEOUT_S = 20.0
+_MOST_VERSION_BYTES = 1024**2
+# No load says so much: what does has lost itself, and would fill the disk.
+_MOST_LOAD_LOG_BYTES = 1024**3
 
 
 class LlamaServerEngine(LlamaHttp):
@@ -76,6 +76,8 @@ class LlamaServerEngine(LlamaHttp):
         check_model(self._command, self._model_path)
         self._port = port
         self._load_timeout_s = load_timeout_s
+        self._address: str | None = None
+        self._address_read_to = 0
 
     def launch(self) -> None:
         """Start the program; it begins to load its model at once. Raises EngineNotFound, InvalidSettings."""
@@ -103,6 +105,13 @@ class LlamaServerEngine(LlamaHttp):
                     f"llama-server was not ready within {self._load_timeout_s:g} s.",
                     hint="A large model on a slow disk can need longer. Its log is kept with the trial.",
                 )
+            if process.log_size() > _MOST_LOAD_LOG_BYTES:
+                self.stop()
+                raise EngineStartFailed(
+                    f"llama-server has logged more than {_MOST_LOAD_LOG_BYTES:,} bytes and is still not ready.",
+                    hint="Look at the end of its log, kept with the trial; is the verbosity too high?",
+                    evidence={"known_by": "message"},
+                )
             time.sleep(_POLL_S)
         self._url = url
         report = self._report(_version_of(process.log_text()))
@@ -118,8 +127,8 @@ class LlamaServerEngine(LlamaHttp):
 
     def _answering(self) -> str | None:
         """The server's URL once it is healthy: it listens before the model is loaded, and answers 503 until then."""
-        assert self._process is not None
-        url = read_address(self._process.log_text())
+        self._look_for_address()
+        url = self._address
         if url is None:
             return None
         try:
@@ -127,6 +136,18 @@ class LlamaServerEngine(LlamaHttp):
         except (ServerError, ConnectionRefused, ConnectionLost):
             return None
         return url
+
+    def _look_for_address(self) -> None:
+        """In what was logged since the last look, and there at most what was logged when this one begins."""
+        process = self._process
+        assert process is not None
+        until = process.log_size()
+        while self._address_read_to < until:
+            lines, end = process.log_lines(self._address_read_to)
+            if end == self._address_read_to:
+                return
+            self._address_read_to = end
+            self._address = read_address(lines) or self._address
 
     def _why_it_ended(self, process: EngineProcess) -> EngineError:
         log = process.log_text()
@@ -222,37 +243,32 @@ def command_version(command: str) -> tuple[str, str]:
     said = _stated_version(program)
     found = re.search(r"version: (\S+ ?(?:\(\S+\))?)", said)
     if found is None:
-        raise EngineNotFound(f"{program[0]!r} --version does not state a version.", hint="Is it llama-server?")
+        first = said.strip().partition("\n")[0][:200]
+        raise EngineNotFound(
+            f"{program[0]!r} --version does not state a version{first and f', but: {first}'}.",
+            hint="Is it llama-server?",
+        )
     build = " ".join(line.strip() for line in said.splitlines() if "version" in line or "built" in line)
     return found[1].strip(), build
 
 
 def _stated_version(program: tuple[str, ...]) -> str:
-    """All that the program says to --version. One that does not end is ended, with what it has started."""
+    """All that the program says to --version. One that does not end is ended, with what it has started. Raises
+    EngineNotFound, EngineStartFailed."""
+    process = EngineProcess((*program, "--version"), name=program[0], talks=False)
+    process.start()
+    until_s = time.monotonic() + _VERSION_TIMEOUT_S
     try:
-        process = subprocess.Popen(
-            (*program, "--version"),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise EngineNotFound(
-            f"{program[0]!r} cannot be run: {error.strerror}.", hint="Give the full path of llama-server."
-        ) from error
-    with process:
-        try:
-            return process.communicate(timeout=_VERSION_TIMEOUT_S)[0]
-        except subprocess.TimeoutExpired as error:
-            raise EngineNotFound(
-                f"{program[0]!r} did not answer --version within {_VERSION_TIMEOUT_S:g} s.", hint="Is it llama-server?"
-            ) from error
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        while not process.exits_within(_POLL_S):
+            if time.monotonic() > until_s or process.log_size() > _MOST_VERSION_BYTES:
+                raise EngineNotFound(
+                    f"{program[0]!r} did not answer --version within {_VERSION_TIMEOUT_S:g} s and "
+                    f"{_MOST_VERSION_BYTES:,} bytes.",
+                    hint="Is it llama-server?",
+                )
+        return process.log_text()
+    finally:
+        process.stop(grace_s=0.5)
 
 
 def _version_of(log: str) -> str:
