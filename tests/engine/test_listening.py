@@ -144,6 +144,91 @@ def test_the_kernels_tables(tmp_path: Path) -> None:
     assert process_name(700, tmp_path) == "llama-server"
 
 
+HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+
+def listeners(folder: Path, **addresses: str) -> Path:
+    """/proc with a process for each address that port 8080 is listened on: p700="127.0.0.1" is process 700. They were
+    started by process 1, which has ended the sockets."""
+    (folder / "net").mkdir()
+    lines: dict[str, list[str]] = {"tcp": [], "tcp6": []}
+    for name, address in addresses.items():
+        pid = int(name.removeprefix("p"))
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        packed = socket.inet_pton(family, address)
+        words = [packed[start : start + 4][::-1].hex().upper() for start in range(0, len(packed), 4)]
+        row = f" 0: {''.join(words)}:1F90 0:0 0A 0:0 00:0 0 1000 0 {pid} 1 0 100 0 0 10 0\n"
+        lines["tcp6" if family == socket.AF_INET6 else "tcp"].append(row)
+        (folder / str(pid) / "fd").mkdir(parents=True)
+        (folder / str(pid) / "fd" / "3").symlink_to(f"socket:[{pid}]")
+        (folder / str(pid) / "comm").write_text("server\n")
+        (folder / str(pid) / "stat").write_text(f"{pid} (server) S 1 1 1 0 -1 0 9 0 0 0 5 6 0 0 20 0 1 0 4321 99 1\n")
+    for table, rows in lines.items():
+        (folder / "net" / table).write_text(HEADER + "".join(rows))
+    return folder
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="addresses are written in the machine's byte order")
+@pytest.mark.parametrize(
+    ("order", "there", "expected"),
+    [
+        # A name with two addresses is connected to at the first one that anybody listens at.
+        (["::1", "127.0.0.1"], {"p700": "127.0.0.1", "p701": "::1"}, 701),
+        (["127.0.0.1", "::1"], {"p700": "127.0.0.1", "p701": "::1"}, 700),
+        (["::1", "127.0.0.1"], {"p700": "127.0.0.1"}, 700),
+        # Linux, net/ipv4/inet_hashtables.c, compute_score: for IPv4 a socket of IPv4 goes before one of IPv6.
+        (["127.0.0.1"], {"p700": "::", "p701": "0.0.0.0"}, 701),
+        (["::1"], {"p700": "::", "p701": "0.0.0.0"}, 700),
+        (["127.0.0.1"], {"p700": "::"}, 700),
+        (["127.0.0.1"], {"p700": "::ffff:127.0.0.1", "p701": "0.0.0.0"}, 700),
+        (["::1", "127.0.0.1"], {"p700": "0.0.0.0"}, 700),
+        (["0.0.0.0"], {"p700": "127.0.0.1"}, 700),
+    ],
+)
+def test_of_several_on_one_port_the_one_that_the_kernel_connects_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: list[str], there: dict[str, str], expected: int
+) -> None:
+    resolved = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in order]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolved)
+    assert pid_of_port("localhost", 8080, listeners(tmp_path, **there)).pid == expected
+
+
+def test_of_two_that_share_a_port_and_nothing_else_none_is_taken() -> None:
+    """SO_REUSEPORT: the kernel gives each connection to one of them, by its own choice."""
+    share = (
+        "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); s.bind(('127.0.0.1', int(sys.argv[1]))); s.listen()"
+    )
+    program = f"import socket, sys; s = socket.socket(); {share}; print('', flush=True); sys.stdin.read()"
+    with socket.socket() as here:
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        here.bind(("127.0.0.1", 0))
+        here.listen()
+        port = here.getsockname()[1]
+        pair = [
+            subprocess.Popen([sys.executable, "-c", program, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for _ in range(2)
+        ]
+        for other in pair:
+            assert other.stdout is not None
+            other.stdout.readline()
+        assert pid_of_port("127.0.0.1", port).pid == os.getpid()  # both descend from it
+        here.close()
+        with pytest.raises(ProbeUnavailable, match="Several processes listen") as caught:
+            pid_of_port("127.0.0.1", port)
+        assert all(str(other.pid) in caught.value.message for other in pair)
+        assert "--pid" in str(caught.value.hint)
+        for other in pair:
+            other.communicate()
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="addresses are written in the machine's byte order")
+def test_one_of_several_that_is_another_users(tmp_path: Path) -> None:
+    proc = listeners(tmp_path, p700="127.0.0.1", p701="127.0.0.1")
+    (proc / "701" / "fd" / "3").unlink()
+    with pytest.raises(ProbeUnavailable, match=r"700 \(server\) and others that cannot be seen"):
+        pid_of_port("127.0.0.1", 8080, proc)
+
+
 @pytest.mark.skipif(sys.byteorder != "little", reason="addresses are written in the machine's byte order")
 def test_a_listener_of_another_user(tmp_path: Path) -> None:
     with pytest.raises(ProbeUnavailable, match="belongs to another user") as caught:

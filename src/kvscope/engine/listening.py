@@ -18,7 +18,7 @@ PROC = Path("/proc")
 
 # Programs that only pass a connection on: their memory is not the engine's.
 _FORWARDERS = frozenset(
-    "caddy docker-proxy envoy haproxy kubectl nginx rootlessport slirp4netns socat ssh sshd traefik".split()
+    "caddy docker-proxy envoy haproxy kubectl nginx rootlessport slirp4netns socat ssh sshd systemd traefik".split()
 )
 _LISTEN = "0A"  # TCP_LISTEN of the kernel's include/net/tcp_states.h, as /proc/net/tcp writes it
 _GIVE_PID = "Give the engine's process with --pid, or measure without memory."
@@ -56,6 +56,17 @@ def _line(pid: int, proc: Path) -> Iterator[int]:
         pid = 0 if fields is None else int(fields[1])
 
 
+def family(pid: int, proc: Path = PROC) -> tuple[int, ...]:
+    """The process and all that descend from it."""
+    return tuple(each for each in _pids(proc) if pid in _line(each, proc))
+
+
+def parent(pid: int, proc: Path = PROC) -> int | None:
+    """The process that started it, or was given it; None where it has gone."""
+    fields = _stat_fields(pid, proc)
+    return None if fields is None else int(fields[1])
+
+
 def process_name(pid: int, proc: Path = PROC) -> str:
     """Its name as the kernel keeps it (15 bytes at most); "unknown" where it has gone."""
     try:
@@ -65,10 +76,11 @@ def process_name(pid: int, proc: Path = PROC) -> str:
 
 
 def pid_of_port(host: str, port: int, proc: Path = PROC) -> ProcessIdentity:
-    """The process of this machine that listens at ``host`` and ``port``; of several that share the socket, the one that
-    started the others.
+    """The process of this machine that answers at ``host`` and ``port``; of several that share the socket, the one that
+    all others descend from.
 
-    Raises ProbeUnavailable, with the reason, where it is on another machine or cannot be seen from here.
+    Raises ProbeUnavailable, with the reason, where it is on another machine, cannot be seen from here, or is one of
+    several that have nothing to do with each other (SO_REUSEPORT: the kernel gives each connection to one of them).
     """
     if not is_local(host):
         raise ProbeUnavailable(f"{host} is another machine: memory there cannot be read from here.", hint=_MEASURE_HERE)
@@ -78,12 +90,21 @@ def pid_of_port(host: str, port: int, proc: Path = PROC) -> ProcessIdentity:
             f"No process that listens on port {port} can be seen from here (it may run in a container).", hint=_GIVE_PID
         )
     owners = [pid for pid in _pids(proc) if _holds(pid, inodes, proc)]
-    if not owners:
+    roots = [pid for pid in owners if not set(_line(pid, proc)) & set(owners) - {pid}]
+    if not roots:
         raise ProbeUnavailable(
             f"The process that listens on port {port} belongs to another user, and may not be looked at.",
             hint=_GIVE_PID,
         )
-    found = identify(_topmost(owners, proc), proc)
+    seen = {inode for inode in inodes if any(_holds(pid, {inode}, proc) for pid in owners)}
+    if len(roots) > 1 or seen < inodes:
+        named = ", ".join(f"{pid} ({process_name(pid, proc)})" for pid in sorted(roots))
+        others = " and others that cannot be seen from here" if seen < inodes else ""
+        raise ProbeUnavailable(
+            f"Several processes listen on port {port}, and which of them answers is not known: {named}{others}.",
+            hint=_GIVE_PID,
+        )
+    found = identify(roots[0], proc)
     if found is None:
         raise ProbeUnavailable(f"The process that listens on port {port} ended just now.", hint="Is the server well?")
     if (name := process_name(found.pid, proc)) in _FORWARDERS:
@@ -144,12 +165,13 @@ def _all_listeners(table: Path) -> Iterator[tuple[IPv4Address | IPv6Address, int
             yield _address(address), int(port, 16), fields[9]
 
 
-def _addresses(host: str) -> set[IPv4Address | IPv6Address]:
+def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
+    """In the order in which they are tried by who connects."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return set()
-    return {ip_address(str(entry[4][0]).partition("%")[0]) for entry in found}
+        return []
+    return list(dict.fromkeys(ip_address(str(entry[4][0]).partition("%")[0]) for entry in found))
 
 
 def _is_own(address: IPv4Address | IPv6Address) -> bool:
@@ -166,18 +188,31 @@ def _is_own(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _listening_inodes(host: str, port: int, proc: Path) -> Iterator[str]:
-    """Inodes of the sockets that take connections to that address: those bound to it, or, where there is none, to all
-    addresses."""
-    wanted = _addresses(host)
-    exact, every = [], []
-    for name in ("tcp", "tcp6"):
-        for address, inode in _listeners(proc / "net" / name, port):
-            mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-            if address in wanted or mapped in wanted:
-                exact.append(inode)
-            elif address.is_unspecified:
-                every.append(inode)
-    yield from exact or every
+    """Inodes of the sockets that take connections to that address: of a name's addresses, those of the first that
+    anybody listens at."""
+    listeners = [entry for name in ("tcp", "tcp6") for entry in _listeners(proc / "net" / name, port)]
+    for wanted in _addresses(host):
+        if wanted.is_unspecified:  # whoever connects there is taken to this machine itself
+            wanted = ip_address("127.0.0.1" if isinstance(wanted, IPv4Address) else "::1")
+        ranked = [(_nearness(address, wanted), inode) for address, inode in listeners]
+        nearest = min((rank for rank, _ in ranked if rank is not None), default=None)
+        if nearest is not None:
+            yield from (inode for rank, inode in ranked if rank == nearest)
+            return
+
+
+def _nearness(address: IPv4Address | IPv6Address, wanted: IPv4Address | IPv6Address) -> int | None:
+    """Which listener the kernel takes a connection to: 0, the one bound to the address; 1, to all of its family; 2, to
+    all of IPv6, which takes IPv4 too where it was not told otherwise. None: it takes none to there."""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    if wanted in (address, mapped):
+        return 0
+    if (mapped or address).is_unspecified:
+        is_ipv4 = isinstance(mapped or address, IPv4Address)
+        if is_ipv4 == isinstance(wanted, IPv4Address):
+            return 1
+        return None if is_ipv4 else 2
+    return None
 
 
 def _listeners(table: Path, port: int) -> Iterator[tuple[IPv4Address | IPv6Address, str]]:
@@ -213,18 +248,6 @@ def _any_of(pid: int, inodes: set[str], proc: Path) -> bool:
         if found is not None and found[1] in inodes:
             return True
     return False
-
-
-def _topmost(pids: list[int], proc: Path) -> int:
-    """Of processes that share a socket, the one that the others descend from; of several, the one started first."""
-    parents = {pid: None if (fields := _stat_fields(pid, proc)) is None else int(fields[1]) for pid in pids}
-    roots = [pid for pid in pids if parents[pid] not in parents]
-    return min(roots or pids, key=lambda pid: (_started(pid, proc), pid))
-
-
-def _started(pid: int, proc: Path) -> int:
-    found = identify(pid, proc)
-    return sys.maxsize if found is None else found.started_ticks
 
 
 def _stat_fields(pid: int, proc: Path) -> list[str] | None:

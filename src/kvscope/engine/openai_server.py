@@ -33,11 +33,18 @@ from kvscope.engine.openai_dialect import (
 from kvscope.engine.openai_http import llama_cpp_fields, stream_chat, stream_completion
 from kvscope.engine.prometheus import parse_metrics
 from kvscope.engine.registry import Served
-from kvscope.engine.served_facts import LLAMA_CPP, SGLANG, VLLM, ServedFacts, ask_facts
+from kvscope.engine.served_facts import LLAMA_CPP, SGLANG, TGI, VLLM, ServedFacts, ask_facts
 from kvscope.engine.server_address import ServerAddress
 from kvscope.engine.server_counts import COUNTERS, plain_text
 from kvscope.engine.server_metrics import statistics_of
-from kvscope.engine.server_process import ServerProcess, check_named, find_process
+from kvscope.engine.server_process import (
+    ServerProcess,
+    Warned,
+    check_named,
+    find_process,
+    too_small,
+    with_its_shards,
+)
 from kvscope.errors import (
     ConnectionLost,
     ConnectionRefused,
@@ -128,6 +135,8 @@ class OpenAIServer:
         self._check_unchanged(self._facts)
         self._process = find_process(self._pid, self.server.host, self.server.port)
         kind = self._facts.kind
+        if kind == TGI and self._pid is None:
+            self._process = with_its_shards(self._process)
         self.capabilities = replace(
             _UNTIL_KNOWN, has_pid=self._process.identity is not None, forces_length=kind in _OBEYS_IGNORE_EOS
         )
@@ -191,10 +200,15 @@ class OpenAIServer:
             context_limit=facts.limit,
             warnings=(
                 *self._process.warnings,
+                *self._too_small(),
                 *first_of_several(facts, self._served_model if self._is_chosen else None),
                 *not_greedy(self._other_words),
             ),
         )
+
+    def _too_small(self) -> tuple[Warned, ...]:
+        size = self.facts.model_facts.get("size")
+        return too_small(self._process, size) if isinstance(size, int) else ()
 
     @property
     def _is_chosen(self) -> bool:
@@ -242,7 +256,7 @@ class OpenAIServer:
             self._is_chat = False
             return answer
         except (ConnectionLost, ConnectionRefused) as error:
-            raise self._process.death() or error from error
+            raise self._process.death(error) or error from error
 
     async def _chat(self, request: ChatRequest) -> Generation:
         return await stream_chat(
@@ -344,7 +358,7 @@ class OpenAIServer:
         except EngineReplyError:
             return {}
         except (ConnectionLost, ConnectionRefused) as error:
-            raise self._process.death() or error from error
+            raise self._process.death(error) or error from error
 
     def clear_cache(self) -> str | None:
         """Not done: it would take it from whoever else uses the server."""
