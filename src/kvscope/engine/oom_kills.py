@@ -8,6 +8,7 @@ around it, or the machine (mm/oom_kill.c, Linux 4.13 and newer). So a kill in an
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -128,3 +129,26 @@ def machine_oom_kills(proc: Path = PROC) -> int | None:
         if name == "oom_kill":
             return int(value)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class KillCounts:
+    """The counts that concern one process, as they were when it was first looked at."""
+
+    group: Path | None
+    in_group: int | None
+    on_machine: int | None
+
+    @classmethod
+    def of(cls, pid: int, proc: Path = PROC) -> "KillCounts":
+        """Those of a process, now."""
+        group = memory_group(membership(pid, proc), proc)
+        return cls(group, None if group is None else group_oom_kills(group), machine_oom_kills(proc))
+
+    def until_now(self, proc: Path = PROC) -> dict[str, tuple[int, int]]:
+        """Before and after, by the names that evidence has for them; what is not counted is left out."""
+        after = {
+            "group.oom_kill": (self.in_group, None if self.group is None else group_oom_kills(self.group)),
+            "machine.oom_kill": (self.on_machine, machine_oom_kills(proc)),
+        }
+        return {name: (one, two) for name, (one, two) in after.items() if one is not None and two is not None}
