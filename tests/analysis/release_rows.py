@@ -39,7 +39,7 @@ def release_attempt(
     exited: int | None = None,
     swapped: Sequence[int] = (),
     devices: Mapping[str, int] | None = None,
-    device_levels: Sequence[int] = (),
+    device_levels: Sequence[int | None] = (),
     active: int | None = 0,
     same: int = 0,
     copies: Sequence[int] = (),

@@ -66,7 +66,7 @@ def test_8_gib_of_host_memory_behind_a_model_on_the_gpu_is_a_full_cache() -> Non
     levels = [round(8.3 * GB)] * 6
     found = judged(levels, copies=[stated] * 6, device_levels=[20 * GIB] * 6, devices={"launched": 0})
     assert (found.verdict, claim_slug(found), found.judged_place) == (
-        "retained_bounded", "release_host_cache_full", "host")  # fmt: skip
+        "retained_bounded", "release_host_cache_full_running", "host")  # fmt: skip
     (bound,) = found.bounds
     assert bound.limit_bytes == 8 * GIB
     assert bound.held_bytes == pytest.approx(stated, abs=KIB)
@@ -89,9 +89,14 @@ def test_growth_that_was_swapped_out_is_growth() -> None:
 
 def test_one_copy_larger_than_the_limit_is_no_bound() -> None:
     # ikawrakow/ik_llama.cpp#2320: limit 8,192 MiB, one entry of 222 GB: it keeps one, however large.
-    found = judged([230 * GB] * 6, copies=[222 * GB] * 6)
+    copies = [2 * GB, 50 * GB, 90 * GB, 130 * GB, 180 * GB, 222 * GB]
+    found = judged([8 * GB + copy for copy in copies], copies=copies)
     assert (found.verdict, found.cause, claim_slug(found)) == ("growing", "host_cache", "release_growing_over_limit")
     assert found.bounds[0].limit_bytes == 8 * GIB
+    # Over its limit and standing still it does not grow, and the sentence says that the limit does not hold.
+    still = judged([230 * GB] * 6, copies=[222 * GB] * 6)
+    assert (still.verdict, claim_slug(still)) == ("retained_bounded", "release_host_cache_over")
+    assert "One copy is kept however large it is" in claim_text(release_finding(still))
 
 
 def test_host_memory_that_rises_while_the_gpu_stands_still() -> None:
@@ -132,7 +137,7 @@ def test_without_a_limit_in_bytes_one_in_tokens_counts() -> None:
     object.__setattr__(one.result, "reported", tuple(lines))
     found = judge_release(one)
     assert found is not None
-    assert (found.verdict, claim_slug(found)) == ("retained_bounded", "release_host_cache_full")
+    assert (found.verdict, claim_slug(found)) == ("retained_bounded", "release_host_cache_full_running")
     assert found.bounds[0].limit_bytes == pytest.approx(23_040 * 512, rel=1e-3)
 
 

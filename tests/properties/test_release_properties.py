@@ -44,6 +44,35 @@ def test_a_bounded_curve_is_never_called_growing(levels: list[int]) -> None:
 
 
 @settings(deadline=None)
+@given(st.lists(st.integers(-GIB, 2 * GIB), max_size=40), st.integers(3, 20), st.data())
+def test_a_curve_that_is_flat_at_its_end_is_never_called_growing(
+    steps: list[int], flat: int, data: st.DataObject
+) -> None:
+    # Three readings of the same, and a third of all: whatever it did before, it does not grow now.
+    levels = [64 * GIB]
+    for step in steps:
+        levels.append(levels[-1] + step)
+    flat = max(flat, -(-len(levels) // 2), 4 if len(levels) > 9 else 3)
+    end = [levels[-1] + data.draw(st.integers(0, MIB // 8)) for _ in range(flat - 1)]
+    assert trend_of([*levels, *end]).kind != "growing"
+
+
+@settings(deadline=None)
+@given(
+    st.integers(-4 * GIB, 4 * GIB), st.sampled_from([0, 3, 4, 5]), st.integers(4, 30), st.integers(2 * MIB, GIB),
+    st.integers(0, 1),
+)  # fmt: skip
+def test_the_slope_is_that_of_the_part_that_grows(first: int, flat: int, count: int, step: int, again: int) -> None:
+    # A first reading of any size, or a start that stands still, before so much a conversation.
+    growth = [64 * GIB + step * number for number in range(count + 1)]
+    before = [growth[0]] * (flat - 1) if flat else [growth[0] - step + first]
+    found = trend_of([*before, *growth, *growth[-1:] * again])
+    if found.kind == "growing" and not again:
+        assert found.slope.value == step
+    assert found.kind == "growing" or first > 0
+
+
+@settings(deadline=None)
 @given(st.lists(st.integers(0, GIB), min_size=2, max_size=5), st.integers(4, 10), st.integers(0, GIB))
 def test_a_sawtooth_under_a_ceiling_is_never_called_growing(tooth: list[int], times: int, base: int) -> None:
     # The same rise and fall over and over, as of a collector that frees now and then.

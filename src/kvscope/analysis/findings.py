@@ -353,7 +353,7 @@ def release_finding(release: Release) -> Finding:
         slug=slug,
         values=claim_values(release),
         evidence=(release.attempt_key,),
-        size=release.step,
+        size=release.same_text_step if release.grows_again else release.step,
         also_possible=("allocator_keeps",) if slug == "release_growing" else (),
         how_to_check="more_conversations" if asks_again else None,
     )

@@ -11,6 +11,7 @@ from kvscope.units import MIB
 
 # How llama.cpp's log lists a copy of an old prompt: "- prompt 0x…: 503 tokens, checkpoints: 0, 11.586 MiB".
 _COPY = re.compile(r"checkpoints: +\d+, +([\d.]+) MiB")
+_CARRIED = re.compile(r"checkpoints: +(\d+), +[\d.]+ MiB")
 
 
 def stated_copies(result: TrialResult, request_index: int | None) -> list[Buffer]:
@@ -44,6 +45,12 @@ def copies_after_clearing(result: TrialResult) -> list[Buffer]:
         for size in sizes
         if size
     ]
+
+
+def copies_carry_checkpoints(result: TrialResult) -> bool:
+    """Whether the log lists copies with context checkpoints in them: such a copy is larger than its tokens' cache."""
+    lines = [r.line for r in result.reported if r.component == "host_cache"]
+    return any(int(count) for line in lines for count in _CARRIED.findall(line))
 
 
 def stated_checkpoints(result: TrialResult, request_index: int | None) -> list[Buffer]:

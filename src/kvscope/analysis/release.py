@@ -13,6 +13,7 @@ from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import Attribution, attribute
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.notes import Note
+from kvscope.analysis.prompt_copies import copies_carry_checkpoints
 from kvscope.analysis.release_bounds import Bound, dearer_share, host_cache_limit
 from kvscope.analysis.release_curve import GROWTH_STEP_BYTES, Conversation, Curve, read_curves
 from kvscope.analysis.release_verdict import (
@@ -27,7 +28,6 @@ from kvscope.analysis.release_verdict import (
     unread,
     worst,
 )
-from kvscope.analysis.prompt_copies import copies_carry_checkpoints
 from kvscope.record.metrics import last_mark
 from kvscope.record.rows import Json, TrialResult
 
@@ -52,9 +52,10 @@ class Step:
 class Release:
     """``verdict``: released, retained_bounded, growing or cannot_tell (``reason``). ``released_at``: unload or exit.
     ``cause`` of growth: host_cache, checkpoints (the engine's log accounts for it), prompt_copies (it is as much for
-    each token as the cache takes), unknown; none where it did not grow. ``step`` is the slope of the part that
-    grows, in bytes from one conversation to the next, the first left out (of the end where it stands still). ``left`` tells of what the memory after the engine's own release is
-    made. The sizes are the host's; ``device`` is the same curve of what was held on devices."""
+    each token as the cache takes), unknown; none where it did not grow. ``step`` is the slope of the part that grows,
+    in bytes from one conversation to the next, the first left out (of the end where it stands still). ``left`` tells of
+    what the memory after the engine's own release is made. The sizes are the host's; ``device`` is the same curve of
+    what was held on devices."""
 
     attempt_key: str
     factor: str

@@ -4,22 +4,27 @@ import math
 from collections.abc import Mapping
 
 from kvscope.analysis.release import Release
-from kvscope.analysis.release_bounds import CHECKPOINTS, HOST_CACHE, KEEP_ALIVE, PROMPT_COPIES, Bound
-from kvscope.analysis.release_verdict import CANNOT_TELL, GROWING, RELEASED
+from kvscope.analysis.release_bounds import CHECKPOINTS, HOST_CACHE, KEEP_ALIVE, PLATEAU, PROMPT_COPIES, Bound
+from kvscope.analysis.release_verdict import CANNOT_TELL, COPY_SHARE, GROWING, RELEASED
 
 # The slugs of the sentences, each ``finding.<slug>`` in the words.
 CLAIMS = (
     "release_released",
     "release_released_at_exit",
     "release_host_cache",
+    "release_host_cache_dearer",
     "release_host_cache_full",
+    "release_host_cache_full_running",
+    "release_host_cache_over",
     "release_prompt_copies",
     "release_checkpoints",
     "release_keep_alive",
     "release_keep_alive_until",
     "release_keep_alive_for_ever",
+    "release_plateau",
     "release_retained_bounded",
     "release_growing",
+    "release_growing_again",
     "release_growing_per_token",
     "release_growing_no_limit",
     "release_growing_over_limit",
@@ -46,13 +51,25 @@ def claim_slug(release: Release) -> str:
         is_for_ever = first.until_s is not None and math.isinf(first.until_s)
         return "release_keep_alive_for_ever" if is_for_ever else "release_keep_alive"
     if first.holder == HOST_CACHE:
-        return "release_host_cache" if release.cause == HOST_CACHE else "release_host_cache_full"
+        return _host_cache_slug(release, first)
+    if first.holder == PLATEAU and release.kept_bytes is None:
+        return "release_plateau"
     copies = "release_prompt_copies" if _is_compared(release) else "release_host_cache"
     named = {PROMPT_COPIES: copies, CHECKPOINTS: "release_checkpoints"}
     return named.get(first.holder, "release_retained_bounded")
 
 
+def _host_cache_slug(release: Release, bound: Bound) -> str:
+    if release.cause == HOST_CACHE:
+        return "release_host_cache_dearer" if release.copies_share > COPY_SHARE else "release_host_cache"
+    if bound.limit_bytes is not None and (bound.held_bytes or 0) > bound.limit_bytes:
+        return "release_host_cache_over"
+    return "release_host_cache_full_running" if release.kept_bytes is None else "release_host_cache_full"
+
+
 def _growing_slug(release: Release, bound: Bound | None) -> str:
+    if release.grows_again:
+        return "release_growing_again"
     if release.cause in (HOST_CACHE, PROMPT_COPIES) and bound is not None and bound.limit_bytes is not None:
         return "release_growing_over_limit"
     if release.cause == HOST_CACHE:
@@ -79,6 +96,8 @@ def claim_values(release: Release) -> Mapping[str, object]:
         "factor": release.factor,
         "level": release.level,
         "step_bytes": release.step.value,
+        "again_bytes": None if release.same_text_step is None else release.same_text_step.value,
+        "dearer_share": release.copies_share,
         "conversations": len(release.conversations),
         "grown_bytes": release.grown_bytes,
         "kept_bytes": release.kept_bytes,

@@ -14,6 +14,7 @@ from kvscope.analysis.release_bounds import (
     PROMPT_COPIES,
     Bound,
     checkpoint_bound,
+    dearer_share,
     host_cache_limit,
     keep_alive_bound,
     kept_bounds,
@@ -24,6 +25,7 @@ from kvscope.analysis.release_curve import (
     FEWEST_CONVERSATIONS,
     HOST,
     STILL_BYTES,
+    Conversation,
     Curve,
     Trend,
     trend_of,
@@ -32,6 +34,7 @@ from kvscope.record.rows import TrialResult
 from kvscope.units import MIB
 
 RELEASED, RETAINED, GROWING, CANNOT_TELL = "released", "retained_bounded", "growing", "cannot_tell"
+UNKNOWN = "unknown"  # the cause of growth that nothing accounts for
 # Of two curves the verdict that asks for more attention counts.
 _ATTENTION = (RELEASED, RETAINED, CANNOT_TELL, GROWING)
 # Memory counts as back when what stays is at most this share of what had been added, or 1 MiB; and never more than 64.
@@ -40,6 +43,9 @@ BACK_LEAST_BYTES = MIB
 BACK_MOST_BYTES = 64 * MIB
 # How close growth for each token must be to the cache's own bytes, to be called copies of prompts.
 COPY_SHARE = 0.05
+# How much dearer than the log states copies may be, and still be what memory grows by. llama.cpp b9860 with Gemma 3 and
+# two slots: 3.00 MiB for each copy of 2.306, 4.82 for each of 4.139.
+DEARER_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +80,13 @@ class PerToken:
 
 
 def worst(judged: Sequence[Judgement]) -> Judgement:
-    """The verdict that asks for the most attention; of equals the first, which is the host's. A device that stood still
-    and was not read after a release takes nothing from what the host says of growth."""
+    """The verdict that asks for the most attention; of equals the first, which is the host's, and a release that only
+    the end of the process showed before one that was seen. A device that stood still and was not read after a release
+    takes nothing from what the host says of growth."""
     host, *others = judged
     if host.verdict in (RETAINED, GROWING):
         others = [each for each in others if each.reason is None or each.reason.slug != "release_not_read"]
-    return max([host, *others], key=lambda judgement: _ATTENTION.index(judgement.verdict))
+    return max([host, *others], key=lambda each: (_ATTENTION.index(each.verdict), each.released_at == "exit"))
 
 
 def unread(was_answered: bool) -> Judgement:
@@ -112,8 +119,7 @@ def _per_token(result: TrialResult, slope: Estimate, predicted: float | None) ->
 def judge_curve(result: TrialResult, curve: Curve, predicted: float | None, left: Attribution | None) -> Judgement:
     """The verdict of one curve. ``predicted``: bytes that one token takes in the cache. ``left``: of what the memory
     after the engine's own release is made."""
-    levels = [c.held_bytes for c in curve.different]
-    trend = trend_of(levels)
+    trend = _trend(curve.different)
     same = _trend_of_same(curve)
     judge = _Judge(result, curve, trend, same, predicted)
     active = [c.active_requests for c in curve.conversations if c.active_requests]
@@ -123,7 +129,7 @@ def judge_curve(result: TrialResult, curve: Curve, predicted: float | None, left
     if over is not None:
         return over
     if same is not None and same.kind == "growing":
-        return judge.says(GROWING, cause="unknown")
+        return judge.says(GROWING, cause=UNKNOWN)
     if trend.kind == "growing":
         return judge.growth()
     if same is not None and same.kind == "unclear":
@@ -133,11 +139,15 @@ def judge_curve(result: TrialResult, curve: Curve, predicted: float | None, left
     return judge.at_rest(left)
 
 
+def _trend(conversations: Sequence[Conversation]) -> Trend:
+    return trend_of([c.held_bytes for c in conversations], [c.number for c in conversations])
+
+
 def _trend_of_same(curve: Curve) -> Trend | None:
     """What the same text again did, less what the log says is a copy of it; the slope is of all that is held."""
     if not curve.same:
         return None
-    held = trend_of([c.held_bytes for c in curve.same])
+    held = _trend(curve.same)
     rest = rest_without_copies(curve.same)
     return held if rest is None else Trend(kind=trend_of(rest).kind, slope=held.slope)
 
@@ -167,14 +177,14 @@ class _Judge:
         return self.says(CANNOT_TELL, reason=note(slug, **values))
 
     def over_limit(self) -> Judgement | None:
-        """A host prompt cache that holds more than its limit, or has none, however it moved in these conversations:
-        it keeps one copy however large that is, so that the limit is no bound."""
+        """A host prompt cache that grows and holds more than its limit, or has none: it keeps one copy however large
+        that is, so that the limit is no bound."""
         stated = [c.host_cache_bytes for c in self.curve.conversations if c.host_cache_bytes]
-        if not stated:
+        if not stated or self.trend.kind != "growing":
             return None
         limit = host_cache_limit(self.result)
         over = limit.num_bytes is not None and stated[-1] > limit.num_bytes
-        if not over and not (limit.is_unlimited and self.trend.kind == "growing"):
+        if not over and not limit.is_unlimited:
             return None
         return self.says(
             GROWING,
@@ -187,7 +197,7 @@ class _Judge:
         conversations = self.curve.different
         rests = [rest for rest in (rest_without_copies(conversations), rest_without_kept(conversations)) if rest]
         kinds = [trend_of(rest).kind for rest in rests]
-        if "unclear" in kinds and "still" not in kinds:
+        if "unclear" in kinds and "still" not in kinds and not self._dearer():
             # Less what the log accounts for, it moved, and not steadily.
             return self.cannot_tell("release_noise", conversations=len(self.curve.conversations))
         cause, bound = self._explained()
@@ -200,7 +210,8 @@ class _Judge:
         """It moved, and not steadily: that may be what the engine says it keeps, which fills up, is dropped and
         replaced. Otherwise nothing can be told."""
         cause, bound = self._explained()
-        if cause in (HOST_CACHE, CHECKPOINTS) and bound is not None and bound.limit_bytes is not None:
+        is_within = bound is not None and bound.limit_bytes is not None and (bound.held_bytes or 0) <= bound.limit_bytes
+        if cause in (HOST_CACHE, CHECKPOINTS) and bound is not None and is_within:
             return self.says(RETAINED, cause=cause, bounds=(bound,))
         return self.cannot_tell("release_noise", conversations=len(self.curve.conversations))
 
@@ -208,7 +219,7 @@ class _Judge:
         conversations, last = self.curve.different, self.curve.conversations[-1]
         limit = host_cache_limit(self.result).num_bytes
         copies, kept = rest_without_copies(conversations), rest_without_kept(conversations)
-        if copies is not None and trend_of(copies).kind == "still":
+        if copies is not None and (trend_of(copies).kind == "still" or self._dearer()):
             return HOST_CACHE, Bound(holder=HOST_CACHE, held_bytes=last.host_cache_bytes, limit_bytes=limit)
         if kept is not None and trend_of(kept).kind == "still":
             return CHECKPOINTS, checkpoint_bound(self.result, last)
@@ -217,7 +228,19 @@ class _Judge:
         by_text = self.same is not None and self.same.kind == "still" and (each is None or each.predicted_bytes is None)
         if copies is None and (by_text or (each is not None and each.is_as_predicted)):
             return PROMPT_COPIES, Bound(holder=PROMPT_COPIES, held_bytes=self.curve.grown_bytes, limit_bytes=limit)
-        return "unknown", None
+        return UNKNOWN, None
+
+    def _dearer(self) -> bool:
+        """Whether memory follows the copies that the log states, each by the same share dearer than stated, and the
+        same text again, of which there is no copy to make, adds nothing."""
+        if self.same is None or self.same.kind != "still":
+            return False
+        conversations = self.curve.different
+        share = dearer_share(conversations)
+        if share is None or not 0 < share <= DEARER_SHARE:
+            return False
+        rest = [c.held_bytes - (1 + share) * (c.host_cache_bytes or 0) for c in conversations[1:]]
+        return max(rest) - min(rest) <= STILL_BYTES
 
     def at_rest(self, left: Attribution | None) -> Judgement:
         """It did not grow, or there were too few conversations to tell: did it come back?"""

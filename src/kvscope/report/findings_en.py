@@ -72,6 +72,22 @@ _FINDINGS: dict[str, str] = {
     "finding.release_host_cache": "Retained and bounded, with {factor} = {level}: each conversation leaves "
     "{step_bytes:mib} more, and copies of earlier prompts account for it. They hold {held_bytes:mib} of at most "
     "{limit_bytes:bytes}: {to_go_bytes:mib} to go.",
+    "finding.release_host_cache_dearer": "Retained and bounded, with {factor} = {level}: each conversation leaves "
+    "{step_bytes:mib} more, the same text again {again_bytes:mib}: copies of earlier prompts, each "
+    "{dearer_share:percent} dearer than the engine's log counts it. By the log they hold {held_bytes:mib} of at most "
+    "{limit_bytes:bytes}: {to_go_bytes:mib} to go.",
+    "finding.release_host_cache_full_running": "Retained and bounded, with {factor} = {level}: copies of earlier "
+    "prompts hold {held_bytes:mib} of at most {limit_bytes:bytes} and no longer add to memory "
+    "({grown_bytes:signed_mib} over {conversations} conversations). A release was not seen: the engine runs on "
+    "with its model.",
+    "finding.release_host_cache_over": "Retained and bounded, with {factor} = {level}: copies of earlier prompts hold "
+    "{held_bytes:mib}, more than the {limit_bytes:bytes} that they may take, and added nothing in the last "
+    "conversations. One copy is kept however large it is: memory follows the longest conversation.",
+    "finding.release_plateau": "Retained and bounded, with {factor} = {level}: memory rose by {grown_bytes:mib} over "
+    "{conversations} conversations, and the last of them added nothing. What keeps it is not known, and a release was "
+    "not seen.",
+    "finding.release_growing_again": "Growing, with {factor} = {level}: {again_bytes:mib} more each time that the same "
+    "text was sent again, with no limit that explains it. Copies of prompts would not grow by that.",
     "finding.release_host_cache_full": "Retained and bounded, with {factor} = {level}: copies of earlier prompts hold "
     "{held_bytes:mib} of at most {limit_bytes:bytes} and no longer add to memory ({grown_bytes:signed_mib} over "
     "{conversations} conversations). After the engine's own release {kept_bytes:mib} of {added_bytes:mib} stay: "

@@ -51,7 +51,7 @@ def per_token_text(release: Release) -> str:
     each = release.per_token
     if each is None or each.growth.value is None or each.predicted_bytes is None:
         return ""
-    return say(
+    text = say(
         "release.per_token",
         tokens=each.tokens_per_conversation,
         growth_bytes=each.growth.value,
@@ -59,6 +59,7 @@ def per_token_text(release: Release) -> str:
         high_bytes=each.growth.high,
         predicted_bytes=each.predicted_bytes,
     )
+    return say("release.copies_carry", text=text) if release.copies_carry_checkpoints else text
 
 
 def slope_text(slope: Estimate | None) -> str:
@@ -141,6 +142,8 @@ def _remarks(releases: Sequence[Release]) -> tuple[str, ...]:
     steps = [max(2, len(r.host.different) // 2) for r in releases if len(r.host.different) > 2]
     if steps:
         items.insert(-1, say("release.detectable", step_bytes=STILL_BYTES / max(steps)))
+    if any(r.verdict == "growing" for r in releases):
+        items.insert(-1, say("release.period"))
     if any(r.cause == "host_cache" for r in releases):
         items.insert(0, say("release.host_cache"))
     return tuple(items)
