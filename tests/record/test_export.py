@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rows_for_tests import design_row, full_result, request_row, run_row, trial_
 
 from kvscope.analysis.table import request_rows, table_rows
 from kvscope.cli.main import cli
-from kvscope.record.export import export_row, write_csv, write_jsonl
+from kvscope.record.export import export_requests, export_row, write_csv, write_jsonl
 from kvscope.record.rows import PredictionRow, StatisticRow, TokenRow, TrialResult, TrialRow
 from kvscope.record.store import create_records, open_records
 
@@ -59,12 +60,40 @@ def test_values_of_a_good_and_a_failed_row(tmp_path: Path) -> None:
     assert good["kv_cache_bytes_predicted"] == 11796480
     # 11.25 MiB as the log prints it.
     assert good["kv_cache_bytes_engine"] == 11796480
+    assert good["kv_cache_mib_engine"] == "11.25"
     assert good["is_baseline"] is True
     assert good["warnings"] == ["noisy-machine"]
     assert failed["outcome"] == "engine_died"
     assert failed["is_baseline"] is False
     for name in ("ttft_s", "memory_peak_bytes", "output_tokens", "kv_cache_bytes_engine", "total_bytes_predicted"):
         assert failed[name] is None
+
+
+def test_every_column_is_described() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "record.md").read_text(encoding="utf-8")
+    attempts, requests = page.split("## A row for each request")
+    result = full_result(trial_row(outcome="ok"))
+    columns = list(export_row(result, design_row(), run_row(), None))
+    told = [name for line in attempts.splitlines() if line.startswith("| `") for name in _names(line)]
+    assert told == sorted(told, key=told.index)
+    assert set(told) == set(columns)
+    assert len(told) == len(columns)
+    more = [name for line in requests.splitlines() if line.startswith("| `") for name in _names(line)]
+    assert set(export_requests(result, design_row())[0]) <= {*columns, *more}
+    assert set(more) <= set(export_requests(result, design_row())[0])
+
+
+def _names(line: str) -> list[str]:
+    return re.findall(r"`(\w+)`", line.split("|")[1])
+
+
+def test_the_engines_own_digits_are_kept_beside_the_bytes_made_of_them() -> None:
+    """SmolLM2 with q8_0 and two slots of 1,024: 12,533,760 B = 11.953125 MiB, of which the log prints 11.95."""
+    result = full_result(trial_row(outcome="ok"))
+    printed = [replace(row, printed_mib="11.95") if row.component == "kv_cache" else row for row in result.reported]
+    row = export_row(replace(result, reported=tuple(printed)), design_row(), run_row(), None)
+    assert (row["kv_cache_mib_engine"], row["kv_cache_bytes_engine"]) == ("11.95", 12_530_483)
+    assert f"{12_533_760 / 2**20:.2f}" == row["kv_cache_mib_engine"]
 
 
 def test_a_cache_that_the_engine_counted_is_its_kv_cache_where_it_holds_nothing_else(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def export_row(
 
     ``unexplained_bytes`` is a finding of the analysis, not of the record: it is None here, and filled in by
     ``analysis.table``. ``kv_cache_bytes_engine`` has the precision of the engine's log (llama.cpp's: two decimals of a
-    MiB); of an engine that reserves nothing, the bytes that it counted in its cache after the last request.
+    MiB), whose digits are ``kv_cache_mib_engine``; of an engine that reserves nothing, the bytes that it counted in its
+    cache after the last request.
     """
     trial = result.trial
     metrics = metrics_of(result)
@@ -86,6 +87,7 @@ def export_row(
             for moment in ("baseline", "loaded", "peak", "after", "released")
         },
         "kv_cache_bytes_engine": _cache_bytes(result, totals),
+        "kv_cache_mib_engine": " + ".join(_printed(result, "kv_cache")) or None,
         "kv_cache_bytes_predicted": totals.get("kv_cache_bytes"),
         "total_bytes_predicted": totals.get("total_bytes"),
         "unexplained_bytes": None,
@@ -124,8 +126,13 @@ def _cache_bytes(result: TrialResult, totals: Mapping[str, Json]) -> int | None:
     return int(counted[-1].value) if counted else None
 
 
+def _printed(result: TrialResult, component: str) -> list[str]:
+    """What the engine's log printed of each buffer at load, in MiB."""
+    return [row.printed_mib for row in result.reported if row.component == component and row.phase == "loaded"]
+
+
 def _reported_bytes(result: TrialResult, component: str) -> int | None:
-    printed = [row.printed_mib for row in result.reported if row.component == component and row.phase == "loaded"]
+    printed = _printed(result, component)
     return round(sum(Decimal(text) for text in printed) * MIB) if printed else None
 
 
