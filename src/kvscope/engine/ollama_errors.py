@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvscope.engine.failure_words import classify_message
-from kvscope.engine.http_client import body_evidence
+from kvscope.engine.http_client import body_evidence, verbatim
 from kvscope.engine.server_errors import retry_after_s
 from kvscope.errors import (
     ContextOverflow,
@@ -20,6 +20,7 @@ from kvscope.errors import (
     EngineError,
     EngineModelError,
     EngineReplyError,
+    EngineTimeout,
     InvalidSettings,
     OutOfMemory,
     RateLimited,
@@ -31,9 +32,31 @@ _SYSTEM_MEMORY = re.compile(r"requires more system memory \((\S+ \w+)\) than is 
 _TERMINATED = re.compile(
     r"(?:llama runner|llama-server) process (?:has terminated|no longer running)|model runner has unexpectedly stopped"
 )
-_TOO_LONG = ("input length exceeds", "prompt is longer than the context length")
+_TOO_LONG = (
+    "input length exceeds",
+    "prompt is longer than the context length",
+    "exceeds maximum context length",
+    "entire prompt removed by truncation",
+)
+_NO_MEMORY = re.compile(
+    r"reported out-of-memory during startup|requires more system memory than is currently available|"
+    r"failed to commit memory for model|memory layout cannot be allocated|unable to load full model on GPU"
+)
+_SLOW_START = re.compile(r"timed out waiting for (?:llama runner|llama-server) to start")
+_TOO_NEW = "may be incompatible with your version of Ollama"
 _INCAPABLE = re.compile(r"does not support (?:chat|tools|thinking|completion)")
-_SIGNALS = {"killed": "SIGKILL", "aborted": "SIGABRT", "segmentation fault": "SIGSEGV"}
+# As Go names them (syscall).
+_SIGNALS = {
+    "killed": "SIGKILL",
+    "aborted": "SIGABRT",
+    "segmentation fault": "SIGSEGV",
+    "bus error": "SIGBUS",
+    "illegal instruction": "SIGILL",
+    "floating point exception": "SIGFPE",
+    "terminated": "SIGTERM",
+    "hangup": "SIGHUP",
+    "interrupt": "SIGINT",
+}
 LOG_HINT = "Its log says more (`journalctl -u ollama`, or where it was started)."
 NOT_OLLAMA_HINT = "Is it Ollama that listens there? What it sent is kept with the trial."
 
@@ -92,6 +115,10 @@ def _by_words(message: str, evidence: dict[str, Any]) -> EngineError | None:
             f"Ollama refuses: {message}", hint="`ollama show NAME` lists what a model can do.", evidence=evidence
         )
     kind, line = classify_message(message)
+    if _NO_MEMORY.search(message) is not None:
+        kind, line = "out_of_memory", verbatim(message)
+    elif kind is None and _TOO_NEW in message:
+        kind, line = "model_error", verbatim(message)
     match kind:
         case "out_of_memory":
             hint = "Use a smaller num_ctx, or fewer layers on the GPU (num_gpu)."
@@ -108,6 +135,11 @@ def _by_words(message: str, evidence: dict[str, Any]) -> EngineError | None:
         case "rate_limited":
             hint = "Wait, or send fewer requests at once (OLLAMA_MAX_QUEUE)."
             return RateLimited(f"Ollama's queue is full: {line}", hint=hint, evidence=evidence)
+        case None if _SLOW_START.search(message) is not None:
+            hint = "Free memory, or give it more time (OLLAMA_LOAD_TIMEOUT, where the server is started)."
+            return EngineTimeout(
+                f"Ollama gave up waiting for the model to load: {message}", hint=hint, evidence=evidence
+            )
         case _:
             return _death(message, evidence)
 
@@ -116,7 +148,7 @@ def _death(message: str, evidence: dict[str, Any]) -> EngineError | None:
     if _TERMINATED.search(message) is None:
         return None
     signal = re.search("signal: (" + "|".join(_SIGNALS) + ")", message.lower())
-    code = re.search(r"exit status (\d+)", message)
+    code = re.search(r"(?:exit status|no longer running:(?: exit status)?) (\d+)", message)
     if signal is not None:
         evidence = {**evidence, "signal": _SIGNALS[signal[1]]}
     if code is not None:
@@ -128,6 +160,12 @@ def _by_status(message: str, status: int, evidence: dict[str, Any]) -> EngineErr
     if status == 429:
         hint = "Wait, or send fewer requests at once."
         return RateLimited(f"The server refuses for now (429): {message}", hint=hint, evidence=evidence)
+    if status in (401, 403):
+        return InvalidSettings(
+            f"Ollama does not let kvscope in ({status}): {message}",
+            hint="A model of Ollama's cloud needs a login of the server: ollama signin.",
+            evidence=evidence,
+        )
     if status >= 500 or status == 200:
         where = "in mid-answer" if status == 200 else f"({status})"
         return ServerError(f"Ollama failed {where}: {message}", hint=LOG_HINT, evidence=evidence)
