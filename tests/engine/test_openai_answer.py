@@ -398,3 +398,22 @@ class TestRequests:
         assert "messages" not in body
         assert [each.text for each in answer.events] == [" a", " time"]
         assert (answer.prompt_tokens, answer.output_tokens, answer.finish_reason) == (2, 2, "length")
+
+
+@pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("size", [1, 2, 7, 4096])
+def test_lines_may_end_in_any_of_the_three_ways_and_be_cut_anywhere(ends: bytes, size: int) -> None:
+    # WHATWG, HTML, 9.2.5: end-of-line = ( cr lf / cr / lf ).
+    data = (token("a") + b": ping\n\n" + token("b") + finish()).replace(b"\n", ends)
+    stream = EventStream()
+    found = [each for start in range(0, len(data), size) for each in stream.feed(data[start : start + size])]
+    found += stream.finish()
+    assert [each["choices"][0]["delta"].get("content") for each in found] == ["a", "b", None]
+    assert stream.ended
+    assert not stream.foreign
+
+
+def test_what_is_no_stream_keeps_its_line_ends() -> None:
+    stream = EventStream()
+    assert list(stream.feed(b"<html>\r\n<p>no\r")) + list(stream.feed(b"\n</p>\n")) + stream.finish() == []
+    assert bytes(stream.foreign) == b"<html>\r\n<p>no\r\n</p>\n"

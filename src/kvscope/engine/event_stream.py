@@ -1,8 +1,8 @@
 """Server-sent events out of the reads of a socket, in bounded memory.
 
-The form is WHATWG's (HTML, 9.2.6): lines end in LF or CR LF; a line that begins with a colon is a comment that keeps
-the connection alive; ``data`` lines of one event belong together. One difference: a ``data`` line that is whole in
-itself is given at once and not at the blank line after it, which may come with the next read. An event thus has the
+The form is WHATWG's (HTML, 9.2.6): lines end in LF, CR LF or CR; a line that begins with a colon is a comment that
+keeps the connection alive; ``data`` lines of one event belong together. One difference: a ``data`` line that is whole
+in itself is given at once and not at the blank line after it, which may come with the next read. An event thus has the
 time of the read that completed what it says.
 """
 
@@ -34,6 +34,7 @@ class EventStream:
     _held: str = ""
     _held_lines: int = 0
     _begun: bool = False
+    _after_cr: bool = False
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
         """The events that these bytes complete, one after another: those before a broken one are given. Raises
@@ -41,9 +42,15 @@ class EventStream:
         if self.foreign:
             self._add_foreign(data)
             return
-        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        if self._after_cr and data:  # a line that ended in CR was given at once; this LF may be its end too
+            data = data.removeprefix(b"\n")
+            self._after_cr = False
+        lines = (self._unfinished + data).splitlines(keepends=True)
+        self._unfinished = lines.pop() if lines and not lines[-1].endswith((b"\r", b"\n")) else b""
+        self._after_cr = bool(lines) and lines[-1].endswith(b"\r") and not self._unfinished
         for line in lines:
-            yield from self._take_line(line, ends=b"\n")
+            text = line.rstrip(b"\r\n")
+            yield from self._take_line(text, ends=line[len(text) :])
         if len(self._unfinished) > MOST_LINE_BYTES:
             raise _too_long(self._unfinished)
 

@@ -1,11 +1,13 @@
 """What a server of OpenAI's interface does not take, by its own words, and what is told of it."""
 
 import json
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from kvscope.engine.served_facts import ServedFacts
-from kvscope.errors import EngineError, EngineModelError, EngineReplyError
+from kvscope.engine.server_errors import read_words
+from kvscope.errors import ContextOverflow, EngineError, EngineModelError, EngineReplyError
 
 Warned = tuple[str, str, str]
 
@@ -18,6 +20,14 @@ OTHER_WORDS: Mapping[str, str | None] = MappingProxyType(
         "stream_options": None,
     }
 )
+
+
+# How servers say that they do not know a field: OpenAI's and Azure's, pydantic's, Groq's, JSON Schema's, serde's.
+_REFUSES = re.compile(
+    r"unrecognized|unsupported|not support|unknown|unexpected|not permitted|not allowed|additional propert|extra field",
+    re.IGNORECASE,
+)
+_NAMES = re.compile(rf"(?<![A-Za-z_])(?:{'|'.join(OTHER_WORDS)})(?![A-Za-z_])")
 
 
 def has_no_chat(error: EngineError) -> bool:
@@ -39,12 +49,22 @@ def neither(url: str, error: EngineError) -> EngineReplyError:
 
 
 def refused_field(error: EngineError) -> str | None:
-    """The field that a server says it does not take, as OpenAI's interface names it ("param" of the error)."""
-    try:
-        refused = json.loads(error.evidence.get("body", ""))["error"]["param"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    """The field that a server says it does not take: as OpenAI's interface names it ("param" of the error), or in the
+    words of its message, as in FastAPI's "body.seed: Extra inputs are not permitted"."""
+    body = error.evidence.get("body", "")
+    if error.evidence.get("http_status") not in (400, 422) or isinstance(error, ContextOverflow):
         return None
-    return refused if error.evidence.get("http_status") == 400 and refused in OTHER_WORDS else None
+    try:
+        refused = json.loads(body)["error"]["param"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        refused = None
+    if refused in OTHER_WORDS:
+        return str(refused)
+    said = read_words(body.encode(errors="replace")).message
+    if _REFUSES.search(said) is None:
+        return None
+    named = _NAMES.search(said)
+    return None if named is None else named.group()
 
 
 def not_greedy(other_words: Mapping[str, str | None]) -> tuple[Warned, ...]:
