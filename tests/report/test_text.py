@@ -57,6 +57,16 @@ def test_too_many_findings_say_that_there_are_more(tmp_path: Path) -> None:
     assert lines[-1] == "… more on the page."
 
 
+def test_a_release_that_cannot_be_told_is_one_sentence_with_one_full_stop(tmp_path: Path) -> None:
+    design = design_row("release")
+    path = write_record(
+        tmp_path / "r.db", [attempt(trial_row(design, 8192), design=design, **conversations(13_800, 1))]
+    )
+    text = " ".join(render_text(analysis_of(path)).split())
+    assert "cannot tell: one conversation cannot tell growth from a bound; it takes 3, better 6." in text
+    assert "6.." not in text
+
+
 def test_nothing_measured_and_nothing_there(tmp_path: Path) -> None:
     assert "no trials yet" in render_text(analysis_of(write_record(tmp_path / "a.db", [])))
     design = design_row()

@@ -70,8 +70,8 @@ _FINDINGS: dict[str, str] = {
     "its own; when its process had ended, {exited_bytes:mib} were left. {conversations} conversations moved memory "
     "by {grown_bytes:signed_mib}.",
     "finding.release_host_cache": "Retained and bounded, with {factor} = {level}: each conversation leaves "
-    "{step_bytes:mib} more, and copies of earlier prompts account for it. They hold {held_bytes:mib} of at most "
-    "{limit_bytes:bytes}: {to_go_bytes:mib} to go.",
+    "{step_bytes:mib} more, and copies of earlier prompts account for it. By the engine's log they hold "
+    "{held_bytes:mib} of at most {limit_bytes:bytes}: {to_go_bytes:mib} to go.",
     "finding.release_host_cache_dearer": "Retained and bounded, with {factor} = {level}: each conversation leaves "
     "{step_bytes:mib} more, the same text again {again_bytes:mib}: copies of earlier prompts, each "
     "{dearer_share:percent} dearer than the engine's log counts it. By the log they hold {held_bytes:mib} of at most "
@@ -253,7 +253,7 @@ _TEXT: dict[str, str] = {
     "conversations, and no limit explains it",
     "text.release_released_at_exit": "{factor} = {level}: released at exit. Of {added_bytes:mib} added, "
     "{exited_bytes:mib} were left when the process had ended",
-    "text.release_cannot_tell": "{factor} = {level}: cannot tell. {reason}",
+    "text.release_cannot_tell": "{factor} = {level}: cannot tell: {reason}",
     "text.step_agrees": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "
     "{predicted_bytes:count} predicted, {measured_bytes:count} measured",
     "text.step_differs": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "

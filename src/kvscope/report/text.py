@@ -69,7 +69,7 @@ def _finding_lines(finding: Finding) -> list[str]:
     text = say(f"text.{finding.slug}", **spoken(finding))
     if finding.slug.startswith(_PER_TOKEN) and finding.size is not None and finding.size.has_interval:
         text += say("text.interval_bytes", low=finding.size.low, high=finding.size.high)
-    return _wrapped(f"{text}.", mark)
+    return _wrapped(f"{text.removesuffix('.')}.", mark)
 
 
 def _doubts(study: Study) -> list[str]:
