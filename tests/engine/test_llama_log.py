@@ -180,3 +180,12 @@ def test_why_it_aborted(line: str, reason: str) -> None:
     """The log is written by a thread of its own, so ordinary lines can follow the last words."""
     assert why_aborted(f"0.00.1 I a\n{line}\n0.00.204.339 I resolve_fused_ops: enabled\n") == reason
     assert why_aborted("0.00.204.339 I resolve_fused_ops: enabled\n") is None
+
+
+def test_what_an_exception_says_of_itself_is_told() -> None:
+    """llama.cpp under ulimit -v of 200 MiB: glibc++ writes this in two lines."""
+    thrown = "terminate called after throwing an instance of 'std::system_error'"
+    said = "  what():  Resource temporarily unavailable"
+    assert why_aborted(f"{thrown}\n{said}\n") == f"{thrown}: Resource temporarily unavailable"
+    assert why_aborted(f"{thrown}\n0.00.204.339 I loading\n{said}\n") == f"{thrown}: Resource temporarily unavailable"
+    assert why_aborted(thrown) == thrown

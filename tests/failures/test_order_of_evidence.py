@@ -4,7 +4,7 @@ the prediction against free memory, and last the exit. Numbered cases are public
 import pytest
 
 from kvscope.analysis.explain import explain
-from kvscope.engine.failure import Death, death_error, ignored_estimate
+from kvscope.engine.failure import Death, death_error, ignored_estimate, unexplained_start
 from kvscope.errors import (
     EngineDied,
     EngineError,
@@ -135,6 +135,16 @@ def test_no_thread_under_a_limit_on_memory_is_suspicious() -> None:
     assert "Resource temporarily unavailable" in found.evidence["log_line"]
     # Without one, it is as likely the number of processes.
     assert type(death(SIGABRT, NO_THREAD, machine=(30, 30))) is EngineDied
+
+
+def test_a_start_that_failed_without_a_word_in_the_log() -> None:
+    # What llama.cpp's exception said under ulimit -v of 60 MiB, and -d of 20 MiB.
+    said = "Resource temporarily unavailable"
+    found = unexplained_start("llama.cpp", said, ("address space 60 MiB",))
+    assert (found.slug, found.evidence) == ("memory-suspected", {"known_by": "message", "body": said})
+    assert unexplained_start("llama.cpp", said, ()).slug == "engine-start-failed"
+    assert unexplained_start("llama.cpp", "std::bad_alloc", ()).slug == "out-of-memory"
+    assert unexplained_start("llama.cpp", said, ()).evidence["body"] == said
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvscope.engine.failure_words import classify_message
-from kvscope.errors import EngineDied, EngineError, EngineModelError, InvalidSettings, MemorySuspected, OutOfMemory
+from kvscope.errors import (
+    EngineDied,
+    EngineError,
+    EngineModelError,
+    EngineStartFailed,
+    InvalidSettings,
+    MemorySuspected,
+    OutOfMemory,
+)
 
 # A log is a story; how it ended is in its last lines.
 LAST_LINES = 60
@@ -125,11 +133,33 @@ def _refused_thread(death: Death) -> OutOfMemory | None:
     if refused is None or not death.memory_limits:
         return None
     line = " ".join(refused[0].split())
+    return limited(
+        f"{death.name} ended{_while(death)}: {_in_words(death.status)}. It could not start a thread ({line})",
+        death.memory_limits,
+        {**_facts(death), "log_line": line},
+    )
+
+
+def limited(what: str, memory_limits: tuple[str, ...], evidence: dict[str, Any]) -> MemorySuspected:
+    """The suspicion that a process's own limits (not empty) are why the system refused it something."""
     return MemorySuspected(
-        f"{death.name} ended{_while(death)}: {_in_words(death.status)}. It could not start a thread ({line}), and "
-        f"there is a limit on the memory that it may ask for ({', '.join(death.memory_limits)}).",
+        f"{what}, and there is a limit on the memory that it may ask for ({', '.join(memory_limits)}).",
         hint="Raise the limit (ulimit -v, ulimit -d), or the number of processes allowed (ulimit -u) if that is low.",
-        evidence={**_facts(death), "known_by": "message", "log_line": line},
+        evidence={**evidence, "known_by": "message"},
+    )
+
+
+def unexplained_start(name: str, said: str, memory_limits: tuple[str, ...]) -> EngineError:
+    """A start that failed, of which there is only what the program's own code was told (an exception's text)."""
+    evidence = {"known_by": "message", "body": said}
+    if classify_message(said)[0] == "out_of_memory":
+        return OutOfMemory(f"{name} ran out of memory: {said}.", hint=OUT_OF_MEMORY_HINT, evidence=evidence)
+    if "Resource temporarily unavailable" in said and memory_limits:
+        return limited(f"{name} did not start: {said}", memory_limits, evidence)
+    return EngineStartFailed(
+        f"{name} did not start, and its log gives no reason: {said or 'nothing was said'}.",
+        hint=_LOG_HINT,
+        evidence=evidence,
     )
 
 

@@ -37,7 +37,7 @@ _FORMS: tuple[tuple[FailureKind, tuple[str, ...]], ...] = (
             r"\[metal::malloc\] (?:Attempting to allocate \d+ bytes|Resource limit)",  # MLX
             r"\[malloc\S*\] Unable to allocate \d+ bytes",  # MLX
             r"\bDefaultCPUAllocator: (?:can't allocate|not enough) memory\b",  # torch on a CPU
-            r"\bCannot allocate memory\b",  # the system's text for ENOMEM
+            r"\bCannot allocate memory\b(?! in static TLS)",  # the system's text for ENOMEM
             _KERNEL,
             r"model requires more system memory \(",  # Ollama, before it loads
             r"\bNo available memory for the cache blocks\b|larger than the available KV cache memory",  # vLLM at start

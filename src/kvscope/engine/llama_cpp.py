@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvscope.engine.base import Capabilities, EngineReport
+from kvscope.engine.failure import unexplained_start
 from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, SLOT_FOLDER, LlamaHttp
 from kvscope.engine.llama_log import states_error, why_aborted, why_not_loaded
 from kvscope.engine.process import EngineProcess, python_command
@@ -208,7 +209,10 @@ def _answer(
                 message["message"], hint="Correct it and start again.", evidence={"known_by": "message"}
             )
         case "load_failed":
-            raise why_not_loaded(_log_with_reason(process, log_begins_at), port=port, engine="llama.cpp")
+            why = why_not_loaded(_log_with_reason(process, log_begins_at), port=port, engine="llama.cpp")
+            if not why.evidence:  # the log says nothing
+                why = unexplained_start("llama.cpp", str(message.get("message")), process.memory_limits())
+            raise why
     raise EngineReplyError(f"kvscope's llama.cpp process failed: {message.get('message')}", hint="This is a bug.")
 
 

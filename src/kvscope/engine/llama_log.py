@@ -59,6 +59,8 @@ _VERBOSITY = re.compile(r"common_params_print_info: verbosity = (-?\d+)")
 VERBOSE = 4
 _LISTENING = re.compile(r"listening on (https?://\S+)")
 
+_WHAT = re.compile(r"\s*what\(\): +(\S.*)")
+
 _EFFECTIVE = ("n_ctx", "n_ctx_seq", "n_batch", "n_ubatch", "n_seq_max", "kv_unified", "flash_attn")
 # Sentences worth a note in the report, by a part of them.
 _NOTES = ("the full capacity of the model will not be utilized", "possible training context overflow", "capping")
@@ -289,9 +291,14 @@ def why_not_loaded(log: str, *, port: int, engine: str) -> EngineError:
 
 
 def why_aborted(log: str) -> str | None:
-    """The line in which the program says why it gave itself up: a failed assertion, or file:line: message."""
-    for line in reversed(list(_lines(log))):
-        if "GGML_ASSERT" in line or re.match(r"\S+\.(?:cpp|c|h|hpp|cc):\d+: ", line) or "terminate called" in line:
+    """The line in which the program says why it gave itself up: a failed assertion, or file:line: message. With what a
+    C++ exception says of itself on the next one."""
+    lines = list(_lines(log))
+    for number, line in reversed(list(enumerate(lines))):
+        if "terminate called" in line:
+            what = next((found[1] for each in lines[number + 1 :] if (found := _WHAT.match(each))), None)
+            return line if what is None else f"{line}: {what}"
+        if "GGML_ASSERT" in line or re.match(r"\S+\.(?:cpp|c|h|hpp|cc):\d+: ", line):
             return re.sub(r"^\S*/", "", line)  # the path of the file on the machine that built it says nothing
     return None
 

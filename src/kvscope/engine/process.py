@@ -315,6 +315,10 @@ class EngineProcess:
             )
         )
 
+    def memory_limits(self) -> tuple[str, ...]:
+        """The limits in force on the memory that it may ask for, in words; empty after ``stop``."""
+        return () if self._process is None else memory_limits(self._process.pid)
+
     def exits_within(self, seconds: float) -> bool:
         """Whether it has ended, or does so within that time (a socket closes a moment before its process is gone)."""
         return self._process is None or self._await_exit(seconds) is not None

@@ -449,7 +449,8 @@ def _start_worker() -> tuple[EngineProcess, dict[str, Any]]:
     try:
         message: dict[str, Any] = json.loads(process.receive(START_TIMEOUT_S, doing="starting"))
         if message["event"] == "error":
-            raise worker_error(message, doing="starting", device="cpu")
+            limits = process.memory_limits()
+            raise worker_error(message, doing="starting", device="cpu", memory_limits=limits)
         return process, message
     except BaseException:
         process.stop()

@@ -1,8 +1,11 @@
 """What transformers' worker says went wrong, as an error of kvscope's tree."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from kvscope.engine.failure import limited
+from kvscope.engine.failure_words import classify_message
 from kvscope.errors import (
     EngineModelError,
     EngineNotFound,
@@ -17,9 +20,16 @@ from kvscope.errors import (
 # What pip install 'kvscope[transformers]' brings.
 _OF_THE_EXTRA = ("torch", "transformers", "tokenizers")
 
+# What glibc's loader (elf/dl-load.c) says where a library could not be mapped. That memory was the reason it may leave
+# out; a file system that forbids programs is named ("Operation not permitted").
+_NOT_MAPPED = re.compile(r"failed to map segment from shared object(?!: Operation)|cannot map zero-fill pages")
 
-def worker_error(message: Mapping[str, Any], *, doing: str, device: str) -> KvscopeError:
-    """The error to raise for a message of event "error". ``doing``: what was asked; ``device``: where the model is."""
+
+def worker_error(
+    message: Mapping[str, Any], *, doing: str, device: str, memory_limits: tuple[str, ...] = ()
+) -> KvscopeError:
+    """The error to raise for a message of event "error". ``doing``: what was asked; ``device``: where the model is;
+    ``memory_limits``: those in force on the worker (``EngineProcess.memory_limits``)."""
     said = str(message["message"])
     evidence = {"known_by": "message", "body": said}
     match message["kind"]:
@@ -27,6 +37,14 @@ def worker_error(message: Mapping[str, Any], *, doing: str, device: str) -> Kvsc
             package = str(message.get("package") or "torch")
             extra = "transformers" if package in _OF_THE_EXTRA else None  # optimum-quanto, hqq ... it does not bring
             return MissingDependency("This use of transformers", extra, package)
+        case "broken_dependency" if classify_message(said)[0] == "out_of_memory":
+            return OutOfMemory(
+                f"transformers ran out of memory while torch was imported: {said}",
+                hint="Free memory, or raise the limit that is set on it (ulimit -v, the container's).",
+                evidence=evidence,
+            )
+        case "broken_dependency" if memory_limits and _NOT_MAPPED.search(said):
+            return limited(f"torch cannot be imported: {said}", memory_limits, evidence)
         case "broken_dependency":
             return EngineNotFound(
                 f"torch or transformers is installed but cannot be imported: {said}.",
