@@ -173,6 +173,25 @@ def test_the_kernels_own_process_has_no_memory_to_watch(tmp_path: Path) -> None:
         find_target(pid=2, proc=tmp_path)
 
 
+def test_settings_and_the_log_that_only_the_environment_names(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("a line\n")
+    named = {"LLAMA_ARG_CTX_SIZE": "16384", "LLAMA_ARG_LOG_FILE": str(log), "LLAMA_API_KEY": "PASSW"}
+    sleeps = [sys.executable, "-c", "import sys; print(1, flush=True); sys.stdin.read()"]
+    both = os.environ | named
+    with subprocess.Popen(sleeps, env=both, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        target = find_target(pid=process.pid)
+        assert process.stdin is not None
+        assert target.log_path is not None
+        assert target.log_path.read_text() == "a line\n"
+        process.stdin.close()
+    assert target.environment is not None
+    assert target.environment["LLAMA_ARG_CTX_SIZE"] == "16384"
+    assert "PASSW" not in str(target)
+
+
 def test_a_server_that_wants_a_key_is_said_to() -> None:
     class Refuses(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -90,6 +90,7 @@ class Watcher:
         self._probe = None if pid is None else ProcessTreeProbe(lambda: (pid,))
         self._server_log = ServerLog(target.log_path if target.engine == "llama.cpp" else None)
         self._expected: tuple[Mapping[str, Any] | None, str | None] | None = None
+        self._stated: tuple[ModelFile, str, Mapping[str, Any]] | None = None
 
     def look(self) -> Look:
         """What is there now. Raises ProbeLost when the process has ended, EngineError when a server whose process
@@ -165,13 +166,17 @@ class Watcher:
     def _prediction(
         self, model: ModelFile, log: LogSeen | None, props: Mapping[str, Any], unknown: list[str]
     ) -> Mapping[str, Any] | None:
-        """Worked out once: a running server's model and settings do not change."""
-        if self._expected is None:
+        """Worked out once: a running server's model and settings do not change. Where it is not known, again when more
+        is stated: the log was not complete, the server was loading."""
+        stated = model, "" if log is None else log.load, props
+        is_known = self._expected is not None and self._expected[0] is not None
+        if not is_known and stated != self._stated:
+            self._stated = stated
             self._expected = self._predict(model, log, props)
+        assert self._expected is not None
         prediction, why_not = self._expected
         if why_not is not None:
             unknown.append(f"what it should hold: {why_not}")
-            self._expected = None  # it may be known at the next look: the log was not complete, the server was loading
         return prediction
 
     def _predict(

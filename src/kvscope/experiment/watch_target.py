@@ -37,6 +37,7 @@ _SIGNS = (
     ("/get_model_info", '"model_path"', "sglang"),
 )
 _LOG_FLAG = "--log-file"
+_LOG_VARIABLE = "LLAMA_ARG_LOG_FILE"
 # Names of programs that run a model, by a part of their command line.
 _PROGRAMS = (("llama-server", "llama.cpp"), ("vllm", "vllm"), ("sglang", "sglang"), ("ollama", "ollama"))
 
@@ -94,15 +95,20 @@ def find_target(
         url, engine = _address_of(process.pid, proc)
     if process is None:
         return Target(url=url, process=None, engine=engine, name=str(url), no_process=why_none)
-    command = _command(process.pid, proc)
+    return target_of(process, url, engine, proc)
+
+
+def target_of(process: ProcessIdentity, url: str | None, engine: str | None, proc: Path = PROC) -> Target:
+    """A process that is known to be the engine's, with what can be read of it."""
+    command, environment = _command(process.pid, proc), _environment(process.pid, proc)
     return Target(
         url=url,
         process=process,
         engine=engine or _by_command(command),
         name=process_name(process.pid, proc),
         command=command,
-        environment=_environment(process.pid, proc),
-        log_path=_log_path(process.pid, command, proc),
+        environment=environment,
+        log_path=_log_path(process.pid, command, environment or {}, proc),
     )
 
 
@@ -206,9 +212,11 @@ def _by_command(command: tuple[str, ...]) -> str | None:
     return next((engine for part, engine in _PROGRAMS if part in words), None)
 
 
-def _log_path(pid: int, command: tuple[str, ...], proc: Path) -> Path | None:
-    """The regular file that it writes its log to: named on its command line, else where its stderr or stdout goes."""
+def _log_path(pid: int, command: tuple[str, ...], environment: Mapping[str, str], proc: Path) -> Path | None:
+    """The regular file that it writes its log to: named on its command line or in its environment, else where its
+    stderr or stdout goes."""
     named = [after for word, after in pairwise(command) if word == _LOG_FLAG]
+    named += [environment[_LOG_VARIABLE]] if environment.get(_LOG_VARIABLE) else []
     for path in [*(_within(pid, name, proc) for name in named), *(proc / str(pid) / "fd" / n for n in ("2", "1"))]:
         try:
             if stat.S_ISREG(path.stat().st_mode) and os.access(path, os.R_OK):
