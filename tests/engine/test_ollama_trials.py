@@ -16,7 +16,7 @@ from kvscope.engine.registry import EngineChoice
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.own_count import OwnCount, OwnCounter
 from kvscope.experiment.request_counts import Expected
-from kvscope.experiment.subject import predict_condition
+from kvscope.experiment.subject import Subject, predict_condition
 from kvscope.experiment.trial import run_trial
 from kvscope.model.load import load_model
 from kvscope.record.rows import TrialResult, TrialRow
@@ -213,6 +213,28 @@ def test_what_another_program_has_loaded_is_what_is_predicted(server: StandIn) -
     gone = EngineChoice(name="ollama", url="http://127.0.0.1:1")
     condition = Condition(prompt_tokens=100, output_tokens=8, settings={})
     assert predict_condition(model, gone, condition, version="0.33.0").to_dict()["effective"]["num_ctx"] == 4096
+
+
+def test_memory_that_is_taken_already_or_elsewhere_refuses_nothing(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvscope.experiment.refusal.available_bytes", lambda: 1)
+    subject = Subject.of(load_model("ollama:tiny"), EngineChoice(name="ollama", url=server.url))
+    condition = Condition(prompt_tokens=100, output_tokens=8, settings={})
+    prediction = subject.predict(condition)
+    refused = subject.refusal(condition, prediction)
+    assert refused is not None
+    assert refused[1] == "out-of-memory"
+    far = replace(subject, choice=EngineChoice(name="ollama", url="http://192.0.2.1:11434"))  # RFC 5737: nobody's
+    assert far.refusal(condition, prediction) is None
+    server.use("tiny")
+    assert subject.refusal(condition, prediction) is None
+    too_long = subject.refusal(replace(condition, prompt_tokens=5000), prediction)
+    assert too_long is not None
+    assert too_long[1] == "context-overflow"
+    server.use("tiny", keep_alive=0)
+    while server.held():
+        time.sleep(0.005)
 
 
 # (what fails, at the load?, outcome, slug, words of the message, evidence)

@@ -33,7 +33,7 @@ from kvscope.engine.ollama_server import (
     own_tokenizer,
     which_ollama,
 )
-from kvscope.engine.ollama_settings import load_options, server_url
+from kvscope.engine.ollama_settings import is_local, load_options, server_url
 from kvscope.engine.ollama_sharing import ModelUse, joined
 from kvscope.errors import (
     EngineDied,
@@ -402,6 +402,17 @@ def own_settings(
     except EngineError:  # whatever it is, the trial will meet it
         return {}
     return {} if held is None or held.context_tokens is None else {"num_ctx": held.context_tokens}
+
+
+def takes_memory(choice: "EngineChoice", model: ModelSpec | None) -> bool:
+    """Where the server is on this machine, and does not hold the model yet."""
+    url, name = server_url(choice.url), _name_of(choice, model)
+    if not is_local(url) or name is None:
+        return is_local(url)
+    try:
+        return OllamaServer(url).held(name) is None
+    except EngineError:  # whatever it is, the trial will meet it
+        return True
 
 
 def try_start(choice: "EngineChoice") -> str:

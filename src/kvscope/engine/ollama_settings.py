@@ -1,6 +1,8 @@
 """What can be set for one model on an Ollama server, and what is the server's own, given where it is started."""
 
+import contextlib
 import difflib
+import ipaddress
 import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -110,6 +112,14 @@ def server_url(url: str | None) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme.lower() or 'http'}://{shown}:{stated or port}{parts.path.rstrip('/')}"
+
+
+def is_local(url: str) -> bool:
+    """Whether an address is this machine's loopback."""
+    host = urlsplit(url).hostname or ""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" or host.endswith(".localhost")
 
 
 def _bracketed(rest: str) -> str:

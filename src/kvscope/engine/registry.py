@@ -158,6 +158,12 @@ class EngineChoice:
         found = getattr(_adapter(self), "command_settings", None) if self.command is not None else None
         return {} if found is None else cast(Mapping[str, SettingValue], found(self))
 
+    def takes_memory(self, model: ModelSpec | None) -> bool:
+        """Whether a load takes memory of this machine that is not taken yet: not on another's, nor of a model that is
+        loaded already. Raises as ``check``."""
+        asked = getattr(_adapter(self), "takes_memory", None)
+        return asked is None or bool(asked(self, model))
+
     def served(self) -> Served:
         """What a server that runs already has. Raises as ``check``."""
         if self.name == "ollama":

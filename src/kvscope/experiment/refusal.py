@@ -21,9 +21,9 @@ def _more_context(predicted: Mapping[str, Any], tokens: int) -> str:
     return f"Raise it (--set n_ctx={tokens * predicted['effective'].get('streams', 1)})"
 
 
-def refusal(condition: Condition, prediction: Prediction) -> Reason | None:
+def refusal(condition: Condition, prediction: Prediction, *, takes_memory: bool = True) -> Reason | None:
     """Why a trial under this condition is predicted not to fit and so is not run; None when it fits as far as is
-    known."""
+    known. ``takes_memory``: whether it will take memory of this machine that it does not hold yet."""
     predicted = prediction.to_dict()
     prompt, output = condition.prompt_tokens, condition.output_tokens
     limit = prediction.limit_tokens
@@ -36,7 +36,7 @@ def refusal(condition: Condition, prediction: Prediction) -> Reason | None:
         )
     total = prediction.total_bytes_on("cpu")
     available = available_bytes()
-    if available is not None and total > available:
+    if takes_memory and available is not None and total > available:
         return (
             "refused",
             "out-of-memory",

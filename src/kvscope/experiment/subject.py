@@ -127,7 +127,9 @@ class Subject:
 
     def refusal(self, condition: Condition, prediction: Prediction | None) -> Reason | None:
         """See ``refusal``. What a running server holds is taken already, and its limit is read from itself."""
-        return None if prediction is None or self.served is not None else refusal(condition, prediction)
+        if prediction is None or self.served is not None:
+            return None
+        return refusal(condition, prediction, takes_memory=self.choice.takes_memory(self.model))
 
 
 def _digest(facts: Mapping[str, SettingValue]) -> str:
