@@ -4,7 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +16,14 @@ from running_llama import Running, running_llama
 
 from kvscope.engine.base import Message
 from kvscope.engine.registry import EngineChoice
-from kvscope.errors import BadDesign, UsageError
+from kvscope.errors import BadDesign, InvalidSettings, UsageError
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.design import CLOSING_TOKENS
 from kvscope.experiment.measure import measure
 from kvscope.experiment.own_count import OwnCounter
 from kvscope.experiment.request_counts import Expected, RequestCounts
+from kvscope.experiment.started_with import StartedWith
+from kvscope.experiment.subject import Subject
 from kvscope.model.load import load_model
 from kvscope.probe.proc import process_exists
 from kvscope.record.rows import DesignRow, TrialResult
@@ -58,7 +63,8 @@ def test_a_running_llama_cpp_is_measured_and_left_as_it_was(llama: Running, tmp_
     design, found = results(path)
     assert design.model_name == "SmolLM2-135M-Instruct.Q4_1.gguf"
     assert design.model_fingerprint.startswith("served:SmolLM2-135M-Instruct.Q4_1.gguf:")
-    assert design.settings == {"context_limit_tokens": 1024, "n_ctx": 1024, "n_ctx_seq": 1024, "n_parallel": 1}
+    stated = {"context_limit_tokens": 1024, "n_ctx": 1024, "n_ctx_seq": 1024, "n_parallel": 1}
+    assert design.settings.items() >= stated.items()
     assert llama.url not in repr(design)
     for result in found:
         (measured,) = [row for row in result.requests if row.role == "measured"]
@@ -69,7 +75,7 @@ def test_a_running_llama_cpp_is_measured_and_left_as_it_was(llama: Running, tmp_
         assert "launched" not in marks
         held = marks["loaded"].anon_bytes + marks["loaded"].swap_bytes
         assert held > 1024 * BYTES_PER_TOKEN
-        assert not slugs(result) & {"engine-still-running", "memory-not-seen", "counted-by-requests"}
+        assert not slugs(result) & {"engine-still-running", "memory-not-seen", "counted-by-requests", "others-requests"}
         assert result.effective["slots"] == [1024]
         counted = {(row.phase, row.name): row.value for row in result.statistics}
         # The server's own counter of prompt tokens computed: one request lies between the two marks.
@@ -77,6 +83,29 @@ def test_a_running_llama_cpp_is_measured_and_left_as_it_was(llama: Running, tmp_
     with open_records(path) as records:
         assert all(records.prediction(row.trial_id, row.attempt) is None for row in records.trials())
     assert process_exists(llama.process.pid)
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "openai"])
+def test_what_it_does_for_others_meanwhile_is_told(llama: Running, tmp_path: Path, engine: str) -> None:
+    path = tmp_path / "r.db"
+    ended = threading.Event()
+
+    def ask() -> None:
+        body = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 8, "cache_prompt": False}
+        while not ended.is_set():
+            request = urllib.request.Request(f"{llama.url}/v1/chat/completions", json.dumps(body).encode())
+            request.add_header("Content-Type", "application/json")
+            urllib.request.urlopen(request, timeout=60).close()
+
+    somebody = threading.Thread(target=ask)
+    somebody.start()
+    try:
+        measure("input_length", engine=engine, url=llama.url, levels=[64], repeats=1, output_tokens=4, records=path)
+    finally:
+        ended.set()
+        somebody.join(60)
+    _, found = results(path)
+    assert [(result.trial.outcome, "others-requests" in slugs(result)) for result in found] == [("ok", True)] * 2
 
 
 def test_with_the_models_file_it_is_predicted_from_what_the_server_states(llama: Running, tmp_path: Path) -> None:
@@ -92,6 +121,33 @@ def test_with_the_models_file_it_is_predicted_from_what_the_server_states(llama:
     assert isinstance(totals, dict)
     assert totals["kv_cache_bytes"] == 1024 * BYTES_PER_TOKEN
     assert found[0].requests[-1].prompt_tokens_ours_from == "files"
+
+
+def test_what_it_does_not_state_is_read_from_its_command_line(tmp_path: Path) -> None:
+    """Its answers say 8,192, the cap of a slot, and nothing of the cache's type. What it reserved are 16,384 cells, in
+    q8_0 of 34 bytes for 32 numbers (ggml's block_q8_0)."""
+    path = tmp_path / "r.db"
+    held = {"engine": "llama.cpp", "levels": [64], "repeats": 1, "output_tokens": 2, "records": path}
+    cache_bytes = 16384 * 30 * 2 * 3 * 64 * 34 // 32
+    with running_llama("-ctk", "q8_0", "-ctv", "q8_0", n_ctx=16384) as server:
+        measure("input_length", url=server.url, model=MODEL, **held)  # type: ignore[arg-type]
+        _, found = results(path)
+        with open_records(path) as records:
+            prediction = records.prediction(found[0].trial.trial_id, 1)
+    assert prediction is not None
+    assert prediction["totals"]["kv_cache_bytes"] == cache_bytes  # type: ignore[index]
+    assert "settings" not in {each["what"] for each in prediction["unknown"]}  # type: ignore[attr-defined]
+    assert not slugs(found[0]) & {"settings-not-stated", "not-predicted", "context-limit-mismatch"}
+    with running_llama(n_ctx=16384) as server:
+        choice = EngineChoice(name="llama.cpp", url=server.url)
+        subject = Subject.of(load_model(MODEL), choice)
+        with pytest.raises(InvalidSettings, match="other settings since this design was begun: cache_type_k"):
+            replace(subject, started=_as_q8_0(subject)).create({})
+
+
+def _as_q8_0(subject: Subject) -> StartedWith:
+    assert subject.started is not None
+    return StartedWith(settings={**(subject.started.settings or {}), "cache_type_k": "q8_0"})
 
 
 def test_turns_of_a_conversation(llama: Running, tmp_path: Path) -> None:

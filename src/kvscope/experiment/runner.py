@@ -114,7 +114,7 @@ def run_design(
 
 def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
     """The design as it is recorded; its identity covers everything that makes rows comparable."""
-    choice, served = subject.choice, subject.served
+    choice = subject.choice
     held = {name: value for name, value in design.held.to_dict().items() if name != design.factor.name}
     facts = {
         "name": design.kind.name,
@@ -152,7 +152,7 @@ def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
         engine=choice.name,
         engine_version=subject.version,
         engine_build=subject.build,
-        settings={**({} if served is None else served.settings), **design.held.settings},
+        settings={**subject.stated_settings, **design.held.settings},
         machine_id=run.machine_id,
         created_at=_utc_now(),
     )
@@ -273,7 +273,7 @@ class _Loop:
         return result
 
     def _engine(self, trial: Trial) -> Engine:
-        return self.subject.choice.create(self.subject.model, trial.condition.settings)
+        return self.subject.create(trial.condition.settings)
 
     def _expected(self, prediction: Prediction | None) -> Expected:
         """What is known of a trial before it runs."""

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from kvscope.engine.base import Engine
 from kvscope.engine.registry import EngineChoice, Served
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.experiment.design import Condition
 from kvscope.experiment.own_count import OwnCounter, own_counter
 from kvscope.experiment.refusal import Reason, refusal
+from kvscope.experiment.started_with import StartedWith, started_with
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction, predict
 from kvscope.predict.prediction import Unknown
@@ -24,7 +26,7 @@ _UNSTATED = "the running server does not state its cache types, batch sizes and 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """``model`` is None where only a running server knows it. ``served`` is what such a server has, None for an engine
-    that kvscope starts."""
+    that kvscope starts. ``started``: with what it was started, as its process says."""
 
     model: ModelSpec | None
     choice: EngineChoice
@@ -32,6 +34,7 @@ class Subject:
     build: str
     served: Served | None
     counter: OwnCounter | None
+    started: StartedWith | None = None
 
     @classmethod
     def of(cls, model: ModelSpec | None, choice: EngineChoice) -> "Subject":
@@ -45,7 +48,14 @@ class Subject:
             _check_same_model(model, served)
         version, build = choice.version()
         counter = own_counter(model) if model is not None and choice.has_vocabulary else None
-        return cls(model=model, choice=choice, version=version, build=build, served=served, counter=counter)
+        started = None
+        if served is not None and not choice.takes_settings:
+            started = started_with(choice, served, model)
+            if started.settings is not None:
+                served = replace(served, for_prediction=started.settings)
+        return cls(
+            model=model, choice=choice, version=version, build=build, served=served, counter=counter, started=started
+        )
 
     @property
     def model_name(self) -> str:
@@ -78,7 +88,24 @@ class Subject:
             "served_settings": dict(self.served.settings),
             "served_model": dict(self.served.model_facts),
             "served_path": None if path is None else _digest({"path": path}),
+            "started_with": dict(self.stated_settings),
         }
+
+    @property
+    def stated_settings(self) -> Mapping[str, SettingValue]:
+        """All that is known of how a running server was started."""
+        if self.served is None:
+            return {}
+        started = None if self.started is None else self.started.settings
+        return {**self.served.settings, **(started or {})}
+
+    def create(self, settings: Mapping[str, SettingValue]) -> Engine:
+        """The engine of one trial. Raises as ``EngineChoice.create``, and InvalidSettings where a running server was
+        started anew with other settings."""
+        if self.started is not None and self.started.settings is not None:
+            assert self.served is not None
+            self.started.check_same(started_with(self.choice, self.served, self.model))
+        return self.choice.create(self.model, settings)
 
     @property
     def served_name(self) -> str:
@@ -95,7 +122,7 @@ class Subject:
             return None
         try:
             found = predict_condition(self.model, self.choice, condition, served=self.served, version=self.version)
-            return found if self.served is None or self.choice.takes_settings else _as_estimate(found)
+            return _as_estimate(found) if self._is_estimate else found
         except UsageError:
             if self.served is None:
                 raise
@@ -112,18 +139,26 @@ class Subject:
             return None
 
     @property
+    def _is_estimate(self) -> bool:
+        is_known = self.choice.rules == self.choice.name and self.started is not None and self.started.settings
+        return self.served is not None and not self.choice.takes_settings and not is_known
+
+    @property
     def warnings(self) -> tuple[Warned, ...]:
         """What of a running server is not known, where its model was given to predict with."""
-        if self.model is None or self.served is None or self.choice.takes_settings:
+        if self.model is None or self.served is None or not self._is_estimate:
             return ()
+        why_not = (
+            "" if self.started is None or self.started.why_not is None else f" Of its process: {self.started.why_not}"
+        )
         if self.served.for_prediction is None and self.choice.rules == self.choice.name:
-            message = "Nothing was predicted: the server does not state how large its cache is."
+            message = f"Nothing was predicted: the server does not state how large its cache is.{why_not}"
             hint = (
                 "A slot's limit is no more than the model was trained for, whatever was reserved; see the server's log."
             )
             return (("not-predicted", message, hint),)
         hint = "Where it was started with others, what it holds differs from what was predicted."
-        return (("settings-not-stated", f"The prediction is an estimate: {_UNSTATED}.", hint),)
+        return (("settings-not-stated", f"The prediction is an estimate: {_UNSTATED}.{why_not}", hint),)
 
     def refusal(self, condition: Condition, prediction: Prediction | None) -> Reason | None:
         """See ``refusal``. What a running server holds is taken already, and its limit is read from itself."""
