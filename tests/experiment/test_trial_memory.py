@@ -473,3 +473,54 @@ def test_a_machine_without_proc(child: Child, monkeypatch: pytest.MonkeyPatch) -
     assert result.marks[0].machine_available_bytes is None
     assert {s.value_bytes for s in result.samples if s.quantity == "footprint_bytes"} == {5 * MIB}
     assert result.occupants == ()
+
+
+class Shared(Unseen):
+    """It counts as a server does, and works for somebody else too: so many tokens in each measured request."""
+
+    name = "llama.cpp"
+
+    def __init__(self, child: Child, *, prompt_beyond: int = 0, output_beyond: int = 0, at_work: int = 0) -> None:
+        super().__init__(child)
+        self.beyond = {"prompt_tokens": prompt_beyond, "output_tokens": output_beyond}
+        self.counted = {"prompt_tokens": 1000, "output_tokens": 500}
+        self.at_work = at_work
+
+    def generate(self, request: ChatRequest) -> Generation:
+        answer = super().generate(request)
+        ours = {
+            "prompt_tokens": (answer.prompt_tokens or 0) - (answer.cached_tokens or 0),
+            "output_tokens": answer.output_tokens or 0,
+        }
+        for name in self.counted:
+            self.counted[name] += ours[name] + (self.beyond[name] if request.max_output_tokens == 4 else 0)
+        return answer
+
+    def statistics(self) -> Mapping[str, float]:
+        return {**self.counted, "requests_running": self.at_work, "requests_waiting": 0}
+
+
+class TestAServerThatWorksForOthersToo:
+    def test_what_it_computed_beyond_ours_is_told(self, child: Child) -> None:
+        assert slugs(run(Shared(child))) == ["memory-not-seen"]
+        (warning,) = (
+            each for each in run(Shared(child, prompt_beyond=70, output_beyond=9)).warnings if "others" in each.slug
+        )
+        # The warm-up and the one measured request, of 4 tokens each.
+        assert "140 prompt tokens and 18 output tokens." in warning.message
+        assert "others-requests" in slugs(run(Shared(child, output_beyond=1)))
+
+    def test_a_request_at_work_while_none_of_ours_is(self, child: Child) -> None:
+        (warning,) = (each for each in run(Shared(child, at_work=2)).warnings if "others" in each.slug)
+        assert "2 requests at work while none of these was" in warning.message
+        late = Shared(child, at_work=2)
+        late.name = "sglang"
+        assert slugs(run(late)) == ["memory-not-seen"]
+
+    def test_a_counter_that_began_anew_says_nothing(self, child: Child) -> None:
+        assert slugs(run(Shared(child, prompt_beyond=-2000))) == ["memory-not-seen"]
+
+    def test_requests_that_only_count_are_not_taken_for_others(self, child: Child) -> None:
+        engine = Shared(child)
+        engine.capabilities = replace(engine.capabilities, counts_by_requests=True)
+        assert "others-requests" not in slugs(run(engine))

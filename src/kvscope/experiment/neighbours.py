@@ -1,21 +1,31 @@
-"""Who else held memory while a trial ran: noted before the engine is started and after the last request, and a doubt
-where another program's share moved in between.
+"""Who else was there while a trial ran: who held memory, noted before the engine is started and after the last
+request, with a doubt where another program's share moved in between; and whether a running server worked for others.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
+from kvscope.engine.base import Engine
 from kvscope.errors import ProbeError
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.probe.base import DeviceOccupant
 from kvscope.probe.devices import DevicesProbe, devices_here
 from kvscope.probe.occupants import MOVED_BYTES, Occupancy, look, moves, unexplained_fall_bytes
 from kvscope.probe.proc import process_tree
-from kvscope.record.rows import OccupantRow
+from kvscope.record.rows import OccupantRow, RequestRow
 from kvscope.units import format_bytes
 
 # How many of the other programs are kept of each look.
 KEPT = 5
+# How many tokens an engine has computed since it started, and those of one request at most.
+_COUNTERS: Mapping[str, Callable[[RequestRow], int | None]] = {
+    "prompt_tokens": lambda row: _most_computed(row),
+    "output_tokens": lambda row: row.output_tokens,
+}
+# SGLang states how many requests run only as often as it logs: of a request that has ended, too (its scheduler's
+# metrics, 2026).
+_STATES_LATE = ("sglang",)
 
 
 class Neighbours:
@@ -91,3 +101,46 @@ class Neighbours:
 
 def _said(name: str, before_bytes: int, after_bytes: int) -> str:
     return f"{name} {format_bytes(before_bytes)} → {format_bytes(after_bytes)}"
+
+
+def note_others_requests(rows: AttemptRows, engine: Engine) -> None:
+    """Warn where a server's own counters show work that is not this attempt's: tokens between two marks beyond those of
+    the requests between them, or a request that runs while none of ours does. Requests that are not recorded, as where
+    the engine counts prompts by being sent them, are not held against it."""
+    by_requests = engine.capabilities.counts_by_requests
+    if by_requests and any(row.role == "earlier_turn" for row in rows.requests):
+        return
+    first = ("before_request",) if by_requests else ("loaded", "before_request")
+    marks: dict[float, dict[str, float]] = {}
+    for stated in rows.statistics:
+        if stated.phase in (*first, "after_request"):
+            marks.setdefault(stated.at_s, {})[stated.name] = stated.value
+    said = [f"{beyond:,.0f} {name.replace('_', ' ')}" for name in _COUNTERS if (beyond := _beyond(name, marks, rows))]
+    at_work = [int(mark.get("requests_running", 0) + mark.get("requests_waiting", 0)) for mark in marks.values()]
+    if engine.name not in _STATES_LATE and any(at_work):
+        said.append(f"{max(at_work):,} requests at work while none of these was")
+    if said:
+        rows.warn(
+            "others-requests",
+            f"The server worked for others too while this ran: by its own counters, {' and '.join(said)}.",
+            "Times and memory are of both together. Repeat while nobody else uses the server.",
+        )
+
+
+def _beyond(name: str, marks: Mapping[float, Mapping[str, float]], rows: AttemptRows) -> float:
+    """Tokens that the server counted between any two marks, less those of the requests between them."""
+    return sum(_beyond_each(name, marks, rows))
+
+
+def _beyond_each(name: str, marks: Mapping[float, Mapping[str, float]], rows: AttemptRows) -> Iterator[float]:
+    for (from_s, before), (to_s, after) in pairwise(sorted(marks.items())):
+        ours = [_COUNTERS[name](row) for row in rows.requests if from_s <= row.sent_at_s < to_s]
+        known = [tokens for tokens in ours if tokens is not None]
+        if name in before and name in after and len(known) == len(ours):
+            yield max(0.0, after[name] - before[name] - sum(known))
+
+
+def _most_computed(row: RequestRow) -> int | None:
+    """Prompt tokens that were computed, at most."""
+    prompt, cached = row.prompt_tokens_server, row.cached_tokens or 0
+    return prompt if prompt is None or cached > prompt else prompt - cached

@@ -14,6 +14,7 @@ from kvscope.experiment.attempt_rows import AttemptRows, reported_row
 from kvscope.experiment.design import Trial
 from kvscope.experiment.draft_counts import DraftCounts
 from kvscope.experiment.ending import INTERRUPTED, UNKNOWN_OUTLOOK, Ending, Outlook, ending_of, why_lost
+from kvscope.experiment.neighbours import note_others_requests
 from kvscope.experiment.play import play_prompts
 from kvscope.experiment.release_check import check_release, kept_buffers
 from kvscope.experiment.request_counts import Expected, RequestCounts
@@ -176,6 +177,7 @@ class _TrialRun:
         self.engine.stop()
         self.memory.note_kills()
         if not self.engine.capabilities.owns_process:
+            note_others_requests(self.rows, self.engine)
             return  # it runs on, as it did before
         still_there = [pid for pid in pids if process_exists(pid)]
         if still_there:
