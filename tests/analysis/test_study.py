@@ -259,6 +259,16 @@ def test_only_what_stands_out_of_the_noise_is_said_of_the_wait(
     assert ("delays the first token" in headline(study)) is slug.startswith("ttft_grows")
 
 
+def test_what_was_measured_without_a_prediction_is_not_called_nothing(tmp_path: Path) -> None:
+    # A server that runs already, measured without --model at one length, and at two that differ by noise.
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one = headline(replace(first_tokens(tmp_path / "one", {40: [0.20, 0.30, 0.22]}), prediction=None))
+    assert one.startswith("The first token came after 220\xa0ms, with a prompt of 40 tokens. Nothing was predicted")
+    two = headline(replace(first_tokens(tmp_path / "two", {128: [0.50], 1024: [0.51]}), prediction=None))
+    assert two.startswith("2 trials were measured. Nothing was predicted")
+
+
 def test_the_whole_answers_time_may_be_noise_too(tmp_path: Path) -> None:
     design = design_row("output_length")
     rows = [(16, 0.5), (16, 1.5), (64, 0.6), (64, 1.6)]

@@ -1,6 +1,7 @@
 """1. The answer: one sentence with its interval, whether to believe it, and where to read on."""
 
 from collections.abc import Mapping
+from statistics import median
 
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
 from kvscope.analysis.fit import Estimate
@@ -96,7 +97,17 @@ def headline(study: Study) -> str:
         return turns
     if price is not None:
         return say("headline.measured_other" if study.is_measured else "headline.predicted", price=price_text(study))
-    return say("headline.nothing")
+    return _measured_alone(study) if study.is_measured else say("headline.nothing")
+
+
+def _measured_alone(study: Study) -> str:
+    """What was measured where nothing was predicted and nothing is seen to grow, as with a server that runs already."""
+    measured = [a for a in study.attempts if a.is_measured]
+    times = [a.metrics.ttft_s for a in measured if a.metrics.ttft_s is not None]
+    tokens = {a.prompt_tokens for a in measured}
+    if times and len(tokens) == 1 and (prompt := tokens.pop()) is not None:
+        return say("headline.measured_time", time_s=median(times), tokens=prompt)
+    return say("headline.measured_alone", count=len(measured))
 
 
 def _last_turns(study: Study) -> str | None:

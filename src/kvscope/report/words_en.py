@@ -48,6 +48,10 @@ _ANSWER: dict[str, str] = {
     "price.beyond": "{size_bytes:mib}, and {beyond_bytes:mib} beyond the first {tokens:count}",
     "cell.at_most": "≤ {size}",
     "headline.failed": "Nothing could be measured: {failed} of {total} trials failed ({cause}).",
+    "headline.measured_time": "The first token came after {time_s:s}, with a prompt of {tokens:count} tokens. Nothing "
+    "was predicted, and the trials of this record do not tell what a token of context costs.",
+    "headline.measured_alone": "{count:count} trials were measured. Nothing was predicted, and they do not tell what a "
+    "token of context costs.",
     "headline.nothing": "Nothing has been predicted or measured yet.",
     "interval.line": "95 % confidence: {parts}",
     "interval.memory": "{low} to {high} MiB",
@@ -225,7 +229,9 @@ _RELEASE: dict[str, str] = {
     "bound.nobody": "by whom is not known",
     "place.device": "device memory",
     "caption.verdicts": "Verdicts, in MiB of the process's own memory",
-    "caption.steps": "What each step of the release gave back, and what remains by name over the start, in MiB",
+    "caption.steps": "What each step of the release gave back, and what is held by name, in MiB. x of y: the engine "
+    "states y, and x was found in memory of its own; the rest lies in the heaps or without a name",
+    "cell.of_stated": "{found} of {stated}",
     "moment.conversation": "conversation {number}",
     "moment.again": "same text again {number}",
     "release.slope": "From one conversation to the next {value}; with the same text again {again}",
