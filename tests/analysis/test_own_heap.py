@@ -117,3 +117,34 @@ def test_counters_that_are_not_stated_at_both_moments_name_nothing(phase: str) -
     result = trial()
     less = replace(result, statistics=tuple(row for row in result.statistics if row.phase != phase))
     assert "heap_kept" not in named(attribute(less, None, "loaded"))
+
+
+def test_an_arena_of_python_counts_as_far_as_it_is_in_memory() -> None:
+    """A Llama of two layers in bfloat16 (279,168 B of weights), 2026-11-30: memory grew by 835,584 bytes, while Python
+    mapped one more arena of 1 MiB, of which a part was touched. Unnamed private mappings grew from 3,891,200 to
+    4,591,616 bytes, the heap by 135,168."""
+    heap = {
+        "launched": (135_111_888, 6_078_464, 441_136, 136_314_880),
+        "loaded": (135_507_184, 6_078_464, 193_296, 137_363_456),
+    }
+    held = {"launched": 285_773_824, "loaded": 286_609_408}
+    unnamed = {"launched": 3_891_200, "loaded": 4_591_616}
+    rows = trial(weights_bytes=279_168)
+    found = attribute(
+        replace(
+            rows,
+            marks=tuple(replace(mark(phase), anon_bytes=size) for phase, size in held.items()),
+            maps=tuple(mapping(phase, "anonymous", size) for phase, size in unnamed.items()),
+            statistics=tuple(
+                StatisticRow(phase=phase, at_s=0.0, name=name, value=float(value))
+                for phase, values in heap.items()
+                for name, value in zip(NAMES, values, strict=True)
+            ),
+        ),
+        None,
+        "loaded",
+    )
+    assert found is not None
+    # 279,168 weights + 116,128 in use - 247,840 no longer free + 700,416 of Python's arenas = 847,872.
+    assert named(found)["python_arenas"] == 4_591_616 - 3_891_200
+    assert found.unexplained_anon_bytes == 835_584 - 847_872

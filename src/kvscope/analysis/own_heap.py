@@ -45,8 +45,22 @@ def own_heap(result: TrialResult, start: MarkRow | None, mark: MarkRow, maps: Se
         cache=cache,
         in_use=sum(grown[name] for name in _IN_USE) - weights - cache,
         kept=grown.get("heap_free_bytes", 0),
-        python=grown.get("python_arena_bytes", 0),
+        python=_in_memory(grown, _maps_at(result, start), maps),
     )
+
+
+def _in_memory(grown: Mapping[str, int], before: Sequence[MapRow], after: Sequence[MapRow]) -> int:
+    """What Python's new arenas take. It maps 1 MiB at once and touches it little by little: they hold no more than
+    private mappings without a name have grown by, less those that malloc made."""
+    stated = grown.get("python_arena_bytes", 0)
+    unnamed = [sum(m.anonymous_bytes for m in maps if m.kind == "anonymous") for maps in (before, after)]
+    if stated <= 0 or not all(unnamed):
+        return stated
+    return min(stated, max(0, unnamed[1] - unnamed[0] - grown["heap_mmapped_bytes"]))
+
+
+def _maps_at(result: TrialResult, mark: MarkRow) -> tuple[MapRow, ...]:
+    return tuple(m for m in result.maps if m.phase == mark.phase and m.request_index == mark.request_index)
 
 
 def _counters(result: TrialResult, mark: MarkRow) -> Mapping[str, float]:
