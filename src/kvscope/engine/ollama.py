@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from kvscope.engine.base import (
     NO_VARIABLES,
@@ -22,7 +21,7 @@ from kvscope.engine.base import (
     ReportedBuffer,
 )
 from kvscope.engine.http_client import PLAIN_TIMEOUT_S, run
-from kvscope.engine.listening import ProcessIdentity, identify, is_same_process, pid_of_port
+from kvscope.engine.listening import is_same_process
 from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT
 from kvscope.engine.ollama_http import stream_chat, wire_conversation
 from kvscope.engine.ollama_report import load_report
@@ -31,6 +30,7 @@ from kvscope.engine.ollama_server import (
     Held,
     OllamaServer,
     own_tokenizer,
+    server_process,
     which_ollama,
 )
 from kvscope.engine.ollama_settings import is_local, load_options, server_url
@@ -42,7 +42,6 @@ from kvscope.errors import (
     EngineStartFailed,
     EngineTimeout,
     InvalidSettings,
-    ProbeUnavailable,
     UsageError,
 )
 from kvscope.model.ollama_store import PREFIX
@@ -94,7 +93,7 @@ class OllamaEngine:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.settings: Mapping[str, SettingValue] = dict(settings)
-        self._process, self._why_no_process = _server_process(url, pid)
+        self._process, self._why_no_process = server_process(url, pid)
         self._can = replace(CAPABILITIES, has_pid=self._process is not None)
         self._server = OllamaServer(url)
         self._served_model = served_model
@@ -338,22 +337,6 @@ class OllamaEngine:
                 "counters": {"context_length": [self._context_tokens, held and held.context_tokens]},
             },
         )
-
-
-def _server_process(url: str, asked: int | None) -> tuple[ProcessIdentity | None, str | None]:
-    """The process to watch, or why there is none. Raises InvalidSettings for a process id that is nobody's."""
-    if asked is not None:
-        found = identify(asked)
-        if found is None:
-            raise InvalidSettings(
-                f"There is no process {asked}.", hint="Give the id of the Ollama server, or leave it."
-            )
-        return found, None
-    parts = urlsplit(url)
-    try:
-        return pid_of_port(parts.hostname or "127.0.0.1", parts.port or 80), None
-    except ProbeUnavailable as error:
-        return None, error.message
 
 
 # --- what the registry calls --------------------------------------------------------------------------------------

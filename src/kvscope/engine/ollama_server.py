@@ -5,8 +5,10 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from kvscope.engine.http_client import CONNECT_TIMEOUT_S, Limits, run
+from kvscope.engine.listening import ProcessIdentity, identify, pid_of_port
 from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT
 from kvscope.engine.ollama_http import get_json, post_json, version_numbers
 from kvscope.errors import (
@@ -18,7 +20,9 @@ from kvscope.errors import (
     EngineReplyError,
     EngineStalled,
     EngineTimeout,
+    InvalidSettings,
     KvscopeError,
+    ProbeUnavailable,
 )
 from kvscope.model.ollama_store import PREFIX, find_stored
 
@@ -143,6 +147,22 @@ def which_ollama(url: str, timeout_s: float) -> tuple[str, str]:
             case _:
                 why = f"{url} is no Ollama: {error.message}"
         raise EngineNotFound(why, hint=hint) from error
+
+
+def server_process(url: str, asked: int | None) -> tuple[ProcessIdentity | None, str | None]:
+    """The process to watch, or why there is none. Raises InvalidSettings for a process id that is nobody's."""
+    if asked is not None:
+        found = identify(asked)
+        if found is None:
+            raise InvalidSettings(
+                f"There is no process {asked}.", hint="Give the id of the Ollama server, or leave it."
+            )
+        return found, None
+    parts = urlsplit(url)
+    try:
+        return pid_of_port(parts.hostname or "127.0.0.1", parts.port or 80), None
+    except ProbeUnavailable as error:
+        return None, error.message
 
 
 def full_name(name: str) -> str:
