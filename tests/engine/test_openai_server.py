@@ -3,6 +3,8 @@
 import functools
 import os
 import signal
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -252,6 +254,47 @@ def test_a_server_that_dies_meanwhile_is_told_by_its_process() -> None:
         assert engine.pids() == ()
         with pytest.raises(EngineDied):
             engine.active_requests()
+
+
+# Speaks as much of the interface as is needed, and ends itself in mid-answer, whose end is that of the connection.
+_ENDS_ITSELF = """
+import json, os, signal
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_): pass
+    def do_GET(self):
+        body = json.dumps({"data": [{"id": "m"}]}).encode()
+        self.send_response(200 if self.path == "/v1/models" else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_POST(self):
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(b'data: {"choices": [{"delta": {"content": "w"}}]}\\n\\n')
+        self.wfile.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+server = HTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+def test_a_server_that_is_killed_in_an_answer_that_ends_with_the_connection_has_died() -> None:
+    with subprocess.Popen([sys.executable, "-c", _ENDS_ITSELF], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            engine = EngineChoice(name="openai", url=f"http://127.0.0.1:{int(process.stdout.readline())}").create(
+                None, {}
+            )
+            engine.launch()
+            with pytest.raises(EngineDied, match=f"process {process.pid} has ended"):
+                engine.generate(ChatRequest(messages=HELLO, max_output_tokens=4))
+        finally:
+            process.kill()
 
 
 def test_what_llama_cpp_says_of_itself_is_read_back(llama: Running) -> None:

@@ -5,6 +5,7 @@ and, where its process is on this machine, that process's memory. The adapters f
 are this one and what they can do besides.
 """
 
+import asyncio
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -255,8 +256,18 @@ class OpenAIServer:
                 raise neither(self.url, error) from error
             self._is_chat = False
             return answer
-        except (ConnectionLost, ConnectionRefused) as error:
-            raise self._process.death(error) or error from error
+        # An answer whose body ends with the connection breaks off like one that is whole.
+        except (ConnectionLost, ConnectionRefused, EngineReplyError) as error:
+            raise await self._death(error) or error from error
+
+    async def _death(self, broken: EngineError) -> EngineError | None:
+        """As ``ServerProcess.death``. A process that is killed closes its connections a little before it has ended."""
+        for wait_s in (0.02, 0.05, 0.1, 0.2):
+            death = self._process.death(broken)
+            if death is not None or not self._process.pids():
+                return death
+            await asyncio.sleep(wait_s)
+        return self._process.death(broken)
 
     async def _chat(self, request: ChatRequest) -> Generation:
         return await stream_chat(
