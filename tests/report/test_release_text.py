@@ -1,6 +1,7 @@
 """The release check in the terminal and on the page: what the captured runs of the real engine say."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from release_rows import GIB, MIB, judged, line
 from study_rows import attempt, design_row, trial_row
 
-from kvscope.analysis.release import Release, judge_release
+from kvscope.analysis.release import Release, Step, judge_release
 from kvscope.record.rows import MapRow, MarkRow, ReportedBufferRow
 from kvscope.report.release_text import WIDTH, release_lines
 from kvscope.report.section_release import REMAINS, steps_table, verdict_text
@@ -64,6 +65,30 @@ def test_what_remains_adds_up_to_what_is_held_over_the_start(real: Release) -> N
         assert real.launched_bytes is not None
         named = sum(term.num_bytes for term in step.remains.terms if term.backing == "anonymous")
         assert named + step.remains.unexplained_anon_bytes == step.held_bytes - real.launched_bytes
+
+
+def test_the_names_in_a_row_add_up_to_what_is_held(real: Release) -> None:
+    table = steps_table([real], "cache_ram_mib")
+    titles = [column.title for column in table.columns]
+    for cells in (row.cells for row in table.rows):
+        numbers = [float(cell.split(" of ")[0].replace(",", "")) for cell in cells[4:] if cell != "–"]
+        if numbers:
+            # Each of nine cells is rounded to a hundredth.
+            assert sum(numbers) == pytest.approx(float(cells[2].replace(",", "")), abs=0.05)
+    assert titles[4] == "start"
+
+
+def test_copies_that_were_not_found_in_memory_are_no_zero() -> None:
+    # Gemma 3, two slots, without checkpoints: the log stated 12.0 MiB, and all of it lay in the heap.
+    step = Step(
+        phase="after_request", held_bytes=143 * MIB, given_back_bytes=None, device_bytes=None,
+        remains=replace(captured("release_0").steps[0].remains, terms=()), stated={"copies": round(12.023 * MIB)},
+    )  # fmt: skip
+    found = replace(captured("release_0"), steps=(step,))
+    table = steps_table([found], "cache_ram_mib")
+    titles = [column.title for column in table.columns]
+    assert table.rows[0].cells[titles.index("copies")] == "0.00 of 12.02"
+    assert any("0.00 of 12.02" in line for line in release_lines([found]))
 
 
 def test_what_is_given_back_is_the_difference_of_two_rows(real: Release) -> None:

@@ -10,8 +10,8 @@ from kvscope.record.rows import TrialResult
 from kvscope.units import MIB
 
 # How llama.cpp's log lists a copy of an old prompt: "- prompt 0x…: 503 tokens, checkpoints: 0, 11.586 MiB".
-_COPY = re.compile(r"checkpoints: +\d+, +([\d.]+) MiB")
-_CARRIED = re.compile(r"checkpoints: +(\d+), +[\d.]+ MiB")
+# Its size is that of the checkpoints in it too, which are blocks of memory of their own.
+_COPY = re.compile(r"checkpoints: +(\d+), +([\d.]+) MiB")
 
 
 def stated_copies(result: TrialResult, request_index: int | None) -> list[Buffer]:
@@ -27,11 +27,7 @@ def stated_copies(result: TrialResult, request_index: int | None) -> list[Buffer
     ]
     if not rows:
         return []
-    listed = [_at_least(text) for text in _COPY.findall(rows[-1].line)]
-    sizes = listed or _steps([_at_least(r.printed_mib) for r in rows])
-    return [
-        Buffer(component="host_cache", name="copy", num_bytes=size, is_filled=True, source="reported") for size in sizes
-    ]
+    return _blocks(_listed(result, rows[-1].line) or _steps([_at_least(r.printed_mib) for r in rows]))
 
 
 def copies_after_clearing(result: TrialResult) -> list[Buffer]:
@@ -39,7 +35,10 @@ def copies_after_clearing(result: TrialResult) -> list[Buffer]:
     rows = [r for r in result.reported if r.component == "host_cache" and r.phase == "cache_cleared"]
     if not rows:
         return []
-    sizes = [_at_least(text) for text in _COPY.findall(rows[-1].line)] or [_at_least(rows[-1].printed_mib)]
+    return _blocks(_listed(result, rows[-1].line) or [_at_least(rows[-1].printed_mib)])
+
+
+def _blocks(sizes: Sequence[int]) -> list[Buffer]:
     return [
         Buffer(component="host_cache", name="copy", num_bytes=size, is_filled=True, source="reported")
         for size in sizes
@@ -47,10 +46,35 @@ def copies_after_clearing(result: TrialResult) -> list[Buffer]:
     ]
 
 
+def _listed(result: TrialResult, line: str) -> list[int]:
+    """Sizes of the copies that a line lists, each as its tokens' state and its checkpoints, where the log says how
+    large so many of them are; all states first, in the order of the list."""
+    states, carried = [], []
+    for count, printed in _COPY.findall(line):
+        size = _at_least(printed)
+        checkpoints = _checkpoints_of(result, int(count))
+        if sum(checkpoints) >= size:
+            checkpoints = []
+        states.append(size - sum(checkpoints))
+        carried += checkpoints
+    return [*states, *carried]
+
+
+def _checkpoints_of(result: TrialResult, count: int) -> list[int]:
+    """Sizes of ``count`` checkpoints as the log states them after every request that left so many; nothing where they
+    were not always equal."""
+    found = set()
+    for index in {r.request_index for r in result.reported if r.component == "checkpoint"}:
+        sizes = tuple(sorted(b.num_bytes for b in stated_checkpoints(result, index)))
+        if index is not None and len(sizes) == count:
+            found.add(sizes)
+    return list(found.pop()) if len(found) == 1 else []
+
+
 def copies_carry_checkpoints(result: TrialResult) -> bool:
     """Whether the log lists copies with context checkpoints in them: such a copy is larger than its tokens' cache."""
     lines = [r.line for r in result.reported if r.component == "host_cache"]
-    return any(int(count) for line in lines for count in _CARRIED.findall(line))
+    return any(int(count) for line in lines for count, _ in _COPY.findall(line))
 
 
 def stated_checkpoints(result: TrialResult, request_index: int | None) -> list[Buffer]:

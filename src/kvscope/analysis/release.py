@@ -7,13 +7,18 @@ cannot_tell       with the reason
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import Attribution, attribute
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.notes import Note
-from kvscope.analysis.prompt_copies import copies_carry_checkpoints
+from kvscope.analysis.prompt_copies import (
+    copies_after_clearing,
+    copies_carry_checkpoints,
+    stated_checkpoints,
+    stated_copies,
+)
 from kvscope.analysis.release_bounds import Bound, dearer_share, host_cache_limit
 from kvscope.analysis.release_curve import GROWTH_STEP_BYTES, Conversation, Curve, read_curves
 from kvscope.analysis.release_verdict import (
@@ -29,7 +34,7 @@ from kvscope.analysis.release_verdict import (
     worst,
 )
 from kvscope.record.metrics import last_mark
-from kvscope.record.rows import Json, TrialResult
+from kvscope.record.rows import Json, MarkRow, TrialResult
 
 STEPS = ("after_request", "cache_cleared", "unloaded", "exited")
 # Of these failures the process has ended, so that its memory is a question of their exit alone.
@@ -39,13 +44,16 @@ ENDED_OUTCOMES = ("engine_died", "out_of_memory")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One step of the release. ``given_back_bytes``: less than at the step before; None where one of the two was not
-    read. ``remains``: of what the host's memory is made then, over the start."""
+    read. ``remains``: of what the host's memory is made then, over the start. ``stated``: what the engine says that its
+    copies of prompts and its cache hold then, whether they were found in memory or not; without a name it says nothing
+    of."""
 
     phase: str
     held_bytes: int | None
     given_back_bytes: int | None
     device_bytes: int | None
     remains: Attribution | None
+    stated: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +213,24 @@ def _steps(attempt: Attempt, device: Curve | None) -> tuple[Step, ...]:
                 given_back_bytes=None if before is None else before - held,
                 device_bytes=None if device is None else mark.device_bytes,
                 remains=remains,
+                stated=_stated(result, mark),
             )
         )
     return tuple(steps)
+
+
+def _stated(result: TrialResult, mark: MarkRow) -> Mapping[str, int]:
+    stated = {}
+    copies = copies_after_clearing(result) if mark.phase == "cache_cleared" else []
+    if mark.phase == "after_request":
+        copies = [*stated_copies(result, mark.request_index), *stated_checkpoints(result, mark.request_index)]
+    if copies:
+        stated["copies"] = sum(copy.num_bytes for copy in copies)
+    cache = [
+        row.value
+        for row in result.statistics
+        if (row.name, row.phase, row.request_index) == ("cache_storage_bytes", mark.phase, mark.request_index)
+    ]
+    if cache and str(result.effective.get("device", "cpu")).startswith("cpu"):
+        stated["kv_cache"] = round(cache[-1])
+    return stated

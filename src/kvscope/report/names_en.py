@@ -87,6 +87,7 @@ _COLUMNS: dict[str, str] = {
     "col.step": "more per conversation",
     "col.host_per_conversation": "of it host prompt cache (log)",
     "col.added_total": "added since start",
+    "col.start": "start",
     "col.kept": "stays after release",
     "col.after_exit": "after exit",
     "col.active": "active requests",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from kvscope.analysis.fit import Estimate
+from kvscope.analysis.match import SHARED_SLACK_BYTES
 from kvscope.analysis.release import Release, Step
 from kvscope.analysis.release_curve import STILL_BYTES
 from kvscope.analysis.study import Study
@@ -112,6 +113,7 @@ def steps_table(releases: Sequence[Release], factor: str) -> Table:
     """What each step of the release gave back, and of what the rest is made, one row for each step of each level."""
     on_device = any(step.device_bytes is not None for release in releases for step in release.steps)
     titles = [say("col.held"), say("col.given_back"), *([name_of("place", "device")] if on_device else [])]
+    titles.append(say("col.start"))
     names = [say(title) for title in REMAINS] + [say("row.unexplained")]
     return Table(
         caption=say("caption.steps"),
@@ -124,7 +126,15 @@ def _step_row(release: Release, step: Step, on_device: bool) -> Row:
     back = say("none") if step.phase == "after_request" else mib_cell(step.given_back_bytes, 2)
     cells = [mib_cell(step.held_bytes, 2), back]
     cells += [mib_cell(step.device_bytes, 2)] if on_device else []
+    cells.append(_start(release, step))
     return row(level_text(release.level), name_of("phase", step.phase), *cells, *_remains(step))
+
+
+def _start(release: Release, step: Step) -> str:
+    """What was held before the model was loaded: with the names beside it, all that is held."""
+    if step.phase == "exited":
+        return say("none")
+    return mib_cell(release.host.launched_bytes, 2)
 
 
 def _remains(step: Step) -> list[str]:
@@ -132,7 +142,14 @@ def _remains(step: Step) -> list[str]:
         word = say("none") if step.phase == "exited" else say("unknown")
         return [word] * (len(REMAINS) + 1)
     anonymous = [term for term in step.remains.terms if term.backing == "anonymous"]
-    cells = [mib_cell(sum(t.num_bytes for t in anonymous if t.slug in slugs), 2) for slugs in REMAINS.values()]
+    cells = []
+    for title, slugs in REMAINS.items():
+        found = sum(t.num_bytes for t in anonymous if t.slug in slugs)
+        stated = step.stated.get(title.partition(".")[2], 0)
+        if stated > found + SHARED_SLACK_BYTES:
+            cells.append(say("cell.of_stated", found=mib_cell(found, 2), stated=mib_cell(stated, 2)))
+        else:
+            cells.append(mib_cell(found, 2))
     return [*cells, mib_cell(step.remains.unexplained_anon_bytes, 2, signed=True)]
 
 
