@@ -525,6 +525,18 @@ def test_a_stream_without_end_is_not_read_without_end(server: StandIn, bring: Br
     assert caught.value.evidence["pieces_received"] == 97  # 8 for each of 4 tokens, and 64 more; then it stopped
 
 
+def test_a_model_of_its_cloud_is_not_measured(bring: Bring) -> None:
+    """remote_host of /api/tags (api/types.go): such a model is never listed as loaded."""
+
+    def answer(path: str, _: Any) -> bytes:
+        tags = [{"name": "big:cloud", "remote_host": "https://ollama.com:443", "remote_model": "big"}]
+        models = tags if path == "/api/tags" else []
+        return plain("200 OK", json.dumps({"version": "0.33.0", "models": models}).encode())
+
+    with answering(answer) as url, pytest.raises(InvalidSettings, match=r"runs at https://ollama\.com:443"):
+        bring(StandIn(url, 0, Path()), model="big:cloud")
+
+
 def test_what_lists_no_models_is_no_ollama(bring: Bring) -> None:
     def answer(path: str, _: Any) -> bytes:
         return plain("200 OK", json.dumps({"version": "0.33.0", "models": 5}).encode())

@@ -82,11 +82,13 @@ class OllamaServer:
         return self.has(COUNTS_WHOLE_PROMPT) and version_numbers(self.version) != LEAVES_CACHED_OUT
 
     def find_model(self, name: str) -> Mapping[str, Any]:
-        """The model as /api/tags lists it. Raises EngineModelError where it is not there, with the nearest name."""
+        """The model as /api/tags lists it. Raises EngineModelError where it is not there, with the nearest name,
+        and InvalidSettings for one of Ollama's cloud."""
         found = {str(model.get("name")): model for model in self._listed("tags")}
         wanted = full_name(name)
         for listed, model in found.items():
             if full_name(listed) == wanted:
+                _check_is_here(listed, model)
                 return model
         near = difflib.get_close_matches(wanted, found, n=1, cutoff=0.3)
         nearest = f"Did you mean {near[0]}? " if near else ""
@@ -127,6 +129,15 @@ class OllamaServer:
         if not isinstance(text, str):
             raise EngineReplyError("Ollama did not render the prompt.", hint=NOT_OLLAMA_HINT)
         return text
+
+
+def _check_is_here(name: str, model: Mapping[str, Any]) -> None:
+    remote = model.get("remote_host")
+    if isinstance(remote, str) and remote:
+        raise InvalidSettings(
+            f"{name} runs at {remote}, not on this server: nothing of it is held here, so there is nothing to measure.",
+            hint="Measure a model that was pulled whole; `ollama list` shows a size for those.",
+        )
 
 
 def which_ollama(url: str, timeout_s: float) -> tuple[str, str]:
