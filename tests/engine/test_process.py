@@ -204,6 +204,22 @@ def test_a_program_that_ended_but_left_a_child_behind(start: Start) -> None:
     assert await_that(lambda: not process_exists(child))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+def test_a_child_in_a_session_and_with_an_environment_of_its_own_is_ended(start: Start) -> None:
+    process = start(
+        """
+        import subprocess, sys, time
+        child = subprocess.Popen(["sleep", "300"], start_new_session=True, env={})
+        print(child.pid, flush=True)
+        time.sleep(60)
+        """
+    )
+    child = int(process.receive(5, doing="testing"))
+    assert process_exists(child)
+    process.stop()
+    assert await_that(lambda: not process_exists(child))
+
+
 def test_ctrl_c_in_the_terminal_does_not_reach_it(start: Start) -> None:
     process = start("import os; print(os.getpgid(0), os.getsid(0), flush=True)")
     group, session = map(int, process.receive(5, doing="starting").split())

@@ -3,7 +3,7 @@
 An engine's own process goes with its group when it is stopped, and by the kernel when kvscope is killed
 (die_with_parent.py). What is left are the programs that it started: with kvscope killed, all of them; with the engine
 stopped, those that had moved into a session of their own, as daemons do. They are known by a mark in their environment,
-which is inherited, and by their session, which is the engine's.
+which is inherited, by their session, which is the engine's, and as children of an engine that still runs.
 
 Run as a plain file: ``python guard.py MARK``. It is told on stdin which engines run (``+PID STARTED``, and ``-PID``
 when one has been stopped), and waits. When stdin closes, kvscope is gone, however it went: then it ends what is left.
@@ -26,6 +26,29 @@ def started_at(pid: int) -> int | None:
     None where there is no such process, or one cannot know."""
     fields = _stat(pid)
     return None if fields is None else int(fields[19])
+
+
+def descendants(pid: int) -> dict[int, int]:
+    """What a process that runs has started, and they in turn: id → when it was started. Of those whose parent has
+    ended already, nothing is known here."""
+    children: dict[int, list[int]] = {}
+    for each in _pids():
+        if (fields := _stat(each)) is not None:
+            children.setdefault(int(fields[1]), []).append(each)
+    found: dict[int, int] = {}
+    unseen = list(children.get(pid, ()))
+    while unseen:
+        child = unseen.pop()
+        if child not in found and (started := started_at(child)) is not None:
+            found[child] = started
+            unseen += children.get(child, ())
+    return found
+
+
+def end_these(found: dict[int, int]) -> None:
+    """End by SIGKILL those of the processes (id → when it was started) that are still there."""
+    for pid in found:
+        _end(pid, lambda each: started_at(each) == found[each])
 
 
 def end_marked(mark: str) -> None:

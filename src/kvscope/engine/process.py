@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from kvscope.engine.failure import Death, death_error
-from kvscope.engine.guard import VARIABLE, end_marked, started_at
+from kvscope.engine.guard import VARIABLE, descendants, end_marked, end_these, started_at
 from kvscope.engine.oom_kills import (
     group_oom_kills,
     has_others,
@@ -334,6 +334,7 @@ class EngineProcess:
         SIGKILL. Each step is given ``grace_s``. Safe to call twice; never raises for a program that is gone."""
         process = self._process
         if process is not None and process.returncode is None:
+            started_in_turn = descendants(process.pid)  # while they can be told by their parent
             if farewell is not None and self.alive():
                 try:
                     self.send(farewell)
@@ -347,6 +348,7 @@ class EngineProcess:
             process.wait()
             _guard.tell(f"-{process.pid}")
             end_marked(self._mark)  # what left the group
+            end_these(started_in_turn)  # and its environment
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     _close(pipe)
