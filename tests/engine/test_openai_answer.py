@@ -60,6 +60,13 @@ def failing(script: Script, request: ChatRequest | None = None) -> EngineError:
     return caught.value
 
 
+def test_whose_answer_it_is_by_the_servers_own_words() -> None:
+    named = event({"model": "small", "choices": [{"index": 0, "finish_reason": None, "delta": {"content": "a"}}]})
+    assert streamed(named, token("b"), finish()).model == "small"
+    assert streamed(token("a"), finish()).model is None
+    assert streamed(event({"model": 5, "choices": []}), token("a"), finish()).model is None
+
+
 def delta(finish_reason: str | None = None, **fields: object) -> bytes:
     return event({"choices": [{"index": 0, "delta": fields, "finish_reason": finish_reason}]})
 

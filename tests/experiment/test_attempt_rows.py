@@ -58,3 +58,25 @@ def test_thinking_that_was_not_sent_is_told() -> None:
 
 def test_pieces_that_came_together_are_told() -> None:
     assert [warning.slug for warning in added(8, apart_s=0.0).warnings] == ["tokens-together"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "stated", "is_other"),
+    [
+        ("gpt-4o", "gpt-4o", False),
+        ("gpt-4o", "gpt-4o-2024-08-06", False),  # as OpenAI answers
+        ("openai/gpt-4o", "gpt-4o", False),
+        ("/models/a.gguf", "a.gguf", False),
+        ("tiny", "tiny:latest", False),
+        ("tiny:latest", "tiny", False),
+        ("gpt-4o", None, False),
+        ("gpt-4o", "gpt-4o-mini", True),
+        ("llama-3", "llama-3-70b", True),
+        ("large", "small", True),
+    ],
+)
+def test_an_answer_of_another_model_is_told(asked: str, stated: str | None, is_other: bool) -> None:
+    rows = AttemptRows(effective={"served_model": asked})
+    rows._judge_model(stated)
+    assert [warning.slug for warning in rows.warnings] == ["another-model-answered"] * is_other
+    assert added(8, model="another").warnings == []  # an engine that says nothing of what it was asked for

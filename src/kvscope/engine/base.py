@@ -84,7 +84,7 @@ class Generation:
     """One answer. Counts that the server did not state are None, never 0. ``prompt_tokens`` is the whole prompt, what
     was reused of it included; ``prompt_tokens_from`` says which of the server's numbers it is. ``engine_timings`` are
     the engine's own. ``tool_calls``: what the model asked for, each as ``Message.tool_calls``. ``reasoning_tokens``:
-    those of the output that are thinking, sent or not."""
+    those of the output that are thinking, sent or not. ``model``: whose answer it is, by the server's own words."""
 
     events: tuple[TokenEvent, ...]
     reads: tuple[Read, ...]
@@ -97,6 +97,7 @@ class Generation:
     prompt_tokens_from: str | None = None
     tool_calls: tuple[Mapping[str, Any], ...] = ()
     reasoning_tokens: int | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

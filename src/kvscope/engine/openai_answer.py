@@ -94,6 +94,7 @@ class _Answer:
     usage: Mapping[str, Any] = field(default_factory=dict)
     timings: Mapping[str, Any] = field(default_factory=dict)
     calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    model: str | None = None
     num_characters: int = 0
     num_taken: int = 0
 
@@ -105,6 +106,8 @@ class _Answer:
         try:
             self.usage = _object(event, "usage") or _object(_object(event, "x_groq"), "usage") or self.usage
             self.timings = _object(event, "timings") or self.timings
+            stated = event.get("model")
+            self.model = stated if isinstance(stated, str) and stated else self.model
             for choice in event.get("choices") or ():
                 self._take_choice(choice, at_s)
         except (AttributeError, TypeError) as error:
@@ -213,6 +216,7 @@ class _Answer:
             prompt_tokens_from=usage.stated_by,
             tool_calls=tuple(self.calls[index] for index in sorted(self.calls)),
             reasoning_tokens=usage.reasoning_tokens,
+            model=self.model,
         )
 
 

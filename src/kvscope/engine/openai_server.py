@@ -237,7 +237,8 @@ class OpenAIServer:
     async def generate_async(self, request: ChatRequest) -> Generation:
         """As ``generate``, for many at once."""
         with self.server.hidden_in_errors():
-            return await self._generate(request)
+            answer = await self._generate(request)
+        return replace(answer, model=self.server.hide(answer.model))
 
     async def _generate(self, request: ChatRequest) -> Generation:
         try:

@@ -1,5 +1,6 @@
 """What an attempt has left so far, as rows; what they say against each other; and the outcome they amount to."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -87,6 +88,7 @@ class AttemptRows:
             for number, event in enumerate(answer.events)
         ]
         self.tokens += tokens
+        self._judge_model(answer.model)
         self._judge_output(row, tokens)
         self.reads += [
             ReadRow(request_index=row.index, at_s=read.at_s, num_bytes=read.num_bytes, num_events=read.num_events)
@@ -137,6 +139,16 @@ class AttemptRows:
                 "The time between single tokens is left out where that holds for the attempt. A proxy that gathers, or "
                 "a server that predicts several tokens at once, does this.",
             )
+
+    def _judge_model(self, stated: str | None) -> None:
+        asked = self.effective.get("served_model")
+        if stated is None or not isinstance(asked, str) or _is_same_model(asked, stated):
+            return
+        self.warn(
+            "another-model-answered",
+            f"{asked[:200]} was asked, and the answers say that {stated[:200]} gave them.",
+            "Is the name an alias, or has a router passed the request on? What was measured is what answered.",
+        )
 
     def judge_counts(self) -> None:
         """Hold our counts against the server's, over all answered requests of the attempt: a prompt that was cut is
@@ -204,6 +216,15 @@ class AttemptRows:
             return self.cut
         short = any(_is_short(request, is_counted=request.index not in self.miscounted) for request in measured)
         return Ending(outcome="stopped_early" if short else "ok")
+
+
+def _is_same_model(asked: str, stated: str) -> bool:
+    """Whether both name one model: a file's or an owner's folders before it, and a date or Ollama's tag behind it, are
+    left out by some."""
+    one, other = (name.rpartition("/")[2].casefold() for name in (asked, stated))
+    return re.fullmatch(re.escape(one) + r"(?:[-@](?:\d{4}-?\d\d-?\d\d|\d{4})|:latest)?", other) is not None or (
+        one == f"{other}:latest"
+    )
 
 
 def reported_row(buffer: ReportedBuffer, phase: str, request_index: int | None) -> ReportedBufferRow:
