@@ -107,15 +107,16 @@ def test_whatever_one_check_fails_by_the_others_are_still_said(monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("no_engine")
-def test_an_engine_whose_check_has_a_fault_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RecursionError("too deep"), SystemExit("too deep")])
+def test_an_engine_whose_check_has_a_fault_is_one_line(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     from kvscope.engine import fake
 
     def fails(_: object) -> None:
-        raise RecursionError("too deep")
+        raise error
 
     monkeypatch.setattr(fake, "check", fails)
     text = run()
-    assert "  no   fake: Looking for it failed (RecursionError: too deep)." in text
+    assert f"  no   fake: Looking for it failed ({type(error).__name__}: too deep)." in text
     assert "  yes  process memory\n" in text
 
 

@@ -211,7 +211,7 @@ def available_engines() -> list[tuple[str, str | None, str | None]]:
             found.append((name, _tried(name), None))
         except KvscopeError as error:
             found.append((name, None, f"{error.message} {error.hint or ''}".strip()))
-        except Exception as error:  # a fault of ours, or of a library
+        except (Exception, SystemExit) as error:  # a fault of ours, or of a library
             found.append((name, None, f"Looking for it failed ({type(error).__name__}: {str(error)[:300]})."))
     return found
 

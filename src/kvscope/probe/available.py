@@ -61,7 +61,7 @@ def available_probes(proc: Path = PROC, sys_folder: Path = SYS) -> list[ProbeSta
 def _looked_at(name: str, look: Callable[[], ProbeState]) -> ProbeState:
     try:
         return look()
-    except Exception as error:  # a fault of ours, or of a driver's library
+    except (Exception, SystemExit) as error:  # a fault of ours, or of a driver's library
         return ProbeState(name=name, why_not=f"Looking at it failed ({type(error).__name__}: {str(error)[:300]}).")
 
 
