@@ -117,7 +117,12 @@ FAILURES = [
         "0.00.006.548 E srv         start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 8765\n"
         "0.00.006.612 E srv          init: exiting due to HTTP server error",
         InvalidSettings,
-        "cannot listen on port 8765",
+        "cannot listen on port 8765: another program uses it",
+    ),
+    (  # the command's own port, which the program took instead of the one asked for
+        "0.00.006.548 E srv         start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 9000",
+        InvalidSettings,
+        "cannot listen on port 9000: another program uses it",
     ),
     (
         "0.00.005.781 E gguf_init_from_file: failed to open GGUF file 'x.gguf' (No such file or directory)\n"

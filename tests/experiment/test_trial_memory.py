@@ -3,6 +3,7 @@ answers themselves are the fake engine's."""
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -524,3 +525,26 @@ class TestAServerThatWorksForOthersToo:
         engine = Shared(child)
         engine.capabilities = replace(engine.capabilities, counts_by_requests=True)
         assert "others-requests" not in slugs(run(engine))
+
+
+def test_what_an_engine_left_running_is_told(child: Child) -> None:
+    parent = subprocess.Popen(["sh", "-c", "sleep 300 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    left = int(parent.stdout.readline())
+
+    class Leaving(InProcess):
+        def pids(self) -> tuple[int, ...]:
+            return (parent.pid,)
+
+        def stop(self) -> None:
+            parent.kill()
+            parent.wait()
+
+    try:
+        result = run(Leaving(child))
+        (warning,) = (each for each in result.warnings if each.slug == "engine-still-running")
+        assert str([left]) in warning.message
+        assert "exited" not in marks(result)
+    finally:
+        os.kill(left, signal.SIGKILL)  # started by this test
+        parent.stdout.close()

@@ -12,6 +12,7 @@ when one has been stopped), and waits. When stdin closes, kvscope is gone, howev
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,10 +46,16 @@ def descendants(pid: int) -> dict[int, int]:
     return found
 
 
-def end_these(found: dict[int, int]) -> None:
-    """End by SIGKILL those of the processes (id → when it was started) that are still there."""
+def end_these(found: dict[int, int], *, within_s: float) -> None:
+    """End by SIGKILL those of the processes (id → when it was started) that are still there, and wait at most so long
+    until they are gone: they give their memory back only then."""
     for pid in found:
         _end(pid, lambda each: started_at(each) == found[each])
+    until_s = time.monotonic() + within_s
+    while any(started_at(pid) == found[pid] and _session(pid) is not None for pid in found):
+        if time.monotonic() > until_s:
+            return
+        time.sleep(0.01)
 
 
 def end_marked(mark: str) -> None:

@@ -57,6 +57,7 @@ _SLOTS = re.compile(r"initializing, n_slots = (\d+), n_ctx_slot = (\d+), kv_unif
 _VERBOSITY = re.compile(r"common_params_print_info: verbosity = (-?\d+)")
 # What a server keeps of earlier prompts is stated from this verbosity on, and so are its context and its buffers.
 VERBOSE = 4
+_BOUND_PORT = re.compile(r"couldn't bind .*\bport: (\d{1,5})\b")
 _LISTENING = re.compile(r"listening on (https?://\S+)")
 
 _WHAT = re.compile(r"\s*what\(\): +(\S.*)")
@@ -257,6 +258,8 @@ def why_not_loaded(log: str, *, port: int, engine: str) -> EngineError:
     kind, line = classify_message(said)
     evidence = {"known_by": "message", "log_line": line}
     if "couldn't bind HTTP server socket" in said or "couldn't bind to server socket" in said:
+        stated = _BOUND_PORT.search(said)
+        port = int(stated[1]) if stated else port
         return InvalidSettings(
             f"{engine} cannot listen on port {port}: another program uses it.",
             hint="Choose another port, or leave it out and a free one is taken. "

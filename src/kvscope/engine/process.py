@@ -43,6 +43,8 @@ _TAIL_BYTES = 256 * 1024
 MOST_READ_BYTES = 8 * 1024 * 1024
 _PART_BYTES = 256 * 1024
 _MOST_KEPT = 64 * 1024
+# What was sent SIGKILL and holds much memory takes a moment to be gone.
+_GONE_WITHIN_S = 2.0
 
 # With less room than this for the log, nothing is started: a log that is cut explains nothing.
 _ROOM_FOR_LOG_BYTES = 1024 * 1024
@@ -348,7 +350,7 @@ class EngineProcess:
             process.wait()
             _guard.tell(f"-{process.pid}")
             end_marked(self._mark)  # what left the group
-            end_these(started_in_turn)  # and its environment
+            end_these(started_in_turn, within_s=_GONE_WITHIN_S)  # and its environment
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     _close(pipe)

@@ -21,7 +21,7 @@ from kvscope.experiment.request_counts import Expected, RequestCounts
 from kvscope.experiment.settings_check import memory_settings_unstated, settings_not_obeyed
 from kvscope.experiment.trial_memory import TrialMemory
 from kvscope.probe.cgroup import available_bytes
-from kvscope.probe.proc import process_exists
+from kvscope.probe.proc import process_exists, process_tree
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.exact_length.build import ExactPrompt, build_prompt
 from kvscope.record.rows import (
@@ -172,7 +172,7 @@ class _TrialRun:
 
     def close(self) -> None:
         """Stop sampling and the engine, whatever state they are in."""
-        pids = self.engine.pids()
+        pids = process_tree(self.engine.pids()) if self.engine.capabilities.owns_process else ()
         self.memory.stop()
         self.engine.stop()
         self.memory.note_kills()
