@@ -75,6 +75,21 @@ def test_a_cache_that_is_full_has_nothing_to_go() -> None:
     assert filling.step.value == pytest.approx(2.183 * MIB, rel=1e-3)
 
 
+def test_a_last_text_that_took_the_place_of_another_is_a_full_cache() -> None:
+    # Copies of 527 tokens × 23,040 B = 11.58 MiB under a limit of 64 MiB: five fit, and what is left is less than one.
+    copy = 527 * 23_040
+    copies = [copy * min(number, 5) for number in range(1, 7)]
+    levels = [100 * MIB + size for size in copies]
+    known = {"copies": copies, "limit_mib": 64, "unloaded": 40 * MIB, "exited": 0}
+    found = judged(levels, **known)
+    assert (found.verdict, claim_slug(found)) == ("retained_bounded", "release_host_cache_full")
+    assert found.step.value == 0
+    # With room for another copy it is not full: it may have been another reason, and the limit is ahead.
+    roomy = judged(levels, **{**known, "limit_mib": 128})
+    assert (roomy.verdict, claim_slug(roomy)) == ("retained_bounded", "release_host_cache")
+    assert judged(levels[:5], **{**known, "copies": copies[:5]}).step.value == copy
+
+
 def test_a_running_server_that_has_stopped_growing_is_not_growing() -> None:
     found = judged(ATTACHED, launched=None, same=3, bytes_per_token=23_040, prompt_tokens=96, output_tokens=4)
     assert (found.verdict, claim_slug(found)) == ("retained_bounded", "release_plateau")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 
 from kvscope.analysis.attribute import Attribution
@@ -23,6 +24,7 @@ from kvscope.analysis.release_bounds import (
 )
 from kvscope.analysis.release_curve import (
     FEWEST_CONVERSATIONS,
+    GROWTH_STEP_BYTES,
     HOST,
     STILL_BYTES,
     Conversation,
@@ -130,6 +132,8 @@ def judge_curve(result: TrialResult, curve: Curve, predicted: float | None, left
         return over
     if same is not None and same.kind == "growing":
         return judge.says(GROWING, cause=UNKNOWN)
+    if trend.kind in ("growing", "unclear") and judge.is_full():
+        return judge.full(left)
     if trend.kind == "growing":
         return judge.growth()
     if same is not None and same.kind == "unclear":
@@ -191,6 +195,24 @@ class _Judge:
             cause=HOST_CACHE,
             bounds=(Bound(holder=HOST_CACHE, held_bytes=stated[-1], limit_bytes=limit.num_bytes),),
         )
+
+    def is_full(self) -> bool:
+        """Whether the log says that the host prompt cache took its last text in place of an older one: it did not grow,
+        and what is left of its limit is less than one copy. Nor did memory."""
+        stated = [c.host_cache_bytes for c in self.curve.different]
+        limit = host_cache_limit(self.result).num_bytes
+        if limit is None or self._explained()[0] != HOST_CACHE:
+            return False
+        steps = [now - before for before, now in pairwise(stated) if now is not None and before is not None]
+        last = self.curve.different[-1].held_bytes - self.curve.different[-2].held_bytes
+        if not steps or steps[-1] > 0 or last > GROWTH_STEP_BYTES:
+            return False
+        return limit - max(steps) < (stated[-1] or 0) <= limit
+
+    def full(self, left: Attribution | None) -> Judgement:
+        """Bounded by what it holds; the slope is that of the last conversation, which took another's place."""
+        self.trend = _trend(self.curve.different[-2:])
+        return self.says(RETAINED, bounds=(*self._stays(), *kept_bounds(self.result, self.curve, left)))
 
     def growth(self) -> Judgement:
         """It grows. Bounded where the engine's log, or the bytes for each token, say by what, and a limit is known."""
