@@ -93,7 +93,7 @@ def test_a_plain_trial_leaves_everything_and_no_doubt(clock: VirtualClock) -> No
         ({"prompt_tokens": None}, "ok", []),
         ({"cached_tokens": 30}, "ok", ["cache-not-cleared"]),
         ({"cached_tokens": None}, "ok", []),
-        ({"output_tokens": 5, "finish_reason": "stop"}, "stopped_early", []),
+        ({"output_tokens": 5, "finish_reason": "stop"}, "stopped_early", ["output-count-mismatch"]),
         ({"output_tokens": None}, "ok", []),
     ],
     ids=str,
