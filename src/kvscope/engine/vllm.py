@@ -32,7 +32,7 @@ from kvscope.engine.prometheus import Metrics, parse_metrics
 from kvscope.engine.server_address import ServerAddress
 from kvscope.engine.server_counts import count_by_vllm
 from kvscope.engine.server_metrics import statistics_of
-from kvscope.engine.vllm_flags import CPU_POOL, environment, flags
+from kvscope.engine.vllm_flags import CPU_POOL, environment, flags, settings_of
 from kvscope.engine.vllm_log import pool_facts, pool_labels, read_start, why_not_started
 from kvscope.engine.vllm_program import Program, find_program
 from kvscope.errors import (
@@ -365,16 +365,22 @@ def model_folder(model: ModelSpec) -> Path:
 
 
 def _own_settings(program: Program, settings: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
-    if not program.is_cpu or any(name in settings for name in _POOL_SETTINGS):
-        return {}
+    by_command = {name: value for name, value in settings_of(program.words).items() if name not in settings}
+    if not program.is_cpu or any(name in {**by_command, **settings} for name in _POOL_SETTINGS):
+        return by_command
     exported = os.environ.get(CPU_POOL, "")
-    return {CPU_POOL: int(exported) if exported.isdecimal() else _CPU_POOL_DEFAULT}
+    return {**by_command, CPU_POOL: int(exported) if exported.isdecimal() else _CPU_POOL_DEFAULT}
+
+
+def command_settings(choice: "EngineChoice") -> Mapping[str, SettingValue]:
+    """What the flags of a command of one's own set. Raises as ``check``."""
+    return settings_of(find_program(choice.command).words)
 
 
 def own_settings(
     choice: "EngineChoice", settings: Mapping[str, SettingValue], model: ModelSpec | None = None
 ) -> Mapping[str, SettingValue]:
-    """On a CPU a pool of VLLM_CPU_KVCACHE_SPACE GiB, 1 where the environment does not say it."""
+    """What the command sets; on a CPU a pool of VLLM_CPU_KVCACHE_SPACE GiB, 1 where the environment does not say it."""
     return _own_settings(find_program(choice.command), settings)
 
 

@@ -4,7 +4,7 @@ Names are vLLM's own, flags with underscores, as ``kvscope predict`` takes them.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from kvscope.errors import InvalidSettings
 from kvscope.scenario import SettingValue
@@ -25,6 +25,7 @@ _SWITCHES = (
     "enable_prefix_caching", "enforce_eager", "enable_chunked_prefill", "enable_expert_parallel", "async_scheduling",
     "disable_hybrid_kv_cache_manager", "trust_remote_code", "skip_tokenizer_init", "enable_sleep_mode",
 )  # fmt: skip
+_SHORT = {"-tp": "tensor_parallel_size", "-pp": "pipeline_parallel_size", "-dp": "data_parallel_size"}
 # Says which rules a prediction goes by; vLLM itself takes the device that it was built for.
 DEVICE = "device"
 
@@ -44,6 +45,35 @@ def flags(settings: Mapping[str, SettingValue]) -> Iterator[str]:
             yield flag if value else "--no-" + name.replace("_", "-")
         elif name not in (CPU_POOL, DEVICE):
             yield from (flag, _text(value))
+
+
+def settings_of(words: Sequence[str]) -> dict[str, SettingValue]:
+    """The settings that a command of one's own makes by its flags, as far as they can be set here. A flag that is given
+    twice counts as it was last."""
+    found: dict[str, SettingValue] = {}
+    for place, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if not flag.startswith("-"):
+            continue
+        name = _SHORT.get(flag, flag.removeprefix("--").replace("-", "_"))
+        is_off = name.removeprefix("no_") in _SWITCHES and name not in _SWITCHES
+        if is_off or name in _SWITCHES:
+            found[name.removeprefix("no_") if is_off else name] = not is_off
+        elif name in (*_WHOLE_NUMBERS, *_NUMBERS, *_WORDS) and (equals or place + 1 < len(words)):
+            text = value if equals else words[place + 1]
+            meant = text if name in _WORDS else _number(text)
+            found |= {} if meant is None else {name: meant}
+    return found
+
+
+def _number(text: str) -> float | None:
+    """None for what vLLM reads in its own way (auto, 1.5k)."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
 
 
 def environment(settings: Mapping[str, SettingValue]) -> dict[str, str]:
