@@ -158,3 +158,26 @@ def test_cells_that_slots_may_share_are_at_most_so_many() -> None:
     use = cache_use({}, prediction, 4548)
     assert (use.used_tokens, use.used_share, use.is_at_most) == (4096, 1.0, True)
     assert not cache_use({"kv_cache_used_tokens": 7}, prediction).is_at_most
+
+
+def test_a_compute_buffer_in_a_joined_mapping_is_at_most_what_is_touched_of_it() -> None:
+    """Seen: the cache and a copy share a mapping, and the compute buffer (19,546,112 B) is in another, larger one, of
+    which 15,470,592 B are resident. Where the copies are not stated, that may be one."""
+    prediction = predicted(kv_cache=90 * MIB)
+    prediction["buffers"] += [{"name": "compute_buffer", "bytes": 19_546_112, "device": "cpu"}]  # type: ignore[operator]
+    joined = MapRow(
+        phase="watched",
+        kind="anonymous",
+        name="",
+        size_bytes=25_600_000,
+        resident_bytes=15_470_592,
+        anonymous_bytes=15_470_592,
+    )
+    maps = [mapping("anonymous", 110 * MIB, 110 * MIB), joined]
+    held = mark(110 * MIB + 15_470_592, 0)
+    found = {c.slug: c for c in memory_by_cause(held, maps, [checkpoint("20.000")], prediction)}
+    assert found["host_cache"].expected_bytes is None
+    assert (found["compute"].num_bytes, found["compute"].basis) == (15_470_592, "shared")
+    without_log = {c.slug: c for c in memory_by_cause(held, maps, (), prediction)}
+    assert "compute" not in without_log
+    assert sum(c.num_bytes for c in without_log.values()) == 110 * MIB + 15_470_592

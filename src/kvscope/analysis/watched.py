@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kvscope.analysis.attribute import Attribution, Resident, attribute
+from kvscope.analysis.attribute import Attribution, Resident, Term, attribute
 from kvscope.analysis.notes import note
 from kvscope.record.rows import Json, MapRow, MarkRow, ReportedBufferRow, TrialResult, TrialRow
 
@@ -108,6 +108,7 @@ def _named(
     """Without terms that were not seen and for which there is no room in what was seen and has no other name."""
     found = attribute(_after_a_request(mark, maps, kept), prediction, "after_request", model_file=model_file)
     assert found is not None  # the mark is there
+    found = _with_compute(found) if kept else found
     if found.unexplained_anon_bytes >= 0:
         return found
     by_rule = {term.slug: term.num_bytes for term in found.terms if term.basis == "rule"}
@@ -115,6 +116,21 @@ def _named(
     for slug, size in by_rule.items():
         residents[slug] = Resident(num_bytes=None, how="unknown", note=note("no_own_mapping", size_bytes=size))
     return replace(found, terms=tuple(term for term in found.terms if term.basis != "rule"), residents=residents)
+
+
+def _with_compute(found: Attribution) -> Attribution:
+    """With the compute buffer, at most, where it is in a mapping that the kernel joined to others: nothing else tells
+    it of an engine that was not seen before its first request. Only where all that the engine says it keeps of earlier
+    prompts was found: else it may be that."""
+    missing = found.residents.get("compute_buffer")
+    size = None if missing is None or missing.note is None else missing.note.values.get("size_bytes")
+    if missing is None or missing.how != "unknown" or not isinstance(size, int) or _lost(CAUSES["host_cache"], found):
+        return found
+    touched = [min(m.anonymous_bytes, size) for m in found.leftovers if m.size_bytes >= size]
+    if not any(touched):
+        return found
+    compute = Term(slug="compute_buffer", backing="anonymous", num_bytes=max(touched), basis="shared")
+    return replace(found, terms=(*found.terms, compute))
 
 
 def _after_a_request(mark: MarkRow, maps: Sequence[MapRow], kept: Sequence[ReportedBufferRow]) -> TrialResult:
