@@ -46,6 +46,14 @@ def test_copies_dearer_than_the_log_counts_them_are_copies(
     assert "dearer than the engine's log counts it" in claim_text(release_finding(found)).replace("\u00a0", " ")
 
 
+def test_small_copies_are_not_called_dearer_for_noise() -> None:
+    # 0.2 MiB a copy and 0.3 MiB of memory: what is over stays within the noise of a process's heap.
+    copies = [200 * 1024 * number for number in range(1, 10)]
+    levels = [GIB + 3 * size // 2 for size in copies]
+    found = judged(levels, copies=copies, unloaded=GIB, same=3)
+    assert (found.verdict, found.copies_share) == ("retained_bounded", 0)
+
+
 def test_more_than_half_as_much_again_is_not_called_a_copy() -> None:
     copies = line(0, 2 * MIB, 6)
     levels = [100 * MIB + 2 * size for size in copies]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from kvscope.analysis.attribute import Attribution
 from kvscope.analysis.prompt_copies import stated_checkpoints
-from kvscope.analysis.release_curve import DEVICE, FEWEST_CONVERSATIONS, Conversation, Curve
+from kvscope.analysis.release_curve import DEVICE, FEWEST_CONVERSATIONS, STILL_BYTES, Conversation, Curve
 from kvscope.record.rows import Json, TrialResult
 from kvscope.units import MIB
 
@@ -173,12 +173,13 @@ def rest_without_kept(conversations: Sequence[Conversation]) -> list[int] | None
 
 
 def dearer_share(conversations: Sequence[Conversation]) -> float | None:
-    """By what share memory grew by more than the host prompt cache does by the log, the first conversation left out;
-    None where the log does not state it to grow with each."""
+    """By what share memory grew by more than the host prompt cache does by the log, the first conversation left out:
+    0 where that is no more than noise, None where the log does not state it to grow with each."""
     stated = [c.host_cache_bytes for c in conversations[1:] if c.host_cache_bytes is not None]
     if len(stated) < len(conversations) - 1 or len(stated) < FEWEST_CONVERSATIONS:
         return None
     if min(after - before for before, after in pairwise(stated)) <= 0:
         return None
     grown = conversations[-1].held_bytes - conversations[1].held_bytes
-    return grown / (stated[-1] - stated[0]) - 1
+    stated_growth = stated[-1] - stated[0]
+    return 0.0 if grown - stated_growth <= STILL_BYTES else grown / stated_growth - 1

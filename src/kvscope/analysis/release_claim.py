@@ -61,7 +61,8 @@ def claim_slug(release: Release) -> str:
 
 def _host_cache_slug(release: Release, bound: Bound) -> str:
     if release.cause == HOST_CACHE:
-        return "release_host_cache_dearer" if release.copies_share > COPY_SHARE else "release_host_cache"
+        is_dearer = release.copies_share > COPY_SHARE and release.same_text_step is not None
+        return "release_host_cache_dearer" if is_dearer else "release_host_cache"
     if bound.limit_bytes is not None and (bound.held_bytes or 0) > bound.limit_bytes:
         return "release_host_cache_over"
     return "release_host_cache_full_running" if release.kept_bytes is None else "release_host_cache_full"

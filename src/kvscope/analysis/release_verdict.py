@@ -26,6 +26,7 @@ from kvscope.analysis.release_curve import (
     FEWEST_CONVERSATIONS,
     GROWTH_STEP_BYTES,
     HOST,
+    MANY_CONVERSATIONS,
     STILL_BYTES,
     Conversation,
     Curve,
@@ -137,7 +138,7 @@ def judge_curve(result: TrialResult, curve: Curve, predicted: float | None, left
     if trend.kind == "growing":
         return judge.growth()
     if same is not None and same.kind == "unclear":
-        return judge.cannot_tell("release_noise", conversations=len(curve.conversations))
+        return judge.unclear()
     if trend.kind == "unclear":
         return judge.unsteady()
     return judge.at_rest(left)
@@ -180,6 +181,11 @@ class _Judge:
     def cannot_tell(self, slug: str, **values: object) -> Judgement:
         return self.says(CANNOT_TELL, reason=note(slug, **values))
 
+    def unclear(self) -> Judgement:
+        count = len(self.curve.different)
+        more = max(MANY_CONVERSATIONS, 2 * count)
+        return self.cannot_tell("release_noise", conversations=len(self.curve.conversations), more=more)
+
     def over_limit(self) -> Judgement | None:
         """A host prompt cache that grows and holds more than its limit, or has none: it keeps one copy however large
         that is, so that the limit is no bound."""
@@ -221,7 +227,7 @@ class _Judge:
         kinds = [trend_of(rest).kind for rest in rests]
         if "unclear" in kinds and "still" not in kinds and not self._dearer():
             # Less what the log accounts for, it moved, and not steadily.
-            return self.cannot_tell("release_noise", conversations=len(self.curve.conversations))
+            return self.unclear()
         cause, bound = self._explained()
         bounds = () if bound is None else (bound,)
         if bound is None or bound.limit_bytes is None or (bound.held_bytes or 0) > bound.limit_bytes + STILL_BYTES:
@@ -235,7 +241,7 @@ class _Judge:
         is_within = bound is not None and bound.limit_bytes is not None and (bound.held_bytes or 0) <= bound.limit_bytes
         if cause in (HOST_CACHE, CHECKPOINTS) and bound is not None and is_within:
             return self.says(RETAINED, cause=cause, bounds=(bound,))
-        return self.cannot_tell("release_noise", conversations=len(self.curve.conversations))
+        return self.unclear()
 
     def _explained(self) -> tuple[str, Bound | None]:
         conversations, last = self.curve.different, self.curve.conversations[-1]

@@ -146,7 +146,7 @@ _FINDINGS: dict[str, str] = {
     "better 6.",
     "note.release_one_conversation": "one conversation cannot tell growth from a bound; it takes {fewest}, better 6.",
     "note.release_noise": "over {conversations} conversations memory moved, and not steadily in one direction. Measure "
-    "more of them (--requests 12).",
+    "more of them (--requests {more}).",
     "note.release_no_baseline": "memory was not read before the model was loaded, so that what came back at the "
     "release cannot be known.",
     "note.release_left_after_exit": "{left_bytes:mib} were still held when the engine's process had ended.",
