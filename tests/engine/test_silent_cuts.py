@@ -131,7 +131,9 @@ def measured(
 
 
 def doubts(result: TrialResult) -> list[str]:
-    return [warning.slug for warning in result.warnings if warning.slug not in ("probe-unavailable", "late-samples")]
+    # The server of this test sends its answers in one piece.
+    others = ("probe-unavailable", "late-samples", "tokens-together")
+    return [warning.slug for warning in result.warnings if warning.slug not in others]
 
 
 @pytest.mark.parametrize("counter", [True, False], ids=["ours from files", "asked before"])
