@@ -99,6 +99,27 @@ def test_what_is_not_stated_at_both_times_is_no_difference() -> None:
     assert replace(before, version="1.0").changed(replace(before, version="1.1")) == ["version was 1.0 and is 1.1"]
 
 
+@pytest.mark.parametrize(
+    ("ways", "facts"),
+    [
+        # vLLM's ModelCard and SGLang's (entrypoints/openai/protocol.py): root, the folder or the name in a hub.
+        ({"models": [{"id": "m", "owned_by": "vllm", "root": "Qwen/Qwen3-0.6B"}]}, {"root": "Qwen/Qwen3-0.6B"}),
+        # Text Generation Inference's Info and LM Studio's REST API v0.
+        (
+            {"gets": {"/info": {"model_id": "m", "model_sha": "abc", "model_dtype": "float16", "max_total_tokens": 9}}},
+            {"model_id": "m", "model_sha": "abc", "model_dtype": "float16"},
+        ),
+        (
+            {"gets": {"/api/v0/models": {"data": [{"id": "small", "arch": "llama", "quantization": "Q4_K_M"}]}}},
+            {"arch": "llama", "quantization": "Q4_K_M"},
+        ),
+    ],
+)
+def test_what_other_servers_state_of_their_model_beside_its_name(ways: Any, facts: dict[str, str]) -> None:
+    with proxy(NOWHERE, **ways) as server:
+        assert EngineChoice(name="openai", url=server.url).served().model_facts == facts
+
+
 class _Counting(BaseHTTPRequestHandler):
     asked: list[str]
     says: dict[str, tuple[int, bytes, float]]

@@ -1,6 +1,7 @@
 """One trial: what it warns of, what it calls the outcome, in which order it does things. The engine is the fake
 one, which obeys known laws, changed in one point by each test."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -184,6 +185,25 @@ def test_the_row_says_who_counted(clock: VirtualClock) -> None:
     assert {row.prompt_tokens_ours_from for row in by_files} == {"files"}
     assert [row.prompt_tokens_ours for row in by_files] == [row.prompt_tokens_ours for row in by_engine] == [7, 200]
     assert {row.prompt_tokens_server_from for row in by_files} == {"usage.prompt_tokens"}
+
+
+class CountsMore(CountsWords):
+    """Another model's files, by which everything has three tokens more."""
+
+    def count(self, requests: Sequence[ChatRequest]) -> list[OwnCount | None]:
+        return [None if own is None else replace(own, tokens=own.tokens + 3) for own in super().count(requests)]
+
+
+def test_files_that_count_otherwise_than_a_running_server_are_left_aside_and_that_is_told(clock: VirtualClock) -> None:
+    engine = Changed(clock)
+    engine.capabilities = replace(engine.capabilities, owns_process=False)
+    result = run(engine, clock, Expected(counter=CountsMore(1)))
+    assert result.trial.outcome == "ok"
+    assert "files-count-otherwise" in slugs(result)
+    stated = int(re.findall(r"counts (\d+) tokens", result.warnings[0].message)[0])
+    assert f"the model's files have {stated + 3}:" in result.warnings[0].message
+    assert result.requests[-1].prompt_tokens_ours_from == "engine"
+    assert "files-count-otherwise" not in slugs(run(engine, clock, Expected(counter=CountsWords(1))))
 
 
 def test_what_does_not_fit_is_not_sent(clock: VirtualClock) -> None:

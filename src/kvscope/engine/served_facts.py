@@ -28,8 +28,12 @@ LLAMA_CPP, VLLM, SGLANG, TGI, LM_STUDIO, OLLAMA = "llama.cpp", "vllm", "sglang",
 _OWNERS = {"llamacpp": LLAMA_CPP, "vllm": VLLM, "sglang": SGLANG}
 # llama.cpp's own bound of slots (LLAMA_MAX_SEQ): it starts with no more, so a larger number is none of its.
 _MOST_SLOTS = 256
-# What llama.cpp says of its model in /v1/models: meta, beside its name.
-_MODEL_FACTS = ("n_params", "size", "ftype", "n_vocab", "n_embd", "n_ctx_train")
+# What is said of a model beside its name: by llama.cpp in /v1/models: meta, by vLLM and SGLang there (its folder or its
+# name in a hub), by Text Generation Inference in /info, by LM Studio in /api/v0/models.
+_META_FACTS = ("n_params", "size", "ftype", "n_vocab", "n_embd", "n_ctx_train")
+_ENTRY_FACTS = ("root",)
+_TGI_FACTS = ("model_id", "model_sha", "model_dtype")
+_STUDIO_FACTS = ("arch", "quantization", "compatibility_type")
 # Names under which listings of models state a limit. How much a model was trained for is another number.
 _LIMITS = ("max_model_len", "context_length", "context_window", "max_context_length")
 
@@ -81,11 +85,15 @@ async def ask_facts(server: ServerAddress, served_model: str | None) -> ServedFa
     facts = ServedFacts(
         kind=kind, version=UNKNOWN, build=UNKNOWN, model=model, others=others, limit=_listed_limit(entry)
     )
-    meta = entry.get("meta")
-    if isinstance(meta, dict):
-        stated = {name: meta[name] for name in _MODEL_FACTS if isinstance(meta.get(name), int | str)}
-        facts = replace(facts, model_facts=stated)
+    facts = _with_facts(_with_facts(facts, entry, _ENTRY_FACTS), entry.get("meta"), _META_FACTS)
     return await _ASKED[kind](server, facts)
+
+
+def _with_facts(facts: ServedFacts, said: Any, names: Sequence[str]) -> ServedFacts:
+    """With what is said of the model under these names, as far as it is."""
+    said = said if isinstance(said, dict) else {}
+    found = {name: said[name] for name in names if isinstance(said.get(name), int | str)}
+    return replace(facts, model_facts={**facts.model_facts, **found})
 
 
 async def _listed_models(server: ServerAddress, served_model: str | None) -> list[dict[str, Any]]:
@@ -175,7 +183,8 @@ async def _ask_others(server: ServerAddress, facts: ServedFacts) -> ServedFacts:
     info = await server.json_if_any("/info", may_hang=True)
     if isinstance(info, dict) and "model_id" in info and _count(info.get("max_total_tokens")) is not None:
         limit = ContextLimit(tokens=info["max_total_tokens"], source="GET /info: max_total_tokens")
-        return _with_version(replace(facts, kind=TGI, limit=limit), info, "text-generation-inference")
+        facts = _with_facts(replace(facts, kind=TGI, limit=limit), info, _TGI_FACTS)
+        return _with_version(facts, info, "text-generation-inference")
     ollama = await server.json_if_any("/api/version", may_hang=True)
     if isinstance(ollama, dict) and isinstance(ollama.get("version"), str):
         return _with_version(replace(facts, kind=OLLAMA), ollama, "ollama")
@@ -185,6 +194,7 @@ async def _ask_others(server: ServerAddress, facts: ServedFacts) -> ServedFacts:
         tokens = _count(loaded.get("loaded_context_length"))
         source = "GET /api/v0/models: loaded_context_length"
         known = facts.limit if tokens is None else ContextLimit(tokens=tokens, source=source)
+        facts = _with_facts(facts, loaded, _STUDIO_FACTS)
         return replace(facts, kind=LM_STUDIO, build="LM Studio", limit=known)
     return facts
 

@@ -108,7 +108,15 @@ class RequestCounts:
         counted = None if self._expected.counter is None else self._by_files_or_none(_SHORT)
         if counted is None or not self._engine.capabilities.counts_prompt_tokens:
             return counted is not None
-        return counted == self._engine.count_prompt_tokens(_SHORT)
+        stated = self._engine.count_prompt_tokens(_SHORT)
+        if counted != stated and not self._engine.capabilities.owns_process:
+            self._rows.warn(
+                "files-count-otherwise",
+                f"The server counts {stated} tokens in a short conversation in which the model's files have {counted}: "
+                "it has another template, or another model than the one that was given.",
+                "Where it is another model, what was predicted is not this server's. The server's counts were used.",
+            )
+        return counted == stated
 
     def _by_files(self, messages: Sequence[Message]) -> int:
         tokens = self._by_files_or_none(messages)

@@ -73,7 +73,8 @@ class Subject:
         if self.model is not None:
             return self.model.fingerprint
         assert self.served is not None
-        facts = self.served.model_facts
+        # A folder is one machine's own, and the model may be in another one elsewhere.
+        facts = {name: value for name, value in self.served.model_facts.items() if not str(value).startswith("/")}
         return f"served:{self.served_name}" + (f":{_digest(facts)}" if facts else "")
 
     @property
