@@ -220,6 +220,25 @@ def test_a_child_in_a_session_and_with_an_environment_of_its_own_is_ended(start:
     assert await_that(lambda: not process_exists(child))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+def test_an_orphan_that_still_writes_to_the_log_is_ended(start: Start) -> None:
+    """Its session, its environment and its parent say nothing of who started it; its stderr does."""
+    code = (
+        "import subprocess, sys; p = subprocess.Popen(['sleep', '300'], start_new_session=True, env={}); print(p.pid)"
+    )
+    process = start(f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {code!r}]); time.sleep(60)")
+    orphan = int(process.receive(5, doing="testing"))
+    bystander = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    try:
+        assert await_that(lambda: orphan not in process_tree([process.pid or 0]))
+        process.stop()
+        assert await_that(lambda: not process_exists(orphan))
+        assert process_exists(bystander.pid)
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
 def test_ctrl_c_in_the_terminal_does_not_reach_it(start: Start) -> None:
     process = start("import os; print(os.getpgid(0), os.getsid(0), flush=True)")
     group, session = map(int, process.receive(5, doing="starting").split())

@@ -3,7 +3,8 @@
 An engine's own process goes with its group when it is stopped, and by the kernel when kvscope is killed
 (die_with_parent.py). What is left are the programs that it started: with kvscope killed, all of them; with the engine
 stopped, those that had moved into a session of their own, as daemons do. They are known by a mark in their environment,
-which is inherited, by their session, which is the engine's, and as children of an engine that still runs.
+which is inherited, by their session, which is the engine's, as children of an engine that still runs, and by the
+engine's log, to which they write.
 
 Run as a plain file: ``python guard.py MARK``. It is told on stdin which engines run (``+PID STARTED``, and ``-PID``
 when one has been stopped), and waits. When stdin closes, kvscope is gone, however it went: then it ends what is left.
@@ -58,6 +59,13 @@ def end_these(found: dict[int, int], *, within_s: float) -> None:
         time.sleep(0.01)
 
 
+def end_writers(log: int) -> None:
+    """End by SIGKILL every process whose stdout or stderr is the file that is open here as ``log``: it got it from an
+    engine, as a file without a name cannot be opened."""
+    file = os.fstat(log)
+    _end_all(lambda pid: _writes_to(pid, file))
+
+
 def end_marked(mark: str) -> None:
     """End by SIGKILL every process that carries ``mark``, or one that begins with it and a dot."""
     _end_all(lambda pid: _carries(pid, mark))
@@ -109,6 +117,17 @@ def _carries(pid: int, mark: str) -> bool:
         return False
     entry = f"{VARIABLE}={mark}".encode()
     return any(each == entry or each.startswith(entry + b".") for each in environment.split(b"\0"))
+
+
+def _writes_to(pid: int, file: os.stat_result) -> bool:
+    for number in (1, 2):
+        try:
+            found = (PROC / str(pid) / "fd" / str(number)).stat()
+        except OSError:
+            continue
+        if (found.st_dev, found.st_ino) == (file.st_dev, file.st_ino):
+            return True
+    return False
 
 
 def _session(pid: int) -> int | None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from kvscope.engine.failure import Death, death_error
-from kvscope.engine.guard import VARIABLE, descendants, end_marked, end_these, started_at
+from kvscope.engine.guard import VARIABLE, descendants, end_marked, end_these, end_writers, started_at
 from kvscope.engine.oom_kills import (
     group_oom_kills,
     has_others,
@@ -350,6 +350,8 @@ class EngineProcess:
             process.wait()
             _guard.tell(f"-{process.pid}")
             end_marked(self._mark)  # what left the group
+            if self._log is not None:
+                end_writers(self._log.fileno())
             end_these(started_in_turn, within_s=_GONE_WITHIN_S)  # and its environment
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
