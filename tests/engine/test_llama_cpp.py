@@ -251,6 +251,9 @@ class TestFailures:
         assert "slot" in engine.log_tail()
         with pytest.raises(EngineDied):
             engine.generate(LONG_ANSWER)
+        # Between two answers it was not answering.
+        with pytest.raises(EngineDied, match="ended while stating its counters"):
+            engine.statistics()
         engine.stop()
 
     def test_frozen_while_answering(self, make: Make) -> None:

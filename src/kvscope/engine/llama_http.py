@@ -105,7 +105,7 @@ class LlamaHttp:
             body = {"content": prompt, "add_special": True, "parse_special": True}
             tokens = (await post_json(f"{self.url}/tokenize", body)).get("tokens")
         except (ConnectionLost, ConnectionRefused) as error:
-            raise self._explained(error) from error
+            raise self._explained(error, doing="counting a prompt") from error
         if not isinstance(tokens, list):
             raise EngineReplyError("The server's reply to /tokenize holds no tokens.", hint="Is it llama.cpp's server?")
         return len(tokens)
@@ -121,11 +121,11 @@ class LlamaHttp:
         except (ConnectionLost, ConnectionRefused) as error:
             raise self._explained(error) from error
 
-    def _explained(self, error: ConnectionLost | ConnectionRefused) -> Exception:
+    def _explained(self, error: ConnectionLost | ConnectionRefused, *, doing: str = "answering") -> Exception:
         """A lost connection to a process of ours that has died is its death."""
         process = self._process
         if process is not None and process.exits_within(1.0):
-            death = process.death(while_doing="answering", since=self._load_begins_at)
+            death = process.death(while_doing=doing, since=self._load_begins_at)
             death.evidence = {**error.evidence, **death.evidence}  # such as how much of the answer had come
             return death
         return error
@@ -173,7 +173,8 @@ class LlamaHttp:
         try:
             return run(request(method, self.url + path, payload))
         except (ConnectionLost, ConnectionRefused) as error:
-            raise self._explained(error) from error
+            doing = "stating its counters" if method == "GET" else "clearing its cache"
+            raise self._explained(error, doing=doing) from error
 
     def host_cache(self) -> ReportedBuffer | None:
         """The server's copies of earlier conversations, as last logged since load; None if it never said."""
