@@ -110,6 +110,8 @@ def test_three_flat_readings_of_six_end_a_curve() -> None:
     assert trend_of(NO_BYTES[:6]).kind == "still"
     # Stairs are as flat before: that is no end, nor can growth be claimed.
     assert trend_of([GIB, GIB, GIB, *mib(1044, 1044, 1044)]).kind == "unclear"
+    # Three that lie together by chance, below what was held before, neither.
+    assert trend_of(mib(100, 104, 109, 103, 103.5, 103.2)).kind == "unclear"
 
 
 @pytest.mark.parametrize(("count", "flat"), [(12, 4), (12, 5), (100, 34), (100, 48), (1000, 498), (1000, 10)])

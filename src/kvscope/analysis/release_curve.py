@@ -168,7 +168,8 @@ def trend_of(levels: Sequence[int], at: Sequence[int] = ()) -> Trend:
     flat = _flat_end(levels)
     before = _longest_flat(levels[:-flat])
     if _has_ended(len(levels), flat, before):
-        if flat > before:
+        # Below where it has been, or as flat before, it may only be between two steps.
+        if flat > before and min(levels[-flat:]) >= max(levels[:-flat]) - STILL_BYTES:
             return Trend(kind="still", slope=_slope(levels[-flat:], numbers[-flat:]))
         kind = "unclear"
     else:
