@@ -24,8 +24,8 @@ _ITS_CHOICE = ("auto", -1)
 
 def settings_not_obeyed(asked: Mapping[str, SettingValue], effective: Mapping[str, object]) -> list[str]:
     """A sentence for each setting that the engine says it uses with another value than asked. One that it does not
-    state is not among them; neither is one whose value was left to it (auto, and -1 where that is no limit), nor are more
-    layers on a GPU than the model has, where all are there."""
+    state is not among them; neither is one whose value was left to it (auto, and -1 where that is no limit), nor are
+    more layers on a GPU than the model has, where all are there."""
     return [
         f"{name}: {asked[name]} was asked for, the engine says {effective[name]}"
         for name in _TAKEN_AS_GIVEN
