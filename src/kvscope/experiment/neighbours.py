@@ -23,9 +23,6 @@ _COUNTERS: Mapping[str, Callable[[RequestRow], int | None]] = {
     "prompt_tokens": lambda row: _most_computed(row),
     "output_tokens": lambda row: row.output_tokens,
 }
-# SGLang states how many requests run only as often as it logs: of a request that has ended, too (its scheduler's
-# metrics, 2026).
-_STATES_LATE = ("sglang",)
 
 
 class Neighbours:
@@ -105,8 +102,9 @@ def _said(name: str, before_bytes: int, after_bytes: int) -> str:
 
 def note_others_requests(rows: AttemptRows, engine: Engine) -> None:
     """Warn where a server's own counters show work that is not this attempt's: tokens between two marks beyond those of
-    the requests between them, or a request that runs while none of ours does. Requests that are not recorded, as where
-    the engine counts prompts by being sent them, are not held against it."""
+    the requests between them, or a request that runs while none of ours does. Where the engine counts prompts by being
+    sent them, these are not recorded, and not held against it. SGLang is one of these engines: its number of running
+    requests is only renewed when it logs, and may be of one that has ended (its scheduler's metrics, 2026)."""
     by_requests = engine.capabilities.counts_by_requests
     if by_requests and any(row.role == "earlier_turn" for row in rows.requests):
         return
@@ -117,7 +115,7 @@ def note_others_requests(rows: AttemptRows, engine: Engine) -> None:
             marks.setdefault(stated.at_s, {})[stated.name] = stated.value
     said = [f"{beyond:,.0f} {name.replace('_', ' ')}" for name in _COUNTERS if (beyond := _beyond(name, marks, rows))]
     at_work = [int(mark.get("requests_running", 0) + mark.get("requests_waiting", 0)) for mark in marks.values()]
-    if engine.name not in _STATES_LATE and any(at_work):
+    if any(at_work) and not by_requests:
         said.append(f"{max(at_work):,} requests at work while none of these was")
     if said:
         rows.warn(
