@@ -144,7 +144,7 @@ _mappings = st.lists(
 
 @settings(deadline=None)  # a busy machine is no failure
 @given(_buffers, _mappings)
-def test_every_buffer_is_placed_once_or_missing_and_nothing_is_counted_twice(buffers, mappings) -> None:  # type: ignore[no-untyped-def]
+def test_every_buffer_is_placed_once_or_missing_and_nothing_is_counted_twice(buffers, mappings) -> None:  # type: ignore[no-untyped-def]  # given by Hypothesis
     places, missing = place_buffers(buffers, mappings)
     placed = [b for p in places for b in p.buffers]
     assert sorted(map(id, [*placed, *missing])) == sorted(map(id, buffers))

@@ -17,6 +17,13 @@ def test_rates_are_what_the_counters_grew_by() -> None:
     assert found.prefix_hit_share is None  # not stated
 
 
+def test_prompts_are_read_in_the_time_spent_on_them() -> None:
+    """llama.cpp's counter stands still while a prompt is read, and then has all of it: 600 tokens in 4 s of reading."""
+    before = {"prompt_tokens": 100, "prefill_s": 1.0}
+    assert rates(before, {"prompt_tokens": 700, "prefill_s": 5.0}, 2.0).prompt_tokens_per_s == 150
+    assert rates(before, before, 2.0).prompt_tokens_per_s is None  # none was finished: not 0
+
+
 def test_a_mean_over_no_answers_is_not_known() -> None:
     counters = {"ttft_sum_s": 1.0, "ttft_count": 4, "prefix_queried_tokens": 9, "prefix_hit_tokens": 3}
     found = rates(counters, counters, 1.0)

@@ -19,8 +19,8 @@ _WEIGHT_FILES = (".safetensors",)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnHeap:
     """Growth in bytes since the start. ``weights`` and ``cache`` lie in the heap and are counted by the engine;
-    ``in_use`` is what else does, ``kept`` what was freed and not given back, ``python`` the interpreter's own arenas,
-    which are not of the heap."""
+    ``in_use`` is what else does, ``kept`` what was freed and not given back, ``python`` at most what the interpreter's
+    own arenas take, which are not of the heap: how much of a new one is touched is not stated."""
 
     weights: int
     cache: int

@@ -53,7 +53,9 @@ class CacheUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Between two looks. A rate that the engine does not state, or of which nothing happened, is None."""
+    """Between two looks. A rate that the engine does not state, or of which nothing happened, is None.
+    ``prompt_tokens_per_s``: of the time spent on prompts where the engine states it (llama.cpp counts a prompt when it
+    has been read whole), else of the time between the looks."""
 
     seconds: float
     prompt_tokens_per_s: float | None
@@ -224,12 +226,18 @@ def rates(before: Mapping[str, float], after: Mapping[str, float], seconds: floa
         growth = grown(name)
         return None if growth is None or seconds <= 0 else growth / seconds
 
+    def reading_per_s() -> float | None:
+        if "prefill_s" not in before or "prefill_s" not in after:
+            return per_s("prompt_tokens")
+        tokens, spent = grown("prompt_tokens"), grown("prefill_s")
+        return tokens / spent if tokens and spent else None
+
     answered, waited = grown("ttft_count"), grown("ttft_sum_s")
     queried, hit = grown("prefix_queried_tokens"), grown("prefix_hit_tokens")
     preempted = grown("preemptions")
     return Rates(
         seconds=seconds,
-        prompt_tokens_per_s=per_s("prompt_tokens"),
+        prompt_tokens_per_s=reading_per_s(),
         output_tokens_per_s=per_s("output_tokens"),
         ttft_mean_s=waited / answered if answered and waited is not None else None,
         prefix_hit_share=hit / queried if queried and hit is not None else None,

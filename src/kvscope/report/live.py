@@ -130,7 +130,7 @@ def _cache(cache: Mapping[str, Any]) -> str:
 def _speed(rates: Mapping[str, Any]) -> str:
     parts = [
         f"{label} {rates[name]:,.1f} tokens/s"
-        for name, label in (("prompt_tokens_per_s", "prompts"), ("output_tokens_per_s", "output"))
+        for name, label in (("prompt_tokens_per_s", "prompts read at"), ("output_tokens_per_s", "output"))
         if rates[name] is not None
     ]
     if rates["ttft_mean_s"] is not None:

@@ -206,7 +206,7 @@ _NAMES: dict[str, str] = {
     "component.checkpoint": "context checkpoints",
     "term.heap": "heap",
     "term.heap_kept": "freed, kept by the allocator",
-    "term.python_arenas": "Python's own arenas",
+    "term.python_arenas": "Python's own arenas (at most)",
     "term.arenas": "arenas (heap of threads)",
     "term.stacks": "thread stacks",
     "term.library_data": "library data",

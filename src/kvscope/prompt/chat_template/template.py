@@ -25,7 +25,7 @@ _CHATML_TEXT = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 # What a template takes does not depend on the day.
-_ANY_DAY = datetime(2026, 1, 1)  # noqa: DTZ001
+_ANY_DAY = datetime(2026, 1, 1)  # noqa: DTZ001  local, as templates show it
 _OURS = ("messages", "tools", "add_generation_prompt")
 
 Clock = Callable[[], datetime]
