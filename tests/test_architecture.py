@@ -22,7 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": ALL_BASE | {"model", "prompt"},
     "analysis": ALL_BASE | {"model", "predict", "record"},
     "report": ALL_BASE | {"model", "predict", "record", "analysis"},
-    "experiment": ALL_BASE | {"model", "prompt", "predict", "engine", "probe", "record"},
+    "experiment": ALL_BASE | {"model", "prompt", "predict", "engine", "probe", "record", "analysis"},
+    "selftest": ALL_BASE | {"prompt", "engine", "record"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 # The package's front door re-exports public names, and __main__ starts the command line.

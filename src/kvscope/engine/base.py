@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
+from kvscope.errors import KvscopeError
 from kvscope.prompt.conversation import Message as Message
 from kvscope.scenario import SettingValue
 
@@ -23,7 +24,8 @@ class Capabilities:
     ``owns_process``: kvscope starts it and ends it; otherwise it was running before, is used as it is, and is never
     stopped or given other settings. ``counts_by_requests``: to count, it sends the prompt and reads how many tokens the
     answer states, which takes time and may leave the prompt in the engine's cache. ``forces_length``: it obeys
-    ``ChatRequest.ignore_end``. ``can_clear_cache``: see ``Engine.clear_cache``."""
+    ``ChatRequest.ignore_end``. ``can_clear_cache``: see ``Engine.clear_cache``. ``answers_together``: it takes several
+    requests at once (``Engine.generate_many``); what it cannot run at once it lets wait."""
 
     baseline_before_load: bool
     can_unload: bool
@@ -38,6 +40,7 @@ class Capabilities:
     forces_length: bool = True
     can_clear_cache: bool = False
     unload_way: str = ""
+    answers_together: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,24 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientHealth:
+    """How kvscope's own client was while it measured; None: not measured. ``loop_lag_p99_s``: how late its event loop
+    came to what was due. ``cpu_share``: CPU seconds of its process ÷ seconds that passed, of one processor.
+    ``send_to_wire_s``: from the moment a request should have been sent to its last byte handed to the operating system
+    (the 99th percentile of several). ``late_p99_s``: how long after its schedule a request was sent (open loop).
+    ``coalesced_fraction``: pieces that came in one read with the piece before. ``limited_by``: the limits passed, in
+    words; empty where the client kept up."""
+
+    loop_lag_p99_s: float | None = None
+    loop_lag_max_s: float | None = None
+    cpu_share: float | None = None
+    send_to_wire_s: float | None = None
+    late_p99_s: float | None = None
+    coalesced_fraction: float | None = None
+    limited_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """One answer. Counts that the server did not state are None, never 0. ``prompt_tokens`` is the whole prompt, what
     was reused of it included; ``prompt_tokens_from`` says which of the server's numbers it is. ``engine_timings`` are
@@ -98,6 +119,43 @@ class Generation:
     tool_calls: tuple[Mapping[str, Any], ...] = ()
     reasoning_tokens: int | None = None
     model: str | None = None
+    health: ClientHealth | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Several requests, and when they are sent. Closed loop (``rate_per_s`` None): ``concurrency`` streams; each sends
+    the next request of the list when its last one has been answered. Open loop: requests fall due ``rate_per_s`` times
+    a second, evenly (``arrival`` constant) or at random (poisson, from ``seed``), however many are under way."""
+
+    requests: tuple[ChatRequest, ...]
+    concurrency: int = 1
+    arrival: Literal["closed", "constant", "poisson"] = "closed"
+    rate_per_s: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadAnswer:
+    """What became of one request of a load. ``index``: its place in ``Load.requests``. ``stream``: which of those under
+    way at once, from 0. ``sent_s``, ``due_s``: seconds from the begin of the load; ``due_s`` None in a closed loop.
+    Either ``generation`` or ``error`` is there, the error as ``Engine.generate`` would have raised it."""
+
+    index: int
+    stream: int
+    sent_s: float
+    due_s: float | None = None
+    generation: Generation | None = None
+    error: KvscopeError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """A load that is over: its answers in the order of ``Load.requests``, how long it took, and how the client was."""
+
+    answers: tuple[LoadAnswer, ...]
+    wall_s: float
+    health: ClientHealth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +260,11 @@ class Engine(Protocol):
         ...
 
     def generate(self, request: ChatRequest) -> Generation: ...
+
+    def generate_many(self, load: Load) -> LoadResult:
+        """Send several requests at once. An error of one request is its answer; Ctrl-C ends them all. Raises
+        UsageError where ``Capabilities.answers_together`` is False."""
+        ...
 
     def host_cache(self) -> ReportedBuffer | None:
         """The engine's host prompt cache as it last stated it, or None when it never did."""

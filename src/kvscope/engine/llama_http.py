@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kvscope.engine.base import NO_VARIABLES, ChatRequest, EngineReport, Generation, Message, ReportedBuffer
+from kvscope.engine.base import (
+    NO_VARIABLES,
+    ChatRequest,
+    EngineReport,
+    Generation,
+    Load,
+    LoadResult,
+    Message,
+    ReportedBuffer,
+)
 from kvscope.engine.http_client import Reply, request, run
 from kvscope.engine.llama_limits import ask_context_limit, read_slots
 from kvscope.engine.llama_log import (
@@ -18,7 +27,7 @@ from kvscope.engine.llama_log import (
     read_report,
     states_what_is_kept,
 )
-from kvscope.engine.openai_http import body_text, post_json, stream_chat, wire_conversation
+from kvscope.engine.openai_http import body_text, post_json, send_load, stream_chat, wire_conversation
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
 from kvscope.engine.prometheus import parse_metrics
 from kvscope.engine.server_metrics import statistics_of
@@ -120,6 +129,10 @@ class LlamaHttp:
             return await stream_chat(self.url, request)
         except (ConnectionLost, ConnectionRefused) as error:
             raise self._explained(error) from error
+
+    def generate_many(self, load: Load) -> LoadResult:
+        """As ``Engine.generate_many``."""
+        return send_load(load, self.generate_async)
 
     def _explained(self, error: ConnectionLost | ConnectionRefused, *, doing: str = "answering") -> Exception:
         """A lost connection to a process of ours that has died is its death."""

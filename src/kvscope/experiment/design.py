@@ -8,20 +8,25 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from kvscope.errors import BadDesign
+from kvscope.model.spec import ModelSpec
 from kvscope.prompt.exact_length.source_text import SourceText
 from kvscope.scenario import SettingValue
 
 Language = Literal["en", "ko", "code"]
 Level = int | float | str | bool
+Arrival = Literal["closed", "constant", "poisson"]
+# What one level of a factor sets, where a level stands for several settings at once ("q8_0": both cache types).
+LevelSettings = Mapping[Level, Mapping[str, SettingValue]]
 
 MOST_TRIALS = 10_000
 
-REQUEST_FACTORS = ("prompt_tokens", "output_tokens", "turns")
+# What belongs to the requests. Everything else that can vary is a setting that an engine is loaded with.
+REQUEST_FACTORS = ("prompt_tokens", "output_tokens", "turns", "concurrency", "rate_per_s", "prefix")
 # What a chat template may add to close an answer, beyond what it added to the messages when each was counted alone.
 CLOSING_TOKENS = 16
 
@@ -34,7 +39,12 @@ class Condition:
     ``is_conversation``: the requests are the turns of one conversation instead, each sent with all that went before
     it, and ``prompt_tokens`` is what the user's message of one turn takes when it is sent alone. ``text``: what prompts
     are made of, the bundled text of ``language`` where it is None. ``key_percent``: how far down it their key sentence
-    stands; where it is None, in the middle, and prompts that are too short go without."""
+    stands; where it is None, in the middle, and prompts that are too short go without.
+
+    ``concurrency``: how many of the requests are under way at once (closed loop: each of so many streams sends its next
+    request when its last one is answered). ``arrival`` and ``rate_per_s``: an open loop instead, requests sent at that
+    rate whatever is still under way. ``shared_prefix_tokens``: so many tokens at the beginning of all of a trial's
+    prompts are the same. ``prefix``: what of the measured prompt was sent before (see designs/prefix_reuse.py)."""
 
     settings: Mapping[str, SettingValue]
     prompt_tokens: int
@@ -46,6 +56,16 @@ class Condition:
     text: SourceText | None = None
     key_percent: float | None = None
     same_again: int = 0
+    concurrency: int = 1
+    arrival: Arrival = "closed"
+    rate_per_s: float | None = None
+    shared_prefix_tokens: int = 0
+    prefix: str | None = None
+
+    @property
+    def is_load(self) -> bool:
+        """Whether several requests may be under way at once."""
+        return self.concurrency > 1 or self.arrival != "closed"
 
     @property
     def longest_tokens(self) -> int:
@@ -55,17 +75,25 @@ class Condition:
         return self.requests * (one + CLOSING_TOKENS) if self.is_conversation and self.requests > 1 else one
 
     def with_level(self, factor: str, level: SettingValue) -> "Condition":
-        """This condition with one factor set: the requests' own (prompt_tokens, output_tokens, turns) or an engine
-        setting."""
+        """This condition with one factor set: the requests' own (REQUEST_FACTORS) or an engine setting."""
+        if factor == "prefix":
+            return replace(self, prefix=str(level))
+        if factor == "rate_per_s":
+            if not isinstance(level, int | float) or isinstance(level, bool) or not 0 < level < math.inf:
+                raise BadDesign(f"{level!r} is not a number of requests per second.", hint="Use a number above 0.")
+            arrival: Arrival = "poisson" if self.arrival == "closed" else self.arrival
+            return replace(self, rate_per_s=float(level), arrival=arrival)
         if factor in REQUEST_FACTORS:
             if not isinstance(level, int) or isinstance(level, bool) or level < 1:
-                what = "turns" if factor == "turns" else f"tokens for {factor}"
+                what = {"turns": "turns", "concurrency": "requests at once"}.get(factor, f"tokens for {factor}")
                 raise BadDesign(f"{level!r} is not a number of {what}.", hint="Use whole numbers from 1.")
             match factor:
                 case "prompt_tokens":
                     return replace(self, prompt_tokens=level)
                 case "output_tokens":
                     return replace(self, output_tokens=level)
+                case "concurrency":
+                    return replace(self, concurrency=level)
                 case _:
                     return replace(self, requests=level, is_conversation=True)
         return replace(self, settings={**self.settings, factor: level})
@@ -86,12 +114,18 @@ class Condition:
             **({} if self.text is None else {"text_sha256": self.text.sha256}),
             **({} if self.key_percent is None else {"key_percent": self.key_percent}),
             **({"same_again": self.same_again} if self.same_again else {}),
+            **({"concurrency": self.concurrency} if self.concurrency != 1 else {}),
+            **({"arrival": self.arrival, "rate_per_s": self.rate_per_s} if self.arrival != "closed" else {}),
+            **({"shared_prefix_tokens": self.shared_prefix_tokens} if self.shared_prefix_tokens else {}),
+            **({} if self.prefix is None else {"prefix": self.prefix}),
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignKind:
-    """A question as it stands in ``experiment/designs``: its factor, its defaults, what could mislead."""
+    """A question as it stands in ``experiment/designs``: its factor, what it holds fixed (``holds``), what could
+    mislead (``confounders``), what it will say, its defaults. ``sets``: what a level sets of the engine, where the
+    factor is not itself a setting. ``check_model`` raises BadDesign for a model of which it cannot be asked."""
 
     name: str
     version: int
@@ -101,15 +135,35 @@ class DesignKind:
     confounders: tuple[str, ...]
     default_levels: tuple[Level, ...]
     default_condition: Condition
-    default_repeats: int = 3
+    default_repeats: int = 5
+    holds: tuple[str, ...] = ()
+    sets: Callable[[Level], Mapping[str, SettingValue]] | None = None
+    check_model: Callable[[ModelSpec], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """What a design varies, and the values it takes."""
+    """What a design varies, and the values it takes. ``sets``: see ``LevelSettings``; empty where the factor is itself
+    a setting, or the requests' own."""
 
     name: str
     levels: tuple[Level, ...]
+    sets: LevelSettings = field(default_factory=dict)
+
+    @property
+    def is_load_time(self) -> bool:
+        """Whether an engine has to be loaded anew for another level."""
+        return self.name not in REQUEST_FACTORS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Until:
+    """Repeat until the 95 % interval of the effect on ``metric`` (a column of the record) is no wider than ``share`` of
+    the baseline's mean on either side, at every level; at most ``most_repeats`` times."""
+
+    share: float
+    metric: str = "ttft_s"
+    most_repeats: int = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +182,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """A question made concrete. The first factor is the design's own; a second one makes it a grid."""
+    """A question made concrete. The first factor is the design's own; a second one makes it a grid. ``repeats``: how
+    many blocks; with ``until``, how many at least."""
 
     kind: DesignKind
     factors: tuple[Factor, ...]
@@ -136,6 +191,12 @@ class Design:
     repeats: int
     seed: int
     warmups: int = 1
+    until: Until | None = None
+
+    @property
+    def most_repeats(self) -> int:
+        """How many blocks there can be."""
+        return self.repeats if self.until is None else max(self.repeats, self.until.most_repeats)
 
     @property
     def factor(self) -> Factor:
@@ -158,21 +219,47 @@ class Design:
 
     def condition(self, levels: Mapping[str, Level]) -> Condition:
         condition = self.held
+        sets = {factor.name: factor.sets for factor in self.factors}
         for name, level in levels.items():
-            condition = condition.with_level(name, level)
+            if sets[name]:
+                condition = replace(condition, settings={**condition.settings, **sets[name][level]})
+            else:
+                condition = condition.with_level(name, level)
         return condition
 
-    def trials(self, design_id: str) -> tuple[Trial, ...]:
+    def definition(self) -> dict[str, object]:
+        """What is asked, apart from the model, the engine and the machine: the same wherever it is run."""
+        return {
+            "name": self.kind.name,
+            "version": self.kind.version,
+            "factors": [
+                [
+                    factor.name,
+                    list(factor.levels),
+                    *([[dict(factor.sets[x]) for x in factor.levels]] if factor.sets else []),
+                ]
+                for factor in self.factors
+            ],
+            "held": {name: value for name, value in self.held.to_dict().items() if name != self.factor.name},
+            "repeats": self.repeats,
+            "seed": self.seed,
+            "warmups": self.warmups,
+            **({} if self.until is None else {"until": asdict(self.until)}),
+        }
+
+    def trials(self, study_id: str) -> tuple[Trial, ...]:
         """All trials in the order in which they run: warm-ups, then blocks that each hold every point once.
 
-        The baseline opens the first block; otherwise the order within a block is random, from the seed.
+        The order within a block is random, from the seed, but for the baseline: it opens the first block, stands in the
+        middle of the middle one and closes the last, so that a drift of the machine shows at the start, in the middle
+        and at the end. Blocks beyond ``repeats`` (``until``) come in pairs, of which the second ends with the baseline.
         """
         planned = [("warmup", self.points()[0], number, 0) for number in range(self.warmups)]
-        for block in range(self.repeats):
+        for block in range(self.most_repeats):
             planned += [("measured", point, block, block) for point in self._block_order(block)]
         return tuple(
             Trial(
-                trial_id=_hash(design_id, role, levels, repeat),
+                trial_id=_hash(study_id, role, levels, repeat),
                 role=role,
                 levels=levels,
                 level=levels[self.factor.name],
@@ -187,12 +274,22 @@ class Design:
     def _block_order(self, block: int) -> list[Mapping[str, Level]]:
         points = list(self.points())
         order = random.Random(f"{self.seed}/{block}")
+        place = self._baseline_place(block, len(points))
+        if place is None:
+            order.shuffle(points)
+            return points
+        rest = points[1:]
+        order.shuffle(rest)
+        return [*rest[:place], points[0], *rest[place:]]
+
+    def _baseline_place(self, block: int, num_points: int) -> int | None:
+        """Where in a block the baseline stands; None: anywhere."""
+        is_second_of_pair = block >= self.repeats and (block - self.repeats) % 2 == 1
         if block == 0:
-            rest = points[1:]
-            order.shuffle(rest)
-            return [points[0], *rest]
-        order.shuffle(points)
-        return points
+            return 0
+        if block == self.repeats - 1 or is_second_of_pair:
+            return num_points - 1
+        return num_points // 2 if block == self.repeats // 2 else None
 
 
 def make_design(
@@ -205,14 +302,17 @@ def make_design(
     seed: int = 0,
     grid: bool = False,
     warmups: int = 1,
+    until: Until | None = None,
 ) -> Design:
     """A design of ``kind``. Raises BadDesign if it varies nothing, varies two things without ``grid``, repeats a level,
-    has a level that cannot be one, or would be more than MOST_TRIALS trials."""
+    holds what it varies, has a level that cannot be one, or would be more than MOST_TRIALS trials."""
     condition = kind.default_condition if held is None else held
-    own = Factor(name=kind.factor, levels=tuple(levels) if levels is not None else kind.default_levels)
+    chosen = tuple(levels) if levels is not None else kind.default_levels
+    own = Factor(name=kind.factor, levels=chosen, sets={x: kind.sets(x) for x in chosen} if kind.sets else {})
     factors = (own,) if second is None else (own, second)
     for factor in factors:
         _check_factor(factor)
+        _check_not_held(factor, condition)
     if second is not None and not grid:
         raise BadDesign(
             f"This would vary two things at once: {own.name} and {second.name}.",
@@ -224,8 +324,10 @@ def make_design(
     repeats = kind.default_repeats if repeats is None else repeats
     if repeats < 1:
         raise BadDesign("A design needs at least one repeat.", hint="Use --repeats 1 or more.")
-    design = Design(kind=kind, factors=factors, held=condition, repeats=repeats, seed=seed, warmups=warmups)
-    num_trials = warmups + repeats * math.prod(len(factor.levels) for factor in factors)
+    design = Design(
+        kind=kind, factors=factors, held=condition, repeats=repeats, seed=seed, warmups=warmups, until=until
+    )
+    num_trials = warmups + design.most_repeats * math.prod(len(factor.levels) for factor in factors)
     if num_trials > MOST_TRIALS:
         raise BadDesign(f"This would be {num_trials:,} trials.", hint=f"At most {MOST_TRIALS:,}: fewer --repeats.")
     for point in design.points():
@@ -238,6 +340,16 @@ def _check_factor(factor: Factor) -> None:
         raise BadDesign(f"{factor.name} has no levels.", hint="Give at least one, for example --levels 512,2048.")
     if len(set(map(str, factor.levels))) != len(factor.levels):
         raise BadDesign(f"{factor.name} has a level twice: {', '.join(map(str, factor.levels))}.", hint="Remove one.")
+
+
+def _check_not_held(factor: Factor, condition: Condition) -> None:
+    varied = {name for settings in factor.sets.values() for name in settings}
+    held = sorted(varied & condition.settings.keys())
+    if held:
+        raise BadDesign(
+            f"{', '.join(held)} is what {factor.name} varies, and it was given one value too.",
+            hint="Leave it out, or give the values with --levels.",
+        )
 
 
 def _hash(*parts: object) -> str:

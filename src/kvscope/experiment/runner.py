@@ -6,11 +6,13 @@ interrupted and tried anew.
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from kvscope import __version__
+from kvscope.analysis.precision import is_precise_enough
 from kvscope.engine.base import Engine
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import UsageError
@@ -24,6 +26,9 @@ from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction
 from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, PredictionRow, RunRow, TrialResult, TrialRow, WarningRow
 from kvscope.record.store import Recorder
+
+# Why a design ended before all the blocks that it might have had: nothing is left to do.
+NARROW_ENOUGH = "narrow enough"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,16 +121,9 @@ def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
     """The design as it is recorded; its identity covers everything that makes rows comparable."""
     choice = subject.choice
     held = {name: value for name, value in design.held.to_dict().items() if name != design.factor.name}
+    asked = {**design.definition(), "model": subject.fingerprint, "engine": choice.name}
     facts = {
-        "name": design.kind.name,
-        "version": design.kind.version,
-        "factors": [[factor.name, list(factor.levels)] for factor in design.factors],
-        "held": held,
-        "repeats": design.repeats,
-        "seed": design.seed,
-        "warmups": design.warmups,
-        "model": subject.fingerprint,
-        "engine": choice.name,
+        **asked,
         "engine_version": subject.version,
         "engine_build": subject.build,
         "engine_command": choice.command,
@@ -155,6 +153,9 @@ def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
         settings={**subject.stated_settings, **design.held.settings},
         machine_id=run.machine_id,
         created_at=_utc_now(),
+        study_id=design_hash(asked),
+        holds=design.kind.holds,
+        definition=design.definition(),
     )
 
 
@@ -177,19 +178,23 @@ class _Loop:
     def run(self) -> DesignSummary:
         trials = [
             trial
-            for trial in self.design.trials(self.design_row.design_id)
+            for trial in self.design.trials(self.design_row.study_id)
             if self.options.max_blocks is None or trial.block < self.options.max_blocks
         ]
         last = {row.trial_id: row for row in self.recorder.trials(self.design_row.design_id)}
         left = [trial for trial in trials if not self._is_finished(trial, last.get(trial.trial_id))]
         kept = len(trials) - len(left)
         started_s = self.now()
+        may_stop_at = _block_openings(self.design, trials)
         counts = {"measured": 0, "failed": 0}
         stopped_by = None
         ran = 0
         for number, trial in enumerate(left):
             if self._is_too_late(started_s, number):
                 stopped_by = "time limit"
+                break
+            if trial.trial_id in may_stop_at and self._is_precise_enough():
+                stopped_by = NARROW_ENOUGH
                 break
             if number == 0:
                 self._tell(0, len(left), kept, None, trial, None)
@@ -226,6 +231,12 @@ class _Loop:
         elapsed = self.now() - started_s
         expected = elapsed / done if done else 0.0
         return elapsed + expected > self.options.max_seconds
+
+    def _is_precise_enough(self) -> bool:
+        until = self.design.until
+        return until is not None and is_precise_enough(
+            self.recorder, self.design_row, metric=until.metric, share=until.share
+        )
 
     def _is_finished(self, trial: Trial, last: TrialRow | None) -> bool:
         """Whether a trial need not be run: it was, or it was refused and still would be."""
@@ -332,6 +343,14 @@ class _Loop:
                     left_s=left_s,
                 )
             )
+
+
+def _block_openings(design: Design, trials: Sequence[Trial]) -> set[str]:
+    """Trials before which repeating may end: as many blocks as were asked for are over, and the last one ended with the
+    baseline."""
+    opening = {later.trial_id for earlier, later in pairwise(trials) if later.block != earlier.block}
+    blocks = {trial.trial_id: trial.block - design.repeats for trial in trials if trial.trial_id in opening}
+    return {trial_id for trial_id, extra in blocks.items() if extra >= 0 and extra % 2 == 0}
 
 
 def _unlocked_file_bytes(prediction: Prediction) -> int:

@@ -4,6 +4,7 @@ not have yet is unknown then.
     1 → 2   requests.prompt_tokens_ours_from, requests.prompt_tokens_server_from
     2 → 3   trials.evidence; tokens.kind; device and control-group columns of marks; phase and device of occupants;
             statistics
+    3 → 4   designs.study_id, holds, definition; requests.cached_tokens_predicted, stream, due_s, client
 """
 
 import sqlite3
@@ -30,6 +31,15 @@ STEPS: Mapping[int, Sequence[str]] = {
         "CREATE TABLE statistics (trial_id TEXT NOT NULL, attempt INTEGER NOT NULL, phase TEXT NOT NULL, "
         "request_index INTEGER, at_s REAL NOT NULL, name TEXT NOT NULL, value REAL NOT NULL) STRICT",
         "CREATE INDEX statistics_of_trial ON statistics (trial_id, attempt)",
+    ),
+    3: (
+        "ALTER TABLE designs ADD COLUMN study_id TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE designs ADD COLUMN holds TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE designs ADD COLUMN definition TEXT NOT NULL DEFAULT '{}'",
+        "ALTER TABLE requests ADD COLUMN cached_tokens_predicted INTEGER",
+        "ALTER TABLE requests ADD COLUMN stream INTEGER",
+        "ALTER TABLE requests ADD COLUMN due_s REAL",
+        "ALTER TABLE requests ADD COLUMN client TEXT NOT NULL DEFAULT '{}'",
     ),
 }
 OLDEST_VERSION = min(STEPS)

@@ -66,7 +66,10 @@ class RunRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignRow:
     """One question with its factor. ``design_id`` is a hash of everything that makes rows comparable: design, version,
-    model, settings, engine build, machine, seed. ``held`` lists what is kept equal."""
+    model, settings, engine build, machine, seed. ``held`` lists what is kept equal, ``holds`` says it in words.
+
+    ``study_id`` is a hash of what was asked alone (``definition``, the model, the engine's name): the same on every
+    machine and with every build. Trial ids are made of it, so one trial has one id wherever it runs."""
 
     design_id: str
     name: str
@@ -89,6 +92,9 @@ class DesignRow:
     settings: Mapping[str, Json]
     machine_id: str
     created_at: str
+    study_id: str = ""
+    holds: tuple[str, ...] = ()
+    definition: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +140,10 @@ class PredictionRow:
 class RequestRow:
     """One request of a trial, in order. ``role`` is warmup, measured, or earlier_turn: a turn of a conversation
     before the one that is measured. ``sent_at_s`` is on the trial's clock. ``prompt_tokens_ours_from``: "files" (our
-    tokenizer and template, from the model's files) or "engine" (it was asked before sending)."""
+    tokenizer and template, from the model's files) or "engine" (it was asked before sending).
+
+    ``stream``: which of several at once, from 0. ``due_s``: when it should have been sent, on the trial's clock, where
+    a schedule said so (open loop). ``client``: the health of our own client while it ran (engine.base.ClientHealth)."""
 
     index: int
     role: str
@@ -151,6 +160,10 @@ class RequestRow:
     engine_timings: Mapping[str, Json] = field(default_factory=dict)
     prompt_tokens_ours_from: str | None = None
     prompt_tokens_server_from: str | None = None
+    cached_tokens_predicted: int | None = None
+    stream: int | None = None
+    due_s: float | None = None
+    client: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def is_answered(self) -> bool:

@@ -4,9 +4,10 @@ Version history (SCHEMA_VERSION, kept in ``PRAGMA user_version``):
     1   first
     2   where the counts of a request are from
     3   evidence of a failure; device and control-group memory; engine statistics; occupants afterwards too
+    4   studies that are the same on every machine; several requests at once; predicted reuse; the client's own health
 """
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 APPLICATION_ID = 0x6B767363  # "kvsc": tells a kvscope record from any other SQLite file
 
 SCHEMA = """
@@ -42,7 +43,10 @@ CREATE TABLE designs (
     engine_build      TEXT NOT NULL,
     settings          TEXT NOT NULL,    -- JSON: engine settings asked for
     machine_id        TEXT NOT NULL,
-    created_at        TEXT NOT NULL
+    created_at        TEXT NOT NULL,
+    study_id          TEXT NOT NULL DEFAULT '',   -- hash of what was asked: the same on every machine
+    holds             TEXT NOT NULL DEFAULT '[]', -- JSON list: what is kept equal, in words
+    definition        TEXT NOT NULL DEFAULT '{}'  -- JSON: what was asked, so that it can be asked again
 ) STRICT;
 
 -- One row per attempt of a trial. Written when it starts (outcome NULL) and completed when it ends, so that even a
@@ -103,6 +107,10 @@ CREATE TABLE requests (
     engine_timings       TEXT NOT NULL,   -- JSON: the engine's own times
     prompt_tokens_ours_from   TEXT,       -- files (our tokenizer and template) or engine (asked before sending)
     prompt_tokens_server_from TEXT,       -- which of the server's numbers it is
+    cached_tokens_predicted   INTEGER,    -- what the engine's rule of reuse said before it was sent
+    stream                    INTEGER,    -- which of several requests at once, from 0
+    due_s                     REAL,       -- when a schedule wanted it sent, on the trial's clock
+    client                    TEXT NOT NULL DEFAULT '{}', -- JSON: health of our own client while it ran
     PRIMARY KEY (trial_id, attempt, request_index),
     FOREIGN KEY (trial_id, attempt) REFERENCES trials
 ) STRICT;

@@ -49,11 +49,11 @@ _COLUMN = {
 }
 _JSON_FIELDS: Mapping[type[Any], set[str]] = {
     RunRow: {"machine"},
-    DesignRow: {"levels", "baseline_level", "held", "confounders", "settings"},
+    DesignRow: {"levels", "baseline_level", "held", "confounders", "settings", "holds", "definition"},
     TrialRow: {"levels", "level", "settings", "client", "evidence"},
-    RequestRow: {"engine_timings"},
+    RequestRow: {"engine_timings", "client"},
 }
-_TUPLE_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"levels", "confounders"}}
+_TUPLE_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"levels", "confounders", "holds"}}
 _BOOL_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"is_grid"}}
 _CHILD_TABLES: Mapping[str, type[Any]] = {
     "requests": RequestRow,
