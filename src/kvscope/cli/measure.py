@@ -17,20 +17,23 @@ from kvscope.cli.options import (
     json_option,
     parse_depth,
     parse_levels,
+    parse_numbers,
     parse_settings,
+    parse_share,
     parse_token_list,
     server_options,
 )
 from kvscope.cli.output import say, say_json
 from kvscope.cli.progress import show_progress
 from kvscope.engine.registry import EngineChoice
-from kvscope.experiment.design import Design, Language, Level
+from kvscope.experiment.design import Arrival, Design, Language, Level, Until
 from kvscope.experiment.measure import DEFAULT_RECORDS, Held, load_measured, plan_design
 from kvscope.experiment.runner import DesignSummary, RunOptions, check_design, run_design, start_run
 from kvscope.prompt.exact_length.source_text import LANGUAGES
 from kvscope.record.store import create_records, open_records
 from kvscope.report.release_text import release_lines
 from kvscope.report.turns import turn_lines
+from kvscope.units import parse_tokens
 
 EXAMPLE = """\
 \b
@@ -57,6 +60,13 @@ Kill it at any moment and run the same command again: finished trials are kept.
 @click.option("--requests", type=int, help="Conversations per trial, one after another.")
 @click.option("--input-tokens", help="Prompt tokens, where they are not the factor.")
 @click.option("--output-tokens", help="Output tokens asked for, where they are not the factor.")
+@click.option("--concurrency", help="Requests under way at once.")
+@click.option("--rate", help="Requests sent per second, whatever is still under way.")
+@click.option("--arrival", type=click.Choice(("constant", "poisson")), help="At that rate: evenly, or at random.")
+@click.option("--shared-prefix", help="So many tokens at the beginning of all prompts of a trial are the same.")
+@click.option("--until", help="Repeat until the effects' intervals are this narrow: 5% of the baseline's mean.")
+@click.option("--until-metric", default="ttft_s", show_default=True, help="Which column of the record they are of.")
+@click.option("--most-repeats", type=int, default=50, show_default=True, help="With --until: at most so many repeats.")
 @click.option("--reuse-prefix/--no-reuse-prefix", default=None, help="Let the engine reuse earlier prompts, or not.")
 @click.option("--language", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Of the prompts.")
 @click.option("--text", type=click.Path(), help="Your own text file or folder to make prompts of.")
@@ -88,6 +98,13 @@ def measure(
     requests: int | None,
     input_tokens: str | None,
     output_tokens: str | None,
+    concurrency: str | None,
+    rate: str | None,
+    arrival: str | None,
+    shared_prefix: str | None,
+    until: str | None,
+    until_metric: str,
+    most_repeats: int,
     reuse_prefix: bool | None,
     language: str,
     text: str | None,
@@ -112,6 +129,10 @@ def measure(
         language=cast(Language, language),
         text=text,
         key_percent=parse_depth(key_depth),
+        concurrency=parse_token_list(concurrency),
+        rate_per_s=parse_numbers(rate),
+        arrival=cast(Arrival | None, arrival),
+        shared_prefix_tokens=None if shared_prefix is None else parse_tokens(shared_prefix),
         settings=parse_settings(settings),
     )
     choice = EngineChoice(
@@ -123,6 +144,7 @@ def measure(
         pid=pid,
         api_key_env=api_key_env,
     )
+    share = parse_share(until)
     planned = plan_design(
         design,
         engine=engine,
@@ -133,6 +155,7 @@ def measure(
         grid=grid,
         is_attached=not choice.takes_settings,
         by_command=choice.command_settings(),
+        until=None if share is None else Until(share=share, metric=until_metric, most_repeats=most_repeats),
     )
     if dry_run:
         _show_plan(planned, check_design(planned, load_measured(choice, model), choice), as_json)

@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -69,6 +69,25 @@ def parse_depth(text: str | None) -> float | None:
     if percent is None or percent > 100:
         raise UsageError(f"{text!r} is no place in a text.", hint="Use start, middle, end, or 0% to 100%.")
     return percent
+
+
+def parse_numbers(text: str | None) -> tuple[float, ...]:
+    """Numbers as a person lists them: ``0.5,2``. None: none. Raises UsageError."""
+    numbers = () if text is None else tuple(parse_value(part) for part in text.split(","))
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise UsageError(f"{number!r} is not a number.", hint="Write it like 2 or 0.5.")
+    return cast(tuple[float, ...], numbers)
+
+
+def parse_share(text: str | None) -> float | None:
+    """A share of one: ``5%``, ``0.05``. Raises UsageError."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?) ?(%?)", text.strip())
+    if found is None:
+        raise UsageError(f"{text!r} is not a share.", hint="Write it like 5% or 0.05.")
+    return float(found[1]) / (100 if found[2] else 1)
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, tuple[SettingValue, ...]]:

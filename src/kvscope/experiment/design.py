@@ -165,6 +165,12 @@ class Until:
     metric: str = "ttft_s"
     most_repeats: int = 50
 
+    def __post_init__(self) -> None:
+        if not 0 < self.share < math.inf:
+            raise BadDesign(f"{self.share:g} is no width to repeat until.", hint="Use a share above 0, like 5%.")
+        if self.most_repeats < 1:
+            raise BadDesign("A design needs at least one repeat.", hint="Use --most-repeats 1 or more.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:

@@ -9,12 +9,14 @@ from kvscope.engine.registry import EngineChoice
 from kvscope.errors import BadDesign, UsageError
 from kvscope.experiment.design import (
     REQUEST_FACTORS,
+    Arrival,
     Condition,
     Design,
     DesignKind,
     Factor,
     Language,
     Level,
+    Until,
     make_design,
 )
 from kvscope.experiment.designs import DESIGNS, design_kind
@@ -36,7 +38,9 @@ _RUNS_DEFAULT_MODEL = ("llama.cpp", "fake")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
     """What a person asked to keep equal. A field with several values is a second factor. ``text``: a file or folder of
-    one's own that prompts are made of; ``key_percent``: how far down it the key sentence stands."""
+    one's own that prompts are made of; ``key_percent``: how far down it the key sentence stands. ``arrival`` and
+    ``rate_per_s``: an open loop, in which requests are sent on time whatever is under way (poisson where only the rate
+    is given)."""
 
     input_tokens: tuple[int, ...] = ()
     output_tokens: tuple[int, ...] = ()
@@ -45,6 +49,10 @@ class Held:
     language: Language = "en"
     text: str | Path | None = None
     key_percent: float | None = None
+    concurrency: tuple[int, ...] = ()
+    rate_per_s: tuple[float, ...] = ()
+    arrival: Arrival | None = None
+    shared_prefix_tokens: int | None = None
     settings: Mapping[str, tuple[SettingValue, ...]] | None = None
 
 
@@ -59,6 +67,7 @@ def plan_design(
     grid: bool = False,
     is_attached: bool = False,
     by_command: Mapping[str, SettingValue] | None = None,
+    until: Until | None = None,
 ) -> Design:
     """A design by name with what was asked for; ``is_attached``: of a server that runs already; ``by_command``:
     settings that the engine's command makes itself, held too. Raises UnknownName, UsageError where the two contradict
@@ -82,6 +91,7 @@ def plan_design(
         repeats=repeats,
         seed=seed,
         grid=grid,
+        until=until,
     )
     return with_context_limit(design) if engine == "llama.cpp" and not is_attached else design
 
@@ -162,6 +172,8 @@ def _hold(factor: str, condition: Condition, held: Held) -> tuple[Condition, lis
     asked: dict[str, tuple[SettingValue, ...]] = {
         "prompt_tokens": held.input_tokens,
         "output_tokens": held.output_tokens,
+        "concurrency": held.concurrency,
+        "rate_per_s": held.rate_per_s,
         **(held.settings or {}),
     }
     text = None if held.text is None else read_own_text(held.text, language=held.language)
@@ -174,6 +186,7 @@ def _hold(factor: str, condition: Condition, held: Held) -> tuple[Condition, lis
         condition = replace(condition, requests=held.requests)
     if held.reuse_prefix is not None:
         condition = replace(condition, reuse_prefix=held.reuse_prefix)
+    condition = _with_load(factor, condition, held)
     others = []
     for name, values in asked.items():
         if not values:
@@ -187,6 +200,25 @@ def _hold(factor: str, condition: Condition, held: Held) -> tuple[Condition, lis
         else:
             condition = replace(condition, settings={**condition.settings, name: values[0]})
     return condition, others
+
+
+def _with_load(factor: str, condition: Condition, held: Held) -> Condition:
+    """The condition with what was asked of several requests at once. Raises BadDesign for what contradicts itself."""
+    is_open = bool(held.rate_per_s) or factor == "rate_per_s"
+    if is_open and held.concurrency:
+        raise BadDesign(
+            "At a fixed rate, how many requests are under way at once is not set: it follows from the rate.",
+            hint="Give --rate or --concurrency.",
+        )
+    if held.arrival is not None:
+        if not is_open and condition.rate_per_s is None:
+            raise BadDesign("An arrival needs a rate.", hint="Say how many requests a second with --rate.")
+        condition = replace(condition, arrival=held.arrival)
+    if held.shared_prefix_tokens is not None:
+        if held.shared_prefix_tokens < 0:
+            raise BadDesign("A shared beginning of less than nothing.", hint="Use --shared-prefix 0 or more.")
+        condition = replace(condition, shared_prefix_tokens=held.shared_prefix_tokens)
+    return condition
 
 
 def with_context_limit(design: Design) -> Design:
@@ -222,6 +254,11 @@ def measure(
     language: Language = "en",
     text: str | Path | None = None,
     key_percent: float | None = None,
+    concurrency: int | None = None,
+    rate_per_s: float | None = None,
+    arrival: Arrival | None = None,
+    shared_prefix_tokens: int | None = None,
+    until: Until | None = None,
     settings: Mapping[str, SettingValue] | None = None,
     records: str | Path = DEFAULT_RECORDS,
     seed: int = 0,
@@ -255,6 +292,10 @@ def measure(
         language=language,
         text=text,
         key_percent=key_percent,
+        concurrency=() if concurrency is None else (concurrency,),
+        rate_per_s=() if rate_per_s is None else (rate_per_s,),
+        arrival=arrival,
+        shared_prefix_tokens=shared_prefix_tokens,
         settings={name: (value,) for name, value in (settings or {}).items()},
     )
     choice = EngineChoice(
@@ -274,6 +315,7 @@ def measure(
         seed=seed,
         is_attached=not choice.takes_settings,
         by_command=choice.command_settings(),
+        until=until,
     )
     spec = load_measured(choice, model)
     choice.check()
@@ -290,6 +332,11 @@ def measure(
             "language": None if language == "en" else language,
             "text": None if text is None else str(text),
             "key_percent": key_percent,
+            "concurrency": concurrency,
+            "rate_per_s": rate_per_s,
+            "arrival": arrival,
+            "shared_prefix_tokens": shared_prefix_tokens,
+            "until": until,
             "settings": settings,
             "seed": seed,
             "engine_command": engine_command,
