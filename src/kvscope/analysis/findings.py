@@ -6,12 +6,12 @@ are slugs too: what else could explain it, and how one would tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvscope.analysis.attempts import has_engine_rules
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE
+from kvscope.analysis.design_claims import claims_of
+from kvscope.analysis.finding import Finding as Finding
 from kvscope.analysis.fit import Estimate, scaled
 from kvscope.analysis.release_claim import claim_slug, claim_values
 
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
 
 # A measured slope further from the predicted one than this is a contradiction, if its interval excludes it as well.
 SLOPE_SHARE = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """``size`` is the estimate the claim rests on; ``evidence`` names attempts (trial/attempt)."""
-
-    slug: str
-    is_contradiction: bool = False
-    values: Mapping[str, object] = field(default_factory=dict)
-    evidence: tuple[str, ...] = ()
-    size: Estimate | None = None
-    also_possible: tuple[str, ...] = ()
-    how_to_check: str | None = None
 
 
 def find(study: Study) -> tuple[Finding, ...]:
@@ -53,6 +40,7 @@ def find(study: Study) -> tuple[Finding, ...]:
         *_tpot(study),
         *_output(study),
         *(release_finding(r) for r in study.releases),
+        *(finding for d in study.designs for finding in claims_of(d.design, d.attempts)),
     ]
     return tuple(sorted(found, key=lambda finding: not finding.is_contradiction))
 

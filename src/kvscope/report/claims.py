@@ -10,6 +10,7 @@ from kvscope.analysis.release_bounds import HOST_CACHE, Bound
 from kvscope.analysis.release_claim import CLAIMS
 from kvscope.analysis.study import Study
 from kvscope.report.blocks import Claim, Link
+from kvscope.report.design_sizes import DESIGN_SIZES
 from kvscope.report.words import name_of, say, say_note
 
 # How a finding's size is written: its placeholder format in the words, by slug.
@@ -34,6 +35,7 @@ _SIZE_WORDS = {
     "output_time": "size.per_token",
     "output_time_unclear": "size.per_token",
     **dict.fromkeys(CLAIMS, "size.per_conversation"),
+    **DESIGN_SIZES,
 }
 SHOWN_ROWS = 6
 
@@ -117,23 +119,29 @@ def size_text(finding: Finding) -> str | None:
 def interval_text(estimate: Estimate, words: str) -> str:
     """``words`` filled with low and high and the number of points, or the reason why there is no interval."""
     if estimate.has_interval:
-        text = say(words, low=estimate.low, high=estimate.high, num=estimate.num)
+        text = say(words, value=estimate.value, low=estimate.low, high=estimate.high, num=estimate.num)
         return text if estimate.reason is None else f"{text} {say_note(estimate.reason)}"
     return say("size.none") if estimate.reason is None else say_note(estimate.reason)
 
 
+def remarks(finding: Finding) -> list[str]:
+    """Its interval, what else could explain it, and how one would tell."""
+    told = [text for text in (size_text(finding),) if text]
+    told += [say(f"also.{slug}") for slug in finding.also_possible]
+    if finding.how_to_check is not None:
+        told.append(say(f"check_by.{finding.how_to_check}"))
+    return told
+
+
 def claim(finding: Finding, anchors: Mapping[str, Link]) -> Claim:
     """A finding as a claim: sentence, remarks, and links to the rows behind it."""
-    remarks = [text for text in (size_text(finding),) if text]
-    remarks += [say(f"also.{slug}") for slug in finding.also_possible]
-    if finding.how_to_check is not None:
-        remarks.append(say(f"check_by.{finding.how_to_check}"))
+    told = remarks(finding)
     links = sorted((anchors[key] for key in finding.evidence if key in anchors), key=lambda link: int(link.text))
     if len(links) > SHOWN_ROWS:
-        remarks.append(say("evidence.more", shown=SHOWN_ROWS, total=len(links)))
+        told.append(say("evidence.more", shown=SHOWN_ROWS, total=len(links)))
     return Claim(
         text=claim_text(finding),
-        remarks=tuple(remarks),
+        remarks=tuple(told),
         evidence=tuple(links[:SHOWN_ROWS]),
         is_contradiction=finding.is_contradiction,
     )

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from kvscope.report.design_findings_en import DESIGN_FINDINGS
+
 _FINDINGS: dict[str, str] = {
     "finding.reported_differs": "At a context limit of {context_tokens:count} tokens the engine's log says "
     "{reported_mib} MiB for {component} ({reported_kinds:list}); the prediction is {predicted_bytes:mib2} "
@@ -269,4 +271,4 @@ _TEXT: dict[str, str] = {
     "{to_tokens:count}",
 }
 
-FINDINGS: Mapping[str, str] = {**_FINDINGS, **_TEXT}
+FINDINGS: Mapping[str, str] = {**_FINDINGS, **_TEXT, **DESIGN_FINDINGS}

@@ -1,0 +1,29 @@
+"""What each design says of its own rows: true of what was measured, with its interval and its evidence, or that these
+rows cannot tell. One design a file; a grid of two factors says what a grid can say, whichever design it began as."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from kvscope.analysis.attempts import Attempt, load_attempts
+from kvscope.analysis.finding import Finding
+from kvscope.record.rows import DesignRow
+from kvscope.record.store import Records
+
+Claims = Callable[[DesignRow, Sequence[Attempt]], tuple[Finding, ...]]
+
+# The name of a design → what it says of its rows. A design without an entry says nothing beyond the study's findings.
+CLAIMS: Mapping[str, Claims] = {}
+
+
+def claims_of(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
+    """What a design says of its attempts, each finding named as its own. Nothing where none was measured."""
+    say = CLAIMS.get(design.name)
+    if say is None or not any(attempt.is_measured for attempt in attempts):
+        return ()
+    return tuple(replace(finding, design_id=design.design_id) for finding in say(design, attempts))
+
+
+def recorded_claims(records: Records, design_id: str) -> tuple[Finding, ...]:
+    """The same of a design in a record."""
+    design = next(row for row in records.designs() if row.design_id == design_id)
+    return claims_of(design, load_attempts(records, design, {run.run_id: run for run in records.runs()}))
