@@ -52,6 +52,7 @@ class LlamaCppEngine(LlamaHttp):
         reports_buffers=True,
         has_pid=True,
         can_clear_cache=True,
+        answers_together=True,
     )
 
     def __init__(

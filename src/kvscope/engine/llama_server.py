@@ -58,6 +58,7 @@ class LlamaServerEngine(LlamaHttp):
         reports_buffers=True,
         has_pid=True,
         can_clear_cache=True,
+        answers_together=True,
     )
 
     def __init__(

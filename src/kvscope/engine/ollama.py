@@ -17,6 +17,8 @@ from kvscope.engine.base import (
     ChatRequest,
     EngineReport,
     Generation,
+    Load,
+    LoadResult,
     Message,
     ReportedBuffer,
 )
@@ -35,6 +37,7 @@ from kvscope.engine.ollama_server import (
 )
 from kvscope.engine.ollama_settings import is_local, load_options, server_url
 from kvscope.engine.ollama_sharing import ModelUse, joined
+from kvscope.engine.openai_http import send_load
 from kvscope.errors import (
     EngineDied,
     EngineError,
@@ -71,6 +74,7 @@ CAPABILITIES = Capabilities(
     owns_process=False,
     forces_length=False,
     can_clear_cache=False,
+    answers_together=True,
     unload_way="keep_alive 0, then waited for until /api/ps does not list the model any more",
 )
 
@@ -197,11 +201,21 @@ class OllamaEngine:
         """One answer. Ollama cannot be told to go on after the end of a text, nor to reuse nothing: it always keeps
         the last prompt. Raises an EngineError; EngineDied where Ollama does not hold the model as it was any more."""
         self._check_still_held()
+        return run(self.generate_async(request))
+
+    async def generate_async(self, request: ChatRequest) -> Generation:
+        """As ``generate``, for many at once; that the model is still held is not asked."""
         body = {**self._fixed(), **wire_conversation(request.messages, request.tools, request.template_variables)}
         sampling = {"num_predict": request.max_output_tokens, "temperature": 0, "seed": request.seed}
         body["options"] = {**body["options"], **sampling}
         whole = self._server.counts_whole_prompt
-        return run(stream_chat(self._server.url, body, request, counts_whole_prompt=whole))
+        return await stream_chat(self._server.url, body, request, counts_whole_prompt=whole)
+
+    def generate_many(self, load: Load) -> LoadResult:
+        """As ``Engine.generate_many``. How many it answers at once is the server's own (OLLAMA_NUM_PARALLEL), which it
+        does not state; the others wait. Raises EngineDied where it did not hold the model as it was before."""
+        self._check_still_held()
+        return send_load(load, self.generate_async)
 
     def count_prompt_tokens(
         self,

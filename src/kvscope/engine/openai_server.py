@@ -19,6 +19,8 @@ from kvscope.engine.base import (
     ChatRequest,
     EngineReport,
     Generation,
+    Load,
+    LoadResult,
     Message,
     ReportedBuffer,
 )
@@ -31,7 +33,7 @@ from kvscope.engine.openai_dialect import (
     not_greedy,
     refused_field,
 )
-from kvscope.engine.openai_http import llama_cpp_fields, stream_chat, stream_completion
+from kvscope.engine.openai_http import llama_cpp_fields, send_load, stream_chat, stream_completion
 from kvscope.engine.prometheus import parse_metrics
 from kvscope.engine.registry import Served
 from kvscope.engine.served_facts import LLAMA_CPP, SGLANG, TGI, VLLM, ServedFacts, ask_facts
@@ -76,6 +78,7 @@ _UNTIL_KNOWN = Capabilities(
     has_pid=False,
     owns_process=False,
     forces_length=False,
+    answers_together=True,
 )
 
 
@@ -239,6 +242,10 @@ class OpenAIServer:
         with self.server.hidden_in_errors():
             answer = await self._generate(request)
         return replace(answer, model=self.server.hide(answer.model))
+
+    def generate_many(self, load: Load) -> LoadResult:
+        """As ``Engine.generate_many``."""
+        return send_load(load, self.generate_async)
 
     async def _generate(self, request: ChatRequest) -> Generation:
         try:

@@ -21,6 +21,8 @@ from kvscope.engine.base import (
     ContextLimit,
     EngineReport,
     Generation,
+    Load,
+    LoadResult,
     Message,
     Read,
     ReportedBuffer,
@@ -42,6 +44,7 @@ from kvscope.errors import (
     MissingDependency,
     ModelNotFound,
     OutOfMemory,
+    UsageError,
 )
 from kvscope.model.spec import ModelSpec
 from kvscope.scenario import SettingValue
@@ -172,6 +175,14 @@ class TransformersEngine:
         while not answer.done:
             answer.note(self._next(number, request, answer))
         return self._generation(answer, len(ids))
+
+    def generate_many(self, load: Load) -> LoadResult:
+        """Not done: UsageError is raised. The library computes one batch from begin to end and takes nothing in between;
+        it has no queue of its own that could be measured."""
+        raise UsageError(
+            "transformers answers one request at a time: it has no server that takes several at once.",
+            hint="Measure it with --concurrency 1, or several at once on llama.cpp, vLLM or a running server (--url).",
+        )
 
     def _next(self, number: int, request: ChatRequest, answer: "_Answer") -> dict[str, Any]:
         """The next message about this request. A request that takes too long is told to end."""

@@ -22,11 +22,13 @@ from kvscope.engine.base import (
     ContextLimit,
     EngineReport,
     Generation,
+    Load,
+    LoadResult,
     Message,
     ReportedBuffer,
 )
 from kvscope.engine.http_client import Limits, Reply, run
-from kvscope.engine.openai_http import body_text, json_object, stream_chat
+from kvscope.engine.openai_http import body_text, json_object, send_load, stream_chat
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
 from kvscope.engine.prometheus import Metrics, parse_metrics
 from kvscope.engine.server_address import ServerAddress
@@ -103,6 +105,7 @@ class VllmEngine:
             reports_buffers=True,
             has_pid=True,
             can_clear_cache=True,
+            answers_together=True,
             unload_way="POST /sleep?level=2: weights and cache are dropped" if can_sleep else "",
         )
 
@@ -248,6 +251,10 @@ class VllmEngine:
                 raise
             # Said by the outer process when an inner one has died; it then ends itself.
             raise self._explained(error, wait_s=_INNER_DEATH_S) from error
+
+    def generate_many(self, load: Load) -> LoadResult:
+        """As ``Engine.generate_many``."""
+        return send_load(load, self.generate_async)
 
     def _explained(self, error: EngineError, *, wait_s: float = 2.0) -> EngineError:
         """A lost connection to a process of ours that has died is its death."""
