@@ -292,9 +292,7 @@ def write_record(
             recorder.add_design(one.design)
             row = None
             if one.prediction:
-                row = PredictionRow(
-                    trial_id=one.trial.trial_id, attempt=one.trial.attempt, created_at="now", prediction=one.prediction
-                )
+                row = PredictionRow(created_at="now", prediction=one.prediction)
             recorder.start_trial(one.trial, row)
             if one.trial.outcome is not None:
                 recorder.finish_trial(one.result)

@@ -48,7 +48,7 @@ def test_what_was_seen_is_kept(tmp_path: Path) -> None:
     with open_records(path) as records:
         (design,) = records.designs()
         (trial,) = records.trials()
-        result = records.result(trial.trial_id, trial.attempt)
+        result = records.result(trial)
     assert design.name == "watch"
     assert trial.outcome == "ok"
     assert [mark.phase for mark in result.marks] == ["watched"]

@@ -260,7 +260,7 @@ def test_counts_of_more_than_63_bits_are_a_bad_reply_that_a_record_can_hold(
         recorder.add_design(design_row(design_id=ROW.design_id))
         recorder.start_trial(ROW, None)
         recorder.finish_trial(result)
-        assert recorder.result(ROW.trial_id, 1).requests == result.requests
+        assert recorder.result(ROW).requests == result.requests
 
 
 @pytest.mark.parametrize("read_anew", [None, 100], ids=["all of the prompt", "cached left out"])

@@ -120,7 +120,7 @@ def ran(tmp_path: Path, fault: Talk | None, *, goes_deaf: bool = False) -> Ran:
             recorder, run, design, None, choice, listener=lambda _: here.listen(), sleep=lambda _: None
         )
         trials = sorted(recorder.trials(summary.design_id), key=lambda row: row.position)
-        results = [recorder.result(row.trial_id, row.attempt) for row in trials]
+        results = [recorder.result(row) for row in trials]
         kept: DesignRow = next(row for row in recorder.designs() if row.design_id == summary.design_id)
         rows = [export_row(result, kept, run, None) for result in results]
     return Ran(summary=summary, results=results, rows=rows)

@@ -117,7 +117,7 @@ def test_turns_of_a_conversation_with_and_without_reuse(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     with open_records(tmp_path / "kvscope.db") as records:
         designs = records.designs()
-        kept, anew = (records.result(records.trials(each.design_id)[-1].trial_id, 1) for each in designs)
+        kept, anew = (records.result(records.trials(each.design_id)[-1]) for each in designs)
     for result in (kept, anew):
         turns = result.requests[1:]
         assert [turn.role for turn in turns] == ["earlier_turn", "earlier_turn", "measured"]

@@ -37,7 +37,7 @@ def test_the_commands_own_flags_are_the_settings(tmp_path: Path) -> None:
     assert row["kv_cache_bytes_predicted"] == kv_cache
     assert abs(row["kv_cache_bytes_engine"] - kv_cache) <= 0.005 * 1024**2 + 1
     with open_records(tmp_path / "kvscope.db") as records:
-        result = records.result(row["trial_id"], row["attempt"])
+        result = records.result(next(t for t in records.trials() if t.trial_id == row["trial_id"]))
     assert len(result.effective["slots"]) == 2
 
 

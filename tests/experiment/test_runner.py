@@ -115,10 +115,10 @@ def test_a_whole_design_is_recorded_with_its_predictions(tmp_path: Path, model: 
         assert (summary.total, summary.measured, summary.failed, summary.not_run) == (5, 5, 0, 0)
         for trial in recorder.trials():
             assert trial.outcome == "ok"
-            result = recorder.result(trial.trial_id, 1)
+            result = recorder.result(trial)
             assert [request.role for request in result.requests] == ["warmup", "measured"]
             assert result.requests[1].prompt_tokens_server == trial.prompt_tokens_asked == trial.level
-            prediction = recorder.prediction(trial.trial_id, 1)
+            prediction = recorder.prediction(trial)
             assert prediction is not None
             # 2 layers × (K + V) × 2 heads × 16 × 2 B = 256 B a token; the last output token is never fed back.
             assert prediction["totals"]["kv_cache_bytes"] == 256 * (trial.level + 8 - 1)
@@ -133,7 +133,7 @@ def test_measured_numbers_are_the_fake_engines_laws(tmp_path: Path, model: Model
     with create_records(tmp_path / "r.db") as recorder:
         Sitting(recorder, model).run(a_design(levels=(300,), repeats=1, **settings))
         trial = recorder.trials()[-1]
-        metrics = metrics_of(recorder.result(trial.trial_id, 1))
+        metrics = metrics_of(recorder.result(trial))
     assert metrics.ttft_s == pytest.approx(0.5 + 0.001 * 300)
     assert metrics.tpot_s == pytest.approx(0.02)
     assert metrics.memory_baseline_bytes == law.process_bytes
@@ -274,7 +274,7 @@ def test_what_is_predicted_not_to_fit_is_refused_and_kept(tmp_path: Path) -> Non
         first = recorder.trials()[0]
         assert (first.outcome, first.error_slug) == ("refused", "context-overflow")
         assert "308" in (first.error_message or "")
-        assert recorder.prediction(first.trial_id, 1) is not None
+        assert recorder.prediction(first) is not None
 
 
 def test_settings_the_engine_would_refuse_stop_before_anything_is_recorded(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_a_prediction_is_for_the_engine_that_runs(tmp_path: Path) -> None:
     with create_records(tmp_path / "r.db") as recorder:
         sitting = Sitting(recorder, model)
         sitting.run(design, FakeAsLlama(name="llama.cpp", clock=sitting.clock, stated="2031.1.99999"))
-        prediction = recorder.prediction(recorder.trials()[0].trial_id, 1)
+        prediction = recorder.prediction(recorder.trials()[0])
     assert prediction is not None
     assert prediction["scenario"]["engine_version"] == "2031.1.99999"
     assert prediction["status"] != "exact"
@@ -391,5 +391,5 @@ def test_ctrl_c_while_the_engine_stops_keeps_what_was_measured(
             Sitting(recorder, model).run(a_design(levels=(200,), repeats=1))
         (trial,) = recorder.trials()
         assert trial.outcome == "interrupted"
-        assert [request.role for request in recorder.result(trial.trial_id, 1).requests] == ["warmup", "measured"]
+        assert [request.role for request in recorder.result(trial).requests] == ["warmup", "measured"]
     assert len(calls) == 2

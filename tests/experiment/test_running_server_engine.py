@@ -47,7 +47,7 @@ def llama() -> Iterator[Running]:
 def results(path: Path) -> tuple[DesignRow, list[TrialResult]]:
     with open_records(path) as records:
         (design,) = records.designs()
-        return design, [records.result(row.trial_id, row.attempt) for row in records.trials()]
+        return design, [records.result(row) for row in records.trials()]
 
 
 def slugs(result: TrialResult) -> set[str]:
@@ -81,7 +81,7 @@ def test_a_running_llama_cpp_is_measured_and_left_as_it_was(llama: Running, tmp_
         # The server's own counter of prompt tokens computed: one request lies between the two marks.
         assert counted["after_request", "prompt_tokens"] - counted["before_request", "prompt_tokens"] == asked
     with open_records(path) as records:
-        assert all(records.prediction(row.trial_id, row.attempt) is None for row in records.trials())
+        assert all(records.prediction(row) is None for row in records.trials())
     assert process_exists(llama.process.pid)
 
 
@@ -115,7 +115,7 @@ def test_with_the_models_file_it_is_predicted_from_what_the_server_states(llama:
     design, found = results(path)
     assert design.model_source == MODEL
     with open_records(path) as records:
-        prediction = records.prediction(found[0].trial.trial_id, 1)
+        prediction = records.prediction(found[0].trial)
     assert prediction is not None
     totals = prediction["totals"]
     assert isinstance(totals, dict)
@@ -133,7 +133,7 @@ def test_what_it_does_not_state_is_read_from_its_command_line(tmp_path: Path) ->
         measure("input_length", url=server.url, model=MODEL, **held)  # type: ignore[arg-type]
         _, found = results(path)
         with open_records(path) as records:
-            prediction = records.prediction(found[0].trial.trial_id, 1)
+            prediction = records.prediction(found[0].trial)
     assert prediction is not None
     assert prediction["totals"]["kv_cache_bytes"] == cache_bytes  # type: ignore[index]
     assert "settings" not in {each["what"] for each in prediction["unknown"]}  # type: ignore[attr-defined]

@@ -39,8 +39,8 @@ def test_less_than_a_twentieth_has_no_name_at_any_moment(tmp_path: Path) -> None
     )  # fmt: skip
     with open_records(records) as found:
         trials = [trial for trial in found.trials() if trial.outcome == "ok"]
-        result = found.result(trials[-1].trial_id, trials[-1].attempt)
-        prediction = found.prediction(trials[-1].trial_id, trials[-1].attempt)
+        result = found.result(trials[-1])
+        prediction = found.prediction(trials[-1])
     assert prediction is not None
     for phase in ("loaded", "after_request", "unloaded"):
         terms = attribute(result, prediction, phase)

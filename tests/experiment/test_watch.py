@@ -221,7 +221,7 @@ def test_every_look_is_written_at_once(tmp_path: Path) -> None:
             keeper.add(watcher.look())
             with open_records(path) as records:
                 (trial,) = records.trials()
-                result = records.result(trial.trial_id, trial.attempt)
+                result = records.result(trial)
             assert trial.outcome == "ok"
             assert len(result.marks) == number
             assert len(result.samples) == 3 * number
@@ -229,7 +229,7 @@ def test_every_look_is_written_at_once(tmp_path: Path) -> None:
         keeper.finish()
     with open_records(path) as records:
         (trial,) = records.trials()
-        assert records.result(trial.trial_id, trial.attempt).maps != ()
+        assert records.result(trial).maps != ()
 
 
 def test_a_model_that_is_given_must_be_the_one_in_the_process(tmp_path: Path) -> None:

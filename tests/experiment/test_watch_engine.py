@@ -139,8 +139,8 @@ def test_what_it_saw_is_kept_and_read_again(server: Server, tmp_path: Path) -> N
         keeper.finish()
     with open_records(tmp_path / "watch.db") as records:
         (trial,) = records.trials()
-        result = records.result(trial.trial_id, trial.attempt)
-        assert records.prediction(trial.trial_id, 1) == looks[0].prediction
+        result = records.result(trial)
+        assert records.prediction(trial) == looks[0].prediction
     assert trial.outcome == "ok"
     assert [mark.anon_bytes for mark in result.marks] == [look.mark.anon_bytes for look in looks if look.mark]
     assert {row.name for row in result.statistics} >= {"requests_running", "prompt_tokens", "output_tokens"}

@@ -63,7 +63,7 @@ def sit(
         with suppress(KeyboardInterrupt):  # as recorded; what is left is not run
             run_design(recorder, run, design, model, choice, options=RunOptions(try_anyway=try_anyway))
     with open_records(path) as records:
-        return [records.result(trial.trial_id, trial.attempt) for trial in records.trials()]
+        return [records.result(trial) for trial in records.trials()]
 
 
 def own_group_folder() -> Path | str:

@@ -39,7 +39,7 @@ def exported(path: Path) -> list[dict[str, object]]:
     with create_records(path) as recorder:
         recorder.add_run(run_row())
         recorder.add_design(design_row())
-        recorder.start_trial(good, PredictionRow(trial_id="t1", attempt=1, created_at="", prediction=prediction))
+        recorder.start_trial(good, PredictionRow(created_at="", prediction=prediction))
         recorder.finish_trial(full_result(replace(good, outcome="ok")))
         recorder.start_trial(bad, None)
         failed = replace(bad, outcome="engine_died", error_slug="engine-died", error_message='It died,\n"badly".')

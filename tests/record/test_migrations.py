@@ -41,7 +41,7 @@ def columns(path: Path) -> dict[str, set[tuple[object, ...]]]:
 def test_reading_changes_nothing_and_what_was_not_kept_then_is_unknown(old: Path) -> None:
     before = old.read_bytes()
     with open_records(old) as records:
-        results = [records.result(trial.trial_id, trial.attempt) for trial in records.trials()]
+        results = [records.result(trial) for trial in records.trials()]
     requests = [request for result in results for request in result.requests]
     assert requests
     assert {(r.prompt_tokens_ours_from, r.prompt_tokens_server_from) for r in requests} == {(None, None)}
@@ -51,9 +51,9 @@ def test_reading_changes_nothing_and_what_was_not_kept_then_is_unknown(old: Path
 
 def test_writing_brings_it_up_to_date_and_keeps_every_row(old: Path, tmp_path: Path) -> None:
     with open_records(old) as records:
-        before = [records.result(trial.trial_id, trial.attempt) for trial in records.trials()]
+        before = [records.result(trial) for trial in records.trials()]
     with create_records(old) as recorder:
-        assert [recorder.result(trial.trial_id, trial.attempt) for trial in recorder.trials()] == before
+        assert [recorder.result(trial) for trial in recorder.trials()] == before
     assert version(old) == SCHEMA_VERSION
     create_records(tmp_path / "new.db").close()
     fresh = columns(tmp_path / "new.db")

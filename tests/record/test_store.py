@@ -42,18 +42,16 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         recorder.add_run(run_row())
         recorder.add_design(design_row())
         recorder.add_design(design_row())
-        recorder.start_trial(
-            trial_row(), PredictionRow(trial_id="t1", attempt=1, created_at="now", prediction=prediction)
-        )
+        recorder.start_trial(trial_row(), PredictionRow(created_at="now", prediction=prediction))
         recorder.finish_trial(expected)
     with open_records(path) as records:
         assert records.runs() == (run_row(),)
         assert records.designs() == (design_row(),)
-        assert records.result("t1", 1) == expected
-        assert records.prediction("t1", 1) == prediction
-        assert records.prediction("t1", 2) is None
+        assert records.result(trial_row()) == expected
+        assert records.prediction(trial_row()) == prediction
+        assert records.prediction(trial_row(attempt=2)) is None
         with pytest.raises(RecordNotFound):
-            records.result("t1", 2)
+            records.result(trial_row(attempt=2))
 
 
 @pytest.mark.parametrize(
@@ -86,14 +84,14 @@ def test_half_a_character_is_written_out_and_costs_no_trial(tmp_path: Path) -> N
         warnings=(WarningRow(slug="s", message="caf\udce9", hint=""),),
         effective={"served_model": "m\ud800"},
     )
-    prediction = PredictionRow(trial_id="t1", attempt=1, created_at="2026", prediction={"model": "m\ud800"})
+    prediction = PredictionRow(created_at="2026", prediction={"model": "m\ud800"})
     with create_records(tmp_path / "r.db") as recorder:
         recorder.add_run(run_row())
         recorder.add_design(design_row(model_source="caf\udce9.gguf"))
         recorder.start_trial(trial_row(), prediction)
         recorder.finish_trial(result)
-        kept = recorder.result("t1", 1)
-        assert recorder.prediction("t1", 1) == {"model": "m\\ud800"}
+        kept = recorder.result(trial_row())
+        assert recorder.prediction(trial_row()) == {"model": "m\\ud800"}
         assert recorder.designs()[0].model_source == "caf\\udce9.gguf"
     assert [token.text for token in kept.tokens] == ["\\ud83d", "\\ude00 \\ud83d"]
     assert (kept.trial.error_message, kept.trial.evidence) == ("bad \\ud83d", {"bo\\ud83ddy": ['\\udfff "']})
@@ -148,7 +146,7 @@ def test_a_killed_writer_loses_only_the_trial_in_flight(tmp_path: Path) -> None:
         assert set(outcomes) <= {"ok", "interrupted"}
         # Every finished trial is whole.
         for trial in finished:
-            assert recorder.result(trial.trial_id, 1) == full_result(trial)
+            assert recorder.result(trial) == full_result(trial)
 
 
 def test_an_attempt_left_open_is_completed_as_interrupted(tmp_path: Path) -> None:
@@ -255,4 +253,19 @@ def test_a_full_disk_keeps_what_was_finished(small_disk: Path) -> None:
     with open_records(path) as records:
         whole = [trial for trial in records.trials() if trial.outcome == "ok"]
         assert len(whole) == finished
-        assert records.result(f"t{finished - 1}", 1) == full_result(whole[-1])
+        assert records.result(whole[-1]) == full_result(whole[-1])
+
+
+def test_the_same_trial_of_two_machines_is_two_rows(tmp_path: Path) -> None:
+    # A trial's id is made of what was asked: it is the same on every machine. What a machine gave is not.
+    here, there = (trial_row(design_id=design, outcome="ok") for design in ("d1", "d2"))
+    with create_records(tmp_path / "r.db") as recorder:
+        recorder.add_run(run_row())
+        for trial, answered in ((here, 4), (there, 3)):
+            recorder.add_design(design_row(design_id=trial.design_id))
+            recorder.start_trial(trial, PredictionRow(created_at="now", prediction={"of": trial.design_id}))
+            recorder.finish_trial(replace(full_result(trial), requests=(request_row(output_tokens=answered),)))
+    with open_records(tmp_path / "r.db") as records:
+        assert [records.result(trial).requests[0].output_tokens for trial in (here, there)] == [4, 3]
+        assert [records.prediction(trial) for trial in (there, here)] == [{"of": "d2"}, {"of": "d1"}]
+        assert records.trials("d2") == (there,)

@@ -82,14 +82,14 @@ def load_attempts(records: Records, design: DesignRow, runs: Mapping[str, RunRow
     """All attempts of a design, in the order in which they started. ``runs``: the record's sittings by their id."""
     loaded = []
     for trial in records.trials(design.design_id):
-        result = records.result(trial.trial_id, trial.attempt)
+        result = records.result(trial)
         loaded.append(
             Attempt(
                 design=design,
                 run=runs[trial.run_id],
                 result=result,
                 metrics=metrics_of(result),
-                prediction=records.prediction(trial.trial_id, trial.attempt),
+                prediction=records.prediction(trial),
             )
         )
     return tuple(loaded)
@@ -97,9 +97,10 @@ def load_attempts(records: Records, design: DesignRow, runs: Mapping[str, RunRow
 
 def latest_attempts(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
     """The last attempt of each trial: what became of the trial. Earlier ones were cut short or failed, and repeated."""
-    last: dict[str, Attempt] = {}
+    last: dict[tuple[str, str], Attempt] = {}
     for attempt in attempts:
-        known = last.get(attempt.trial.trial_id)
+        key = (attempt.trial.design_id, attempt.trial.trial_id)
+        known = last.get(key)
         if known is None or known.trial.attempt <= attempt.trial.attempt:
-            last[attempt.trial.trial_id] = attempt
+            last[key] = attempt
     return tuple(last.values())

@@ -15,10 +15,10 @@ def table_rows(records: Records) -> list[dict[str, Json]]:
     designs = {design.design_id: design for design in records.designs()}
     return [
         table_row(
-            records.result(trial.trial_id, trial.attempt),
+            records.result(trial),
             designs[trial.design_id],
             runs[trial.run_id],
-            records.prediction(trial.trial_id, trial.attempt),
+            records.prediction(trial),
         )
         for trial in records.trials()
     ]
@@ -28,9 +28,7 @@ def request_rows(records: Records) -> list[dict[str, Json]]:
     """One dict per request of every attempt, warm-ups and failures included."""
     designs = {design.design_id: design for design in records.designs()}
     return [
-        row
-        for trial in records.trials()
-        for row in export_requests(records.result(trial.trial_id, trial.attempt), designs[trial.design_id])
+        row for trial in records.trials() for row in export_requests(records.result(trial), designs[trial.design_id])
     ]
 
 

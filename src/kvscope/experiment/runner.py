@@ -253,9 +253,7 @@ class _Loop:
         prediction, reason = self._predict(trial)
         kept = None
         if prediction is not None:
-            kept = PredictionRow(
-                trial_id=trial.trial_id, attempt=attempt, created_at=_utc_now(), prediction=prediction.to_dict()
-            )
+            kept = PredictionRow(created_at=_utc_now(), prediction=prediction.to_dict())
         self.recorder.start_trial(row, kept)
         if reason is not None and not self.options.try_anyway:
             outcome, slug, message, hint = reason

@@ -79,9 +79,7 @@ class WatchRecorder:
         self._spans += 1
         kept = None
         if look.prediction is not None:
-            kept = PredictionRow(
-                trial_id=row.trial_id, attempt=row.attempt, created_at=look.at, prediction=look.prediction
-            )
+            kept = PredictionRow(created_at=look.at, prediction=look.prediction)
         self._recorder.start_trial(row, kept)
         return row
 

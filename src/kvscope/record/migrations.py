@@ -4,13 +4,29 @@ not have yet is unknown then.
     1 → 2   requests.prompt_tokens_ours_from, requests.prompt_tokens_server_from
     2 → 3   trials.evidence; tokens.kind; device and control-group columns of marks; phase and device of occupants;
             statistics
-    3 → 4   designs.study_id, holds, definition; requests.cached_tokens_predicted, stream, due_s, client
+    3 → 4   designs.study_id, holds, definition; requests.cached_tokens_predicted, stream, due_s, client; every attempt
+            has a number of its own in the file, which other tables refer to
 """
 
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from kvscope.record.schema import SCHEMA_VERSION
+from kvscope.record.schema import SCHEMA, SCHEMA_VERSION
+
+# Tables whose rows belong to an attempt.
+OF_ATTEMPTS = (
+    "predictions",
+    "requests",
+    "tokens",
+    "reads",
+    "marks",
+    "maps",
+    "samples",
+    "reported_buffers",
+    "occupants",
+    "statistics",
+    "warnings",
+)
 
 # Version → the statements that make the next one of it.
 STEPS: Mapping[int, Sequence[str]] = {
@@ -56,8 +72,52 @@ def migrate(connection: sqlite3.Connection) -> None:
         for step in range(version, SCHEMA_VERSION):
             for statement in STEPS[step]:
                 connection.execute(statement)
+        _rekey(connection)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+def _rekey(connection: sqlite3.Connection) -> None:
+    """Give every attempt its number, and every row that belongs to one that number in place of the trial's id."""
+    tables = ("trials", *OF_ATTEMPTS)
+    for (index,) in connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    ).fetchall():
+        connection.execute(f"DROP INDEX {index}")
+    for table in tables:
+        connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for statement in _statements(SCHEMA):
+        if not any(f"CREATE TABLE {table} (" in statement for table in known):
+            connection.execute(statement)
+    for table in tables:
+        _copy(connection, table)
+    for table in reversed(tables):
+        connection.execute(f"DROP TABLE old_{table}")
+
+
+def _statements(script: str) -> list[str]:
+    found, pending = [], ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            found.append(pending)
+            pending = ""
+    return found
+
+
+def _copy(connection: sqlite3.Connection, table: str) -> None:
+    names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+    kept = [name for name in names if name != "attempt_id"]
+    order = "old.request_index, old.token_index" if table == "tokens" else "old.rowid"
+    source = f"old_{table} AS old"
+    if table != "trials":
+        source += " JOIN trials ON trials.trial_id = old.trial_id AND trials.attempt = old.attempt"
+    number = "NULL" if table == "trials" else "trials.attempt_id"
+    connection.execute(
+        f"INSERT INTO {table} (attempt_id, {', '.join(kept)}) "
+        f"SELECT {number}, {', '.join(f'old.{name}' for name in kept)} FROM {source} ORDER BY {order}"
+    )

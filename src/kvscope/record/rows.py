@@ -99,7 +99,8 @@ class DesignRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow:
-    """One attempt at one point of a design. ``outcome`` is None while it runs. ``levels`` maps factor to level.
+    """One attempt at one point of a design, told apart by (design_id, trial_id, attempt): the trial's id is the same on
+    every machine. ``outcome`` is None while it runs. ``levels`` maps factor to level.
     ``evidence`` of a failure: by the names of ``errors.EVIDENCE``."""
 
     trial_id: str
@@ -128,10 +129,8 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionRow:
-    """The prediction JSON (contract: kvscope.prediction/1), stored before the trial runs."""
+    """The prediction JSON (contract: kvscope.prediction/1), stored with the attempt it is of, before it runs."""
 
-    trial_id: str
-    attempt: int
     created_at: str
     prediction: Mapping[str, Json]
 

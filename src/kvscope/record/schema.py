@@ -52,7 +52,8 @@ CREATE TABLE designs (
 -- One row per attempt of a trial. Written when it starts (outcome NULL) and completed when it ends, so that even a
 -- killed attempt leaves a row: the next sitting marks it interrupted.
 CREATE TABLE trials (
-    trial_id            TEXT NOT NULL,    -- hash of design_id, levels, repeat
+    attempt_id          INTEGER PRIMARY KEY, -- the key of this row in this file: other tables refer to it
+    trial_id            TEXT NOT NULL,    -- hash of study_id, role, levels, repeat: the same on every machine
     attempt             INTEGER NOT NULL, -- 1, 2 ... of the same trial
     design_id           TEXT NOT NULL REFERENCES designs,
     run_id              TEXT NOT NULL REFERENCES runs,
@@ -75,23 +76,19 @@ CREATE TABLE trials (
     effective           TEXT,             -- JSON: settings as the engine says it uses them
     client              TEXT NOT NULL DEFAULT '{}', -- JSON: health of our own client
     evidence            TEXT NOT NULL DEFAULT '{}', -- JSON: how a failure is known (errors.EVIDENCE)
-    PRIMARY KEY (trial_id, attempt)
+    UNIQUE (design_id, trial_id, attempt)
 ) STRICT;
 
 -- What was predicted for an attempt, stored before it ran.
 CREATE TABLE predictions (
-    trial_id   TEXT NOT NULL,
-    attempt    INTEGER NOT NULL,
+    attempt_id INTEGER PRIMARY KEY REFERENCES trials,
     created_at TEXT NOT NULL,
-    prediction TEXT NOT NULL,             -- JSON, schema kvscope.prediction/1
-    PRIMARY KEY (trial_id, attempt),
-    FOREIGN KEY (trial_id, attempt) REFERENCES trials
+    prediction TEXT NOT NULL              -- JSON, schema kvscope.prediction/1
 ) STRICT;
 
 -- One row per request sent to the engine, warm-ups included.
 CREATE TABLE requests (
-    trial_id             TEXT NOT NULL,
-    attempt              INTEGER NOT NULL,
+    attempt_id           INTEGER NOT NULL REFERENCES trials,
     request_index        INTEGER NOT NULL,
     role                 TEXT NOT NULL,   -- measured, warmup or earlier_turn (of a conversation)
     sent_at_s            REAL NOT NULL,   -- on the trial's clock
@@ -111,37 +108,33 @@ CREATE TABLE requests (
     stream                    INTEGER,    -- which of several requests at once, from 0
     due_s                     REAL,       -- when a schedule wanted it sent, on the trial's clock
     client                    TEXT NOT NULL DEFAULT '{}', -- JSON: health of our own client while it ran
-    PRIMARY KEY (trial_id, attempt, request_index),
-    FOREIGN KEY (trial_id, attempt) REFERENCES trials
+    PRIMARY KEY (attempt_id, request_index)
 ) STRICT;
 
 -- Arrival of every streamed piece. TTFT, ITL and TPOT are derived from these (record/metrics.py).
 CREATE TABLE tokens (
-    trial_id      TEXT NOT NULL,
-    attempt       INTEGER NOT NULL,
+    attempt_id    INTEGER NOT NULL REFERENCES trials,
     request_index INTEGER NOT NULL,
     token_index   INTEGER NOT NULL,
     at_s          REAL NOT NULL,          -- from the moment the request was sent
     text          TEXT NOT NULL,
     kind          TEXT,                   -- content, reasoning (before the answer), tool_call, token (without text)
-    PRIMARY KEY (trial_id, attempt, request_index, token_index)
+    PRIMARY KEY (attempt_id, request_index, token_index)
 ) STRICT, WITHOUT ROWID;
 
 -- Every read of the socket, so that events that arrived together can be told from events that did not.
 CREATE TABLE reads (
-    trial_id      TEXT NOT NULL,
-    attempt       INTEGER NOT NULL,
+    attempt_id    INTEGER NOT NULL REFERENCES trials,
     request_index INTEGER NOT NULL,
     at_s          REAL NOT NULL,
     num_bytes     INTEGER NOT NULL,
     num_events    INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX reads_of_request ON reads (trial_id, attempt, request_index);
+CREATE INDEX reads_of_request ON reads (attempt_id, request_index);
 
 -- Memory of the engine's process tree at named moments (rows.PHASES).
 CREATE TABLE marks (
-    trial_id                TEXT NOT NULL,
-    attempt                 INTEGER NOT NULL,
+    attempt_id              INTEGER NOT NULL REFERENCES trials,
     phase                   TEXT NOT NULL,
     request_index           INTEGER,          -- where the moment follows one request of several
     at_s                    REAL NOT NULL,
@@ -158,12 +151,11 @@ CREATE TABLE marks (
     cgroup_peak_bytes       INTEGER,
     cgroup_oom_kills        INTEGER           -- out-of-memory kills in that group so far
 ) STRICT;
-CREATE INDEX marks_of_trial ON marks (trial_id, attempt);
+CREATE INDEX marks_of_trial ON marks (attempt_id);
 
 -- The engine's memory mappings at marked moments, small ones of a kind summed (count says how many).
 CREATE TABLE maps (
-    trial_id        TEXT NOT NULL,
-    attempt         INTEGER NOT NULL,
+    attempt_id      INTEGER NOT NULL REFERENCES trials,
     phase           TEXT NOT NULL,
     request_index   INTEGER,
     kind            TEXT NOT NULL,        -- heap, arena, stack, anonymous, file
@@ -173,23 +165,21 @@ CREATE TABLE maps (
     anonymous_bytes INTEGER NOT NULL,
     count           INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX maps_of_trial ON maps (trial_id, attempt);
+CREATE INDEX maps_of_trial ON maps (attempt_id);
 
 -- The sampled curves.
 CREATE TABLE samples (
-    trial_id    TEXT NOT NULL,
-    attempt     INTEGER NOT NULL,
+    attempt_id  INTEGER NOT NULL REFERENCES trials,
     quantity    TEXT NOT NULL,            -- anon_bytes, file_bytes ...
     at_s        REAL NOT NULL,
     value_bytes INTEGER NOT NULL,
     late_s      REAL NOT NULL
 ) STRICT;
-CREATE INDEX samples_of_trial ON samples (trial_id, attempt);
+CREATE INDEX samples_of_trial ON samples (attempt_id);
 
 -- Buffers as the engine's own log states them.
 CREATE TABLE reported_buffers (
-    trial_id      TEXT NOT NULL,
-    attempt       INTEGER NOT NULL,
+    attempt_id    INTEGER NOT NULL REFERENCES trials,
     phase         TEXT NOT NULL,
     request_index INTEGER,
     component     TEXT NOT NULL,          -- weights, kv_cache, compute_buffer, output_buffer, host_cache, checkpoint
@@ -202,39 +192,36 @@ CREATE TABLE reported_buffers (
     v_mib         TEXT,
     line          TEXT NOT NULL           -- the log line it was read from
 ) STRICT;
-CREATE INDEX reported_of_trial ON reported_buffers (trial_id, attempt);
+CREATE INDEX reported_of_trial ON reported_buffers (attempt_id);
 
 -- What else held memory on the machine, before the engine was started and after the last request.
 CREATE TABLE occupants (
-    trial_id       TEXT NOT NULL,
-    attempt        INTEGER NOT NULL,
+    attempt_id     INTEGER NOT NULL REFERENCES trials,
     pid            INTEGER NOT NULL,
     name           TEXT NOT NULL,
     resident_bytes INTEGER NOT NULL,
     phase          TEXT NOT NULL DEFAULT 'before', -- before or after
     device         TEXT                   -- NULL: the machine's own memory; else the device it is held on
 ) STRICT;
-CREATE INDEX occupants_of_trial ON occupants (trial_id, attempt);
+CREATE INDEX occupants_of_trial ON occupants (attempt_id);
 
 -- The engine's own counters at marked moments (engine/statistics.py says what each name means).
 CREATE TABLE statistics (
-    trial_id      TEXT NOT NULL,
-    attempt       INTEGER NOT NULL,
+    attempt_id    INTEGER NOT NULL REFERENCES trials,
     phase         TEXT NOT NULL,
     request_index INTEGER,
     at_s          REAL NOT NULL,
     name          TEXT NOT NULL,
     value         REAL NOT NULL
 ) STRICT;
-CREATE INDEX statistics_of_trial ON statistics (trial_id, attempt);
+CREATE INDEX statistics_of_trial ON statistics (attempt_id);
 
 -- Doubts about a trial's numbers.
 CREATE TABLE warnings (
-    trial_id TEXT NOT NULL,
-    attempt  INTEGER NOT NULL,
+    attempt_id INTEGER NOT NULL REFERENCES trials,
     slug     TEXT NOT NULL,
     message  TEXT NOT NULL,
     hint     TEXT NOT NULL
 ) STRICT;
-CREATE INDEX warnings_of_trial ON warnings (trial_id, attempt);
+CREATE INDEX warnings_of_trial ON warnings (attempt_id);
 """

@@ -70,6 +70,8 @@ _CHILD_TABLES: Mapping[str, type[Any]] = {
 _CHILD_ATTRIBUTE = {"reported_buffers": "reported"}
 # Tables that older records do not have, and the schema that brought them.
 _TABLE_SINCE = {"statistics": 3}
+# The schema that gave every attempt a number of its own in the file; before it the trial's id told files apart.
+_ATTEMPT_ID_SINCE = 4
 
 INTERRUPTED_MESSAGE = "The process that ran this trial ended before it could write a result."
 
@@ -208,31 +210,41 @@ class Records:
         values = () if design_id is None else (design_id,)
         return self._select(TrialRow, f"SELECT * FROM trials {where} ORDER BY rowid", values)
 
-    def prediction(self, trial_id: str, attempt: int) -> Mapping[str, Json] | None:
+    def prediction(self, trial: TrialRow) -> Mapping[str, Json] | None:
         """What was predicted for the attempt before it ran (schema kvscope.prediction/1)."""
+        where, key = self._key(trial)
         with _explained(self.path):
-            found = self._connection.execute(
-                "SELECT prediction FROM predictions WHERE trial_id = ? AND attempt = ?", (trial_id, attempt)
-            ).fetchone()
+            found = self._connection.execute(f"SELECT prediction FROM predictions WHERE {where}", key).fetchone()
         return None if found is None else json.loads(found[0])
 
-    def result(self, trial_id: str, attempt: int) -> TrialResult:
-        """Everything one attempt left. Raises RecordNotFound if there is no such attempt."""
-        key = (trial_id, attempt)
-        trial = self._select(TrialRow, "SELECT * FROM trials WHERE trial_id = ? AND attempt = ?", key)
-        if not trial:
-            raise RecordNotFound(f"{self.path} holds no attempt {attempt} of trial {trial_id}.")
+    def result(self, trial: TrialRow) -> TrialResult:
+        """Everything one attempt left: ``trial`` names it by its design, its trial and its number. Raises
+        RecordNotFound if there is no such attempt."""
+        where, key = self._key(trial)
+        with _explained(self.path):
+            found = self._connection.execute(f"SELECT * FROM trials WHERE {where}", key).fetchone()
+        if found is None:
+            raise RecordNotFound(f"{self.path} holds no attempt {trial.attempt} of trial {trial.trial_id}.")
         children: dict[str, Any] = {
             _CHILD_ATTRIBUTE.get(table, table): self._select(
-                row_type, f"SELECT * FROM {table} WHERE trial_id = ? AND attempt = ? ORDER BY {_order(table)}", key
+                row_type, f"SELECT * FROM {table} WHERE {where} ORDER BY {_order(table)}", key
             )
             for table, row_type in _CHILD_TABLES.items()
             if self._schema_version() >= _TABLE_SINCE.get(table, 0)
         }
-        effective = self._connection.execute(
-            "SELECT effective FROM trials WHERE trial_id = ? AND attempt = ?", key
-        ).fetchone()[0]
-        return TrialResult(trial=trial[0], effective=json.loads(effective) if effective else {}, **children)
+        effective = json.loads(found["effective"]) if found["effective"] else {}
+        return TrialResult(trial=_from_columns(TrialRow, dict(found)), effective=effective, **children)
+
+    def _key(self, trial: TrialRow) -> tuple[str, tuple[Any, ...]]:
+        """The condition that picks an attempt's row in every table of this file, and its values."""
+        if self._schema_version() < _ATTEMPT_ID_SINCE:
+            return "trial_id = ? AND attempt = ?", (trial.trial_id, trial.attempt)
+        with _explained(self.path):
+            found = self._connection.execute(
+                "SELECT attempt_id FROM trials WHERE design_id = ? AND trial_id = ? AND attempt = ?",
+                (trial.design_id, trial.trial_id, trial.attempt),
+            ).fetchone()
+        return "attempt_id = ?", (None if found is None else found[0],)
 
 
 def _order(table: str) -> str:
@@ -281,22 +293,24 @@ class Recorder(Records):
             if prediction is not None:
                 columns = _to_columns(prediction)
                 columns["prediction"] = _as_json(prediction.prediction)
+                columns["attempt_id"] = connection.execute("SELECT last_insert_rowid()").fetchone()[0]
                 _insert(connection, "predictions", [columns])
 
     def finish_trial(self, result: TrialResult) -> None:
-        """Record everything an attempt left, in one transaction."""
-        trial = result.trial
-        key = {"trial_id": trial.trial_id, "attempt": trial.attempt}
+        """Record everything an attempt left, in one transaction. Raises RecordNotFound if it was never started."""
+        _, (attempt_id,) = self._key(result.trial)
+        if attempt_id is None:
+            raise RecordNotFound(f"{self.path}: trial {result.trial.trial_id} ends, but was never started.")
         with self._transaction() as connection:
-            columns = _to_columns(trial)
+            columns = _to_columns(result.trial)
             columns["effective"] = _as_json(dict(result.effective))
             assignments = ", ".join(f"{name} = :{name}" for name in columns)
             connection.execute(
-                f"UPDATE trials SET {assignments} WHERE trial_id = :trial_id AND attempt = :attempt", columns
+                f"UPDATE trials SET {assignments} WHERE attempt_id = :attempt_id", {**columns, "attempt_id": attempt_id}
             )
             for table in _CHILD_TABLES:
                 rows = getattr(result, _CHILD_ATTRIBUTE.get(table, table))
-                _insert(connection, table, [{**key, **_to_columns(row)} for row in rows])
+                _insert(connection, table, [{"attempt_id": attempt_id, **_to_columns(row)} for row in rows])
 
     def complete_interrupted(self) -> int:
         """Mark attempts that a killed process left open as interrupted; returns how many there were."""
