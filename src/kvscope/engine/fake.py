@@ -19,12 +19,19 @@ from kvscope.engine.base import (
     ContextLimit,
     EngineReport,
     Generation,
+    Load,
+    LoadResult,
     Message,
-    Read,
     ReportedBuffer,
-    TokenEvent,
 )
-from kvscope.errors import ContextOverflow, EngineDied, EngineStalled, EngineStartFailed, InvalidSettings, ProbeLost
+from kvscope.engine.fake_load import Given, ManyAtOnce
+from kvscope.errors import (
+    ContextOverflow,
+    EngineDied,
+    EngineStartFailed,
+    InvalidSettings,
+    ProbeLost,
+)
 from kvscope.scenario import SettingValue
 from kvscope.units import MIB
 
@@ -36,7 +43,6 @@ LAW_VERSION = "1"
 # What the fake chat template adds to each message, and once to open the answer.
 TEMPLATE_TOKENS_PER_MESSAGE = 4
 TEMPLATE_TOKENS_TO_OPEN = 2
-BYTES_PER_EVENT = 100
 
 
 class Clock(Protocol):
@@ -80,6 +86,11 @@ class FakeLaw:
 
     Time, seconds, for n prompt tokens that were not cached: TTFT = ``ttft_s`` + ``ttft_s_per_token`` n +
     ``ttft_s_per_token_pair`` n²; each later token ``itl_s`` + ``itl_s_per_token`` × the tokens held.
+
+    Several at once: n_ctx is one pool, made at load and divided between ``n_parallel`` slots. Each slot holds one
+    request; the others wait, first come first served. While k requests are in slots, all that they do takes 1 +
+    ``slowdown_per_request`` × (k − 1) times as long. A slot keeps the last prompt it had, and only a request that is
+    given that slot can reuse it: the free slot with the longest common beginning is taken.
     """
 
     n_ctx: int = 4096
@@ -96,6 +107,8 @@ class FakeLaw:
     ttft_s_per_token_pair: float = 0.0
     itl_s: float = 0.001
     itl_s_per_token: float = 0.0
+    n_parallel: int = 1
+    slowdown_per_request: float = 0.5
     die_at_request: int | None = None
     stall_at_request: int | None = None
     prompt_limit_tokens: int | None = None  # longer prompts are cut in silence
@@ -104,6 +117,11 @@ class FakeLaw:
     def first_token_s(self, num_tokens: int) -> float:
         """TTFT for that many tokens to process."""
         return self.ttft_s + self.ttft_s_per_token * num_tokens + self.ttft_s_per_token_pair * num_tokens**2
+
+    @property
+    def slot_tokens(self) -> int:
+        """What one slot holds."""
+        return self.n_ctx // self.n_parallel
 
     def loaded_bytes(self) -> int:
         """Anonymous memory after load, before any request."""
@@ -122,6 +140,8 @@ def fake_law(settings: Mapping[str, SettingValue]) -> FakeLaw:
         allowed = (int, float) if wanted is float else (int,)
         if isinstance(value, bool) or not isinstance(value, allowed) or value < 0:
             raise InvalidSettings(f"{name} does not take {value!r}.", hint="Give a number of 0 or more.")
+    if settings.get("n_parallel") == 0:
+        raise InvalidSettings("n_parallel does not take 0.", hint="Give 1 slot or more.")
     return FakeLaw(**settings)  # type: ignore[arg-type]  # names and kinds of values are checked above
 
 
@@ -232,6 +252,7 @@ class FakeEngine:
         reports_timings=True,
         reports_buffers=True,
         has_pid=False,
+        answers_together=True,
     )
 
     def __init__(self, *, settings: Mapping[str, SettingValue], clock: Clock | None = None) -> None:
@@ -240,7 +261,7 @@ class FakeEngine:
         self.memory = FakeMemory(self.law)
         self._clock: Clock = RealClock() if clock is None else clock
         self._requests = 0
-        self._last_words: list[str] = []
+        self._last_words: dict[int, list[str]] = {}
         self._log: list[str] = []
 
     def launch(self) -> None:
@@ -263,9 +284,17 @@ class FakeEngine:
                 _reported("kv_cache", "full", cache_bytes, cells=self.law.n_ctx),
                 _reported("compute_buffer", "fake", self.law.compute_bytes),
             ),
-            effective={"n_ctx": self.law.n_ctx, "n_ctx_seq": self.law.n_ctx, "n_ubatch": self.law.n_ubatch},
-            slots=(self.law.n_ctx,),
-            context_limit=ContextLimit(tokens=self.law.n_ctx, source="the law: n_ctx"),
+            effective={
+                "n_ctx": self.law.n_ctx,
+                "n_ctx_seq": self.law.slot_tokens,
+                "n_ubatch": self.law.n_ubatch,
+                "n_parallel": self.law.n_parallel,
+            },
+            slots=(self.law.slot_tokens,) * self.law.n_parallel,
+            context_limit=ContextLimit(
+                tokens=self.law.slot_tokens,
+                source="the law: n_ctx" + (" ÷ n_parallel" if self.law.n_parallel > 1 else ""),
+            ),
         )
 
     def pids(self) -> tuple[int, ...]:
@@ -290,60 +319,86 @@ class FakeEngine:
         """An answer whose every moment follows the law. Raises ContextOverflow, and EngineDied or EngineStalled where
         the settings say so."""
         self._needs(self.memory.loaded, "Call load() first.")
-        self._requests += 1
-        num_prompt = self.count_prompt_tokens(request.messages, request.tools, request.template_variables)
-        if num_prompt > self.law.n_ctx:
-            raise ContextOverflow(
-                f"The prompt has {num_prompt} tokens; the engine's context holds {self.law.n_ctx}.",
-                hint="Shorten the prompt, or load with a larger context (n_ctx).",
-            )
-        if self.law.prompt_limit_tokens is not None:
-            num_prompt = min(num_prompt, self.law.prompt_limit_tokens)
-        self._fail_if_told(request)
-        cached = self._cached_tokens(request) if request.reuse_prefix else 0
-        return self._answer(request, num_prompt, min(cached, num_prompt - 1))
+        given = self._begin(request, range(self.law.n_parallel))
+        if given.stalls:
+            self._clock.sleep(request.stall_s)
+            raise given.stalled()
+        self._compute(given)
+        self._clock.sleep(given.steps_s[-1])
+        self._finish(given)
+        return given.generation(given.steps_s)
 
-    def _fail_if_told(self, request: ChatRequest) -> None:
+    def generate_many(self, load: Load) -> LoadResult:
+        """As ``Engine.generate_many``, every moment by the law. Those under way when the engine dies fail with it, and
+        so do those that are sent after that."""
+        self._needs(self.memory.loaded, "Call load() first.")
+        return ManyAtOnce(
+            load,
+            slots=self.law.n_parallel,
+            slowdown=self.law.slowdown_per_request,
+            sleep=self._clock.sleep,
+            begin=self._begin,
+            compute=self._compute,
+            finish=self._finish,
+        ).result()
+
+    def _begin(self, request: ChatRequest, free: Sequence[int]) -> Given:
+        """The request in one of the free slots. Raises ContextOverflow, and EngineDied where the settings say so."""
+        self._requests += 1
+        num_prompt = self._prompt_tokens(request)
         if self._requests == self.law.die_at_request:
             self.stop()
             raise EngineDied("The fake engine ended while answering: told to, at this request.", hint="As asked.")
-        if self._requests == self.law.stall_at_request:
-            self._clock.sleep(request.stall_s)
-            raise EngineStalled(f"The fake engine sent nothing for {request.stall_s:g} s.", hint="As asked.")
+        return self._given_slot(request, num_prompt, free)
 
-    def _cached_tokens(self, request: ChatRequest) -> int:
-        pairs = zip(_words(request.messages, request.tools), self._last_words, strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    def _prompt_tokens(self, request: ChatRequest) -> int:
+        num_prompt = self.count_prompt_tokens(request.messages, request.tools, request.template_variables)
+        if num_prompt > self.law.slot_tokens:
+            raise ContextOverflow(
+                f"The prompt has {num_prompt} tokens; the engine's context holds {self.law.slot_tokens}.",
+                hint="Shorten the prompt, or load with a larger context (n_ctx).",
+            )
+        limit = self.law.prompt_limit_tokens
+        return num_prompt if limit is None else min(num_prompt, limit)
 
-    def _answer(self, request: ChatRequest, num_prompt: int, cached: int) -> Generation:
+    def _given_slot(self, request: ChatRequest, num_prompt: int, free: Sequence[int]) -> Given:
+        """The slot that the request gets, and what it has to do there."""
+        words = _words(request.messages, request.tools)
+        common = {slot: _common_beginning(words, self._last_words.get(slot, [])) for slot in free}
+        slot = max(free, key=lambda each: (common[each], -each))
+        cached = min(common[slot], num_prompt - 1) if request.reuse_prefix else 0
         law = self.law
-        limit = min(request.max_output_tokens, max(law.n_ctx - num_prompt, 1))
+        limit = min(request.max_output_tokens, max(law.slot_tokens - num_prompt, 1))
         natural = None if request.ignore_end else law.natural_end_tokens
         num_output = limit if natural is None else min(limit, natural)
         at_s = law.first_token_s(num_prompt - cached)
-        times = [at_s]
+        steps = [at_s]
         for number in range(1, num_output):
             at_s += law.itl_s + law.itl_s_per_token * (num_prompt + number)
-            times.append(at_s)
-        self.memory.computed_tokens = max(self.memory.computed_tokens, num_prompt - cached)
-        self._clock.sleep(at_s)
-        self._keep_copy(num_prompt + num_output, request)
-        self.memory.note_peak()
-        self._log.append(f"request {self._requests}: {num_prompt} prompt tokens, {num_output} output tokens")
-        return Generation(
-            events=tuple(TokenEvent(at_s=moment, text=f"word{number} ") for number, moment in enumerate(times)),
-            reads=tuple(Read(at_s=moment, num_bytes=BYTES_PER_EVENT, num_events=1) for moment in times),
-            completed_s=at_s,
-            prompt_tokens=num_prompt,
-            cached_tokens=cached,
-            output_tokens=num_output,
+            steps.append(at_s)
+        return Given(
+            request=request,
+            number=self._requests,
+            slot=slot,
+            num_prompt=num_prompt,
+            cached=cached,
+            steps_s=tuple(steps),
             finish_reason="stop" if natural is not None and num_output == natural else "length",
-            prompt_tokens_from="usage.prompt_tokens",
-            engine_timings={"prompt_ms": times[0] * 1000, "predicted_ms": (at_s - times[0]) * 1000},
+            stalls=self._requests == law.stall_at_request,
         )
 
-    def _keep_copy(self, num_tokens: int, request: ChatRequest) -> None:
-        self._last_words = _words(request.messages, request.tools)
+    def _compute(self, given: Given) -> None:
+        self.memory.computed_tokens = max(self.memory.computed_tokens, given.num_prompt - given.cached)
+        self.memory.note_peak()
+
+    def _finish(self, given: Given) -> None:
+        num_output = len(given.steps_s)
+        self._keep_copy(given.num_prompt + num_output, given)
+        self.memory.note_peak()
+        self._log.append(f"request {given.number}: {given.num_prompt} prompt tokens, {num_output} output tokens")
+
+    def _keep_copy(self, num_tokens: int, given: Given) -> None:
+        self._last_words[given.slot] = _words(given.request.messages, given.request.tools)
         copies = [*self.memory.copies, self.law.bytes_per_token * num_tokens]
         while copies and sum(copies) > self.law.cache_ram_mib * MIB:
             copies.pop(0)
@@ -412,6 +467,10 @@ def create(choice: "EngineChoice", model: "ModelSpec | None", settings: Mapping[
 def try_start(choice: "EngineChoice") -> str:
     """There is no program to start."""
     return LAW_VERSION
+
+
+def _common_beginning(words: Sequence[str], others: Sequence[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False)))
 
 
 def _words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[str]:

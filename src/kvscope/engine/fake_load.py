@@ -8,40 +8,90 @@ that, so what a measurement should find can be worked out by hand: k equal reque
 """
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kvscope.engine.base import Load
+from kvscope.engine.base import (
+    ChatRequest,
+    ClientHealth,
+    Generation,
+    Load,
+    LoadAnswer,
+    LoadResult,
+    Read,
+    TokenEvent,
+)
+from kvscope.errors import ContextOverflow, EngineDied, EngineStalled, KvscopeError
+
+BYTES_PER_EVENT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """A request in a slot: the seconds from its begin to each of its tokens if it were alone. ``stalls_s``: it sends
-    nothing and ends as a failure so many seconds after it began, however many others there are."""
+class Given:
+    """A request in its slot: which of all (from 1), what of its prompt was kept there, and the seconds from its begin
+    to each of its tokens if it were alone. ``stalls``: it sends nothing for its ``stall_s`` and then fails."""
 
-    steps_s: tuple[float, ...] = ()
-    stalls_s: float | None = None
+    request: ChatRequest
+    number: int
+    slot: int
+    num_prompt: int
+    cached: int
+    steps_s: tuple[float, ...]
+    finish_reason: str
+    stalls: bool = False
+
+    def generation(self, times_s: Sequence[float], *, waited_s: float = 0.0) -> Generation:
+        """The answer whose tokens came at these times, after it had waited for its slot."""
+        return Generation(
+            events=tuple(TokenEvent(at_s=moment, text=f"word{number} ") for number, moment in enumerate(times_s)),
+            reads=tuple(Read(at_s=moment, num_bytes=BYTES_PER_EVENT, num_events=1) for moment in times_s),
+            completed_s=times_s[-1],
+            prompt_tokens=self.num_prompt,
+            cached_tokens=self.cached,
+            output_tokens=len(times_s),
+            finish_reason=self.finish_reason,
+            prompt_tokens_from="usage.prompt_tokens",
+            engine_timings={
+                "prompt_ms": (times_s[0] - waited_s) * 1000,
+                "predicted_ms": (times_s[-1] - times_s[0]) * 1000,
+            },
+        )
+
+    def stalled(self) -> EngineStalled:
+        """The error of a request that was told to stall."""
+        return EngineStalled(f"The fake engine sent nothing for {self.request.stall_s:g} s.", hint="As asked.")
 
 
 @dataclass(slots=True)
 class Course:
-    """What became of a request: seconds from the begin of the load. ``times_s``: its tokens'. ``work`` is None where
-    the engine refused it as it came."""
+    """What becomes of a request: seconds from the begin of the load. ``times_s``: its tokens'. ``done_s``: how much of
+    what it would take alone is done."""
 
     index: int
     stream: int
-    due_s: float | None
     sent_s: float
+    due_s: float | None = None
     began_s: float = 0.0
+    done_s: float = 0.0
     times_s: list[float] = field(default_factory=list)
-    ended_s: float = 0.0
-    slot: int | None = None
-    work: Work | None = None
+    given: Given | None = None
+    error: KvscopeError | None = None
 
-    @property
-    def is_over(self) -> bool:
-        """Whether all of its tokens came."""
-        return self.work is not None and len(self.times_s) == len(self.work.steps_s)
+    def answer(self) -> LoadAnswer:
+        """As the client would have it."""
+        generation = None
+        if self.error is None and self.given is not None:
+            times = [moment - self.sent_s for moment in self.times_s]
+            generation = self.given.generation(times, waited_s=self.began_s - self.sent_s)
+        return LoadAnswer(
+            index=self.index,
+            stream=self.stream,
+            sent_s=self.sent_s,
+            due_s=self.due_s,
+            generation=generation,
+            error=self.error,
+        )
 
 
 def due_times(load: Load) -> list[float]:
@@ -58,10 +108,10 @@ def due_times(load: Load) -> list[float]:
     return times
 
 
-class LoadPlay:
-    """Plays a load. ``begin(index, free slots)`` says in which slot a request begins and what it has to do, or None
-    where it is refused at once; ``end(course)`` is told of each request that is over, in order of time, and may end the
-    load by returning False."""
+class ManyAtOnce:
+    """Plays a load. ``begin`` puts a request into one of the free slots, or raises what it ends with; EngineDied ends
+    all. ``compute`` is told of each that begins, ``finish`` of each that is answered, in order of time; ``sleep`` lets
+    the time in between pass."""
 
     def __init__(
         self,
@@ -69,98 +119,127 @@ class LoadPlay:
         *,
         slots: int,
         slowdown: float,
-        begin: Callable[[int, Sequence[int]], tuple[int, Work] | None],
-        end: Callable[[Course], bool],
+        sleep: Callable[[float], None],
+        begin: Callable[[ChatRequest, Sequence[int]], Given],
+        compute: Callable[[Given], None],
+        finish: Callable[[Given], None],
     ) -> None:
         self._load = load
-        self._slots = slots
-        self._slowdown = slowdown
-        self._begin, self._end = begin, end
+        self._slots, self._slowdown = slots, slowdown
+        self._sleep = sleep
+        self._begin, self._compute, self._finish = begin, compute, finish
+        is_open = load.arrival != "closed"
+        self._due_s = due_times(load) if is_open else None
+        self._idle_streams = [] if is_open else list(range(load.concurrency))
         self._now_s = 0.0
-        self._unsent = list(range(len(load.requests)))
-        self._due_s = {} if load.arrival == "closed" else dict(enumerate(due_times(load)))
-        self._idle_streams = list(range(load.concurrency)) if load.arrival == "closed" else []
-        self._waiting: list[Course] = []
-        self._running: dict[int, tuple[Course, float]] = {}  # by slot; the second is how far it has come
-        self._courses: list[Course] = []
-        self._broken = False
+        self._unsent = deque(range(len(load.requests)))
+        self._waiting: deque[Course] = deque()
+        self._running: dict[int, Course] = {}
+        self._over: list[Course] = []
 
-    def play(self) -> list[Course]:
-        """The courses of all requests that were sent, in the order of the load's list."""
-        while not self._broken and (self._unsent or self._waiting or self._running):
-            self._send()
-            self._fill_slots()
-            if self._broken:
-                break
-            moment_s = self._next_moment()
-            if moment_s is not None:
-                self._advance(moment_s)
-        return sorted(self._courses, key=lambda course: course.index)
+    def result(self) -> LoadResult:
+        """Play it to the end."""
+        self._go_on()
+        while self._running or self._unsent:
+            self._pass_to(self._next_moment())
+            self._go_on()
+        return LoadResult(
+            answers=tuple(course.answer() for course in sorted(self._over, key=lambda course: course.index)),
+            wall_s=self._now_s,
+            health=ClientHealth(),
+        )
 
-    def _send(self) -> None:
-        while self._unsent and (self._due_s or self._idle_streams):
-            index = self._unsent[0]
-            due_s = self._due_s.get(index)
-            if due_s is not None and due_s > self._now_s:
-                return
-            stream = self._idle_streams.pop(0) if due_s is None else self._free_stream()
-            self._unsent.pop(0)
-            course = Course(index=index, stream=stream, due_s=due_s, sent_s=self._now_s)
-            self._courses.append(course)
-            self._waiting.append(course)
+    def _go_on(self) -> None:
+        """Send what is to be sent now, and fill the free slots, until neither changes anything."""
+        while self._send_next() or self._fill_next():
+            pass
+
+    def _send_next(self) -> bool:
+        if not self._unsent:
+            return False
+        index = self._unsent[0]
+        due_s = None if self._due_s is None else self._due_s[index]
+        if (due_s is None and not self._idle_streams) or (due_s is not None and due_s > self._now_s):
+            return False
+        self._unsent.popleft()
+        stream = self._idle_streams.pop(0) if due_s is None else self._free_stream()
+        self._waiting.append(Course(index=index, stream=stream, sent_s=self._now_s, due_s=due_s))
+        return True
 
     def _free_stream(self) -> int:
-        taken = {course.stream for course in self._waiting} | {course.stream for course, _ in self._running.values()}
+        taken = {course.stream for course in (*self._waiting, *self._running.values())}
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
-    def _fill_slots(self) -> None:
-        while self._waiting and len(self._running) < self._slots and not self._broken:
-            course = self._waiting.pop(0)
-            course.began_s = self._now_s
-            begun = self._begin(course.index, [slot for slot in range(self._slots) if slot not in self._running])
-            if begun is None:
-                self._finish(course)
-                self._send()
-                continue
-            course.slot, course.work = begun
-            self._running[course.slot] = (course, 0.0)
+    def _fill_next(self) -> bool:
+        free = [slot for slot in range(self._slots) if slot not in self._running]
+        if not self._waiting or not free:
+            return False
+        course = self._waiting.popleft()
+        course.began_s = self._now_s
+        try:
+            given = self._begin(self._load.requests[course.index], free)
+        except ContextOverflow as error:
+            self._end(course, error)
+        except EngineDied as error:
+            self._end_all(course, error)
+        else:
+            course.given = given
+            self._running[given.slot] = course
+            self._compute(given)
+        return True
 
     def _rate(self) -> float:
-        return 1 / (1 + self._slowdown * (len(self._running) - 1))
+        """Seconds of work done in a second, of each request in a slot."""
+        return 1 / (1 + self._slowdown * (len(self._running) - 1)) if self._running else 1.0
 
-    def _next_moment(self) -> float | None:
-        """When the next token comes, a stall ends or a request falls due; None where nothing is to come."""
-        moments = [self._token_s(course, done) for course, done in self._running.values()]
-        if self._unsent and self._due_s:
+    def _next_moment(self) -> float:
+        """When the next token comes, a stall ends or a request falls due."""
+        moments = [self._next_of(course) for course in self._running.values()]
+        if self._unsent and self._due_s is not None:
             moments.append(self._due_s[self._unsent[0]])
-        return min(moments, default=None)
+        return min(moments)
 
-    def _token_s(self, course: Course, done: float) -> float:
-        assert course.work is not None
-        if course.work.stalls_s is not None:
-            return course.began_s + course.work.stalls_s
-        return self._now_s + (course.work.steps_s[len(course.times_s)] - done) / self._rate()
+    def _next_of(self, course: Course) -> float:
+        given = course.given
+        assert given is not None
+        if given.stalls:
+            return course.began_s + given.request.stall_s
+        return self._now_s + (given.steps_s[len(course.times_s)] - course.done_s) / self._rate()
 
-    def _advance(self, moment_s: float) -> None:
-        passed = (moment_s - self._now_s) * self._rate() if self._running else 0.0
-        reached = [slot for slot, (course, done) in self._running.items() if self._token_s(course, done) <= moment_s]
+    def _pass_to(self, moment_s: float) -> None:
+        reached = [course for course in self._running.values() if self._next_of(course) <= moment_s]
+        done_s = (moment_s - self._now_s) * self._rate()
+        self._sleep(moment_s - self._now_s)
         self._now_s = moment_s
-        for slot, (course, done) in self._running.items():
-            self._running[slot] = (course, done + passed)
-        for slot in reached:
-            course, done = self._running[slot]
-            assert course.work is not None
-            if course.work.stalls_s is None:
-                course.times_s.append(moment_s)
-                self._running[slot] = (course, course.work.steps_s[len(course.times_s) - 1])
-            if course.work.stalls_s is not None or course.is_over:
-                del self._running[slot]
-                self._finish(course)
+        for course in self._running.values():
+            course.done_s += done_s
+        for course in reached:
+            given = course.given
+            assert given is not None
+            if given.stalls:
+                self._end(course, given.stalled())
+                continue
+            course.done_s = given.steps_s[len(course.times_s)]
+            course.times_s.append(moment_s)
+            if len(course.times_s) == len(given.steps_s):
+                self._finish(given)
+                self._end(course, None)
 
-    def _finish(self, course: Course) -> None:
-        course.ended_s = self._now_s
-        if course.due_s is None:
-            self._idle_streams.append(course.stream)
-            self._idle_streams.sort()
-        if not self._end(course):
-            self._broken = True
+    def _end(self, course: Course, error: KvscopeError | None) -> None:
+        course.error = error
+        self._over.append(course)
+        if course.given is not None:
+            del self._running[course.given.slot]
+        if self._due_s is None:
+            self._idle_streams = sorted([*self._idle_streams, course.stream])
+
+    def _end_all(self, course: Course, error: EngineDied) -> None:
+        """The engine has died: so ends what it had taken, and what would have been sent after that."""
+        self._end(course, error)
+        for other in (*self._running.values(), *self._waiting):
+            self._end(other, error)
+        self._waiting.clear()
+        for index in self._unsent:
+            due_s = None if self._due_s is None else self._due_s[index]
+            self._over.append(Course(index=index, stream=0, sent_s=self._now_s, due_s=due_s, error=error))
+        self._unsent.clear()
