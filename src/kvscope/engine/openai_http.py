@@ -14,10 +14,10 @@ from typing import Any
 from kvscope.engine.api_key import ApiKey
 from kvscope.engine.base import ChatRequest, ClientHealth, Generation, Load, LoadAnswer, LoadResult, Message
 from kvscope.engine.http_client import (
+    Exchange,
     Limits,
     Reply,
     body_evidence,
-    exchange,
     hidden_in_errors,
     keys_among,
     request,
@@ -25,8 +25,9 @@ from kvscope.engine.http_client import (
     verbatim,
 )
 from kvscope.engine.openai_answer import read_answer
+from kvscope.engine.prepared import Prepared, ask
 from kvscope.engine.server_errors import REPLY_HINT, raise_for_status
-from kvscope.errors import EngineError, EngineReplyError, KvscopeError, UsageError
+from kvscope.errors import EngineReplyError, KvscopeError, UsageError
 from kvscope.prompt.conversation import Image
 
 # A server may cut a token's text into several pieces, and one that pays no heed to the limit has no end. So reading
@@ -122,8 +123,7 @@ async def stream_chat(
     where the server wants one. ``headers`` (keys) are shown nowhere. ``fields``: see ``chat_payload``.
 
     Raises an EngineError for every way in which that can fail."""
-    body = chat_payload(chat, model=model, fields=fields)
-    return await _stream(f"{base_url.rstrip('/')}/v1/chat/completions", body, chat, headers)
+    return await ask(prepare_chat(base_url, chat, model=model, headers=headers, fields=fields))
 
 
 async def stream_completion(
@@ -137,27 +137,52 @@ async def stream_completion(
 ) -> Generation:
     """As ``stream_chat``, over ``base_url``/v1/completions: ``prompt`` is sent instead of the conversation, whose
     limits and seed are ``chat``'s."""
+    return await ask(prepare_completion(base_url, chat, prompt, model=model, headers=headers, fields=fields))
+
+
+def prepare_chat(
+    base_url: str,
+    chat: ChatRequest,
+    *,
+    model: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> Prepared:
+    """What ``stream_chat`` sends, made ready: for ``load_client.send_load``. Raises UsageError for a conversation that
+    cannot be sent."""
+    body = chat_payload(chat, model=model, fields=fields)
+    return _prepared(f"{base_url.rstrip('/')}/v1/chat/completions", body, chat, headers)
+
+
+def prepare_completion(
+    base_url: str,
+    chat: ChatRequest,
+    prompt: str | Sequence[int],
+    *,
+    model: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> Prepared:
+    """As ``prepare_chat``, of what ``stream_completion`` sends."""
     body = completion_payload(chat, prompt, model=model, fields=fields)
-    return await _stream(f"{base_url.rstrip('/')}/v1/completions", body, chat, headers)
+    return _prepared(f"{base_url.rstrip('/')}/v1/completions", body, chat, headers)
 
 
-async def _stream(
-    url: str, body: Mapping[str, Any], chat: ChatRequest, headers: Mapping[str, str] | None
-) -> Generation:
+def _prepared(url: str, body: Mapping[str, Any], chat: ChatRequest, headers: Mapping[str, str] | None) -> Prepared:
+    most_pieces, keys = _most_pieces(chat), keys_among(headers or {})
+
+    async def read(running: Exchange) -> Generation:
+        if running.reply.status != 200:
+            raise_for_status(await running.whole())
+        answer = await read_answer(running, most_pieces)
+        for key in keys:
+            answer = _without_key(answer, key)
+        return answer
+
     limits = Limits(
-        timeout_s=chat.timeout_s, stall_s=chat.stall_s, max_bytes=_EXTRA_BYTES + _BYTES_PER_TOKEN * _most_pieces(chat)
+        timeout_s=chat.timeout_s, stall_s=chat.stall_s, max_bytes=_EXTRA_BYTES + _BYTES_PER_TOKEN * most_pieces
     )
-    try:
-        async with exchange("POST", url, body, limits=limits, headers=headers) as running:
-            if running.reply.status != 200:
-                raise_for_status(await running.whole())
-            answer = await read_answer(running, _most_pieces(chat))
-    except EngineError as error:
-        error.evidence.setdefault("pieces_received", 0)
-        raise
-    for key in keys_among(headers or {}):
-        answer = _without_key(answer, key)
-    return answer
+    return Prepared(url=url, payload=body, limits=limits, headers=headers or {}, read=read)
 
 
 def send_load(load: Load, generate: Callable[[ChatRequest], Awaitable[Generation]]) -> LoadResult:

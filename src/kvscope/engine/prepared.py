@@ -1,0 +1,47 @@
+"""One request made ready: where it goes, what is sent, and how its answer is read. Sent alone, or in a load.
+
+An adapter says this once for each request, and the same words serve ``Engine.generate`` (one request, read as it
+comes) and ``Engine.generate_many`` (``load_client.py``: many at once, read when the times have been taken). An error
+has the same cause either way.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvscope.engine.base import Generation
+from kvscope.engine.http_client import Exchange, Limits, exchange
+from kvscope.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A POST of ``payload`` as JSON to ``url``. ``headers`` (keys) are shown nowhere. ``limits``: of its time and size.
+
+    ``read`` makes the answer of the exchange, whose status and headers are there: it judges the status, then reads the
+    body through ``running.chunks()`` or ``running.whole()``. It may await nothing else, since in a load it runs after
+    the bytes have come. It raises an EngineError for every way in which an answer can fail.
+
+    ``keeps_alive``: in a load, the connection is used again for the next request; False for servers that give each
+    connection a thread of its own and let others wait for one."""
+
+    url: str
+    payload: object
+    limits: Limits
+    read: Callable[[Exchange], Coroutine[Any, Any, Generation]]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    keeps_alive: bool = True
+
+
+async def ask(prepared: Prepared) -> Generation:
+    """Send one request over a connection of its own and read its answer to the end.
+
+    Raises an EngineError for every way in which that can fail, with the number of pieces until then in its evidence."""
+    try:
+        async with exchange(
+            "POST", prepared.url, prepared.payload, limits=prepared.limits, headers=prepared.headers
+        ) as running:
+            return await prepared.read(running)
+    except EngineError as error:
+        error.evidence.setdefault("pieces_received", 0)
+        raise
