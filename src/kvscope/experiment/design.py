@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from kvscope.errors import BadDesign
+from kvscope.experiment.prefix_levels import prefix_level
 from kvscope.model.spec import ModelSpec
 from kvscope.prompt.exact_length.source_text import SourceText
 from kvscope.scenario import SettingValue
@@ -77,7 +78,7 @@ class Condition:
     def with_level(self, factor: str, level: SettingValue) -> "Condition":
         """This condition with one factor set: the requests' own (REQUEST_FACTORS) or an engine setting."""
         if factor == "prefix":
-            return replace(self, prefix=str(level))
+            return replace(self, prefix=prefix_level(level).name)
         if factor == "rate_per_s":
             if not isinstance(level, int | float) or isinstance(level, bool) or not 0 < level < math.inf:
                 raise BadDesign(f"{level!r} is not a number of requests per second.", hint="Use a number above 0.")

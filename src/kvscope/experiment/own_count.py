@@ -11,6 +11,8 @@ from kvscope.prompt.chat_template.template import ChatTemplate, Rendering, load_
 from kvscope.prompt.conversation import Conversation, Image
 from kvscope.prompt.counting.server_count import leading_bos
 from kvscope.prompt.prompt_text import ids_of_text
+from kvscope.prompt.reuse.rules import SentPrompt
+from kvscope.prompt.reuse_engines.llama_cpp_turns import places_of, user_marker_ids
 from kvscope.prompt.tokenizers.base import Tokenizer
 from kvscope.prompt.tokenizers.load import load_tokenizer
 
@@ -52,6 +54,31 @@ class OwnCounter:
             ]
         except KvscopeError:
             return [None] * len(requests)
+
+    def prompts(self, requests: Sequence[ChatRequest]) -> list[SentPrompt] | None:
+        """The token ids of each request's prompt, as the engine sees them, without answers; None where the files do not
+        give those of all."""
+        loaded = self._load()
+        if loaded is None or any(_has_picture(request) for request in requests):
+            return None
+        template, tokenizer = loaded
+        try:
+            marker = user_marker_ids(template, tokenizer)
+            texts = template.render_each([_rendering(request) for request in requests])
+            ids = [ids_of_text(text, tokenizer=tokenizer).ids for text in texts if isinstance(text, str)]
+        except KvscopeError:
+            return None
+        if len(ids) < len(requests):
+            return None
+        return [
+            SentPrompt(
+                ids=each,
+                answer_ids=(),
+                user_starts=None if marker is None else places_of(marker, each),
+                reuse=request.reuse_prefix,
+            )
+            for request, each in zip(requests, ids, strict=True)
+        ]
 
     def _load(self) -> tuple[ChatTemplate, Tokenizer] | None:
         if self._loaded is None and not self._failed:

@@ -207,11 +207,11 @@ def _rows(player: _Player, growth: Growth) -> Iterator[TurnRow]:
 
 
 class AskNext(Protocol):
-    """Sends one prompt within a trial and records it. ``ours``: its tokens as counted before. ``asked``: the length
-    that was asked for, None where none was."""
+    """Sends one prompt within a trial and records it. ``ours``: its tokens as counted before, None where they were
+    not. ``asked``: the length that was asked for, None where none was."""
 
     def __call__(
-        self, messages: tuple[Message, ...], *, ours: int, asked: int | None, role: str, is_last: bool
+        self, messages: tuple[Message, ...], *, ours: int | None, asked: int | None, role: str, is_last: bool
     ) -> Generation: ...
 
 

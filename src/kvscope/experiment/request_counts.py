@@ -8,9 +8,11 @@ from kvscope.errors import PromptDoesNotFit, UsageError
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.draft_counts import DraftCounts
 from kvscope.experiment.own_count import FROM_ENGINE, OwnCount, OwnCounter
+from kvscope.experiment.reuse_prediction import NotPredicted
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.counting.context_fit import ContextFit
 from kvscope.prompt.counting.context_fit import ContextLimit as FitLimit
+from kvscope.prompt.reuse.rules import Reusable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,13 +20,15 @@ class Expected:
     """What is known of an attempt before it runs. ``counter``: our own tokenizer and template; None: the engine is
     asked. ``limit_tokens``: what was predicted that one sequence may hold; None: nothing was. ``predicted_bytes``: all
     that the engine was predicted to take, ``mapped_bytes`` of it pages of the model's file that are not locked.
-    ``try_anyway``: send what does not fit, to see what the engine does."""
+    ``try_anyway``: send what does not fit, to see what the engine does. ``predict_reuse``: what a request will reuse
+    (``ReusePredictor.predict``); None: nothing is known of it."""
 
     counter: OwnCounter | None = None
     limit_tokens: int | None = None
     predicted_bytes: int | None = None
     mapped_bytes: int = 0
     try_anyway: bool = False
+    predict_reuse: Callable[..., Reusable | NotPredicted] | None = None
 
 
 _SHORT = (
@@ -62,6 +66,12 @@ class RequestCounts:
                 f"({limit.source}).",
                 "A server caps a sequence at what the model was trained for, or rounds it. The engine's number counts.",
             )
+
+    @property
+    def counts_by_sending(self) -> bool:
+        """Whether prompts are counted by being sent, now that it has been found who counts (``prompt_counter``)."""
+        can = self._engine.capabilities
+        return can.counts_by_requests and self._expected.counter is None
 
     def of_engine(self, messages: Sequence[Message]) -> int | None:
         """The engine's own count before sending; None where it cannot count, or only by being sent it."""

@@ -292,6 +292,7 @@ class _Loop:
             predicted_bytes=None if prediction is None else prediction.to_dict()["totals"]["total_bytes"],
             mapped_bytes=0 if prediction is None else _unlocked_file_bytes(prediction),
             try_anyway=self.options.try_anyway,
+            predict_reuse=self.subject.predict_reuse,
         )
 
     def _predict(self, trial: Trial) -> tuple[Prediction | None, Reason | None]:

@@ -2,20 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from kvscope.engine.base import Engine
+from kvscope.engine.base import ChatRequest, Engine
 from kvscope.engine.registry import EngineChoice, Served
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.experiment.design import Condition
 from kvscope.experiment.own_count import OwnCounter, own_counter
 from kvscope.experiment.refusal import Reason, refusal
+from kvscope.experiment.reuse_prediction import NotPredicted, ReusePredictor, SentBefore
 from kvscope.experiment.started_with import StartedWith, started_with
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction, predict
 from kvscope.predict.prediction import Unknown
+from kvscope.prompt.reuse.rules import Reusable
 from kvscope.scenario import SettingValue
 
 Warned = tuple[str, str, str]
@@ -107,6 +109,23 @@ class Subject:
             assert self.served is not None
             self.started.check_same(started_with(self.choice, self.served, self.model))
         return self.choice.create(self.model, settings)
+
+    def predict_reuse(
+        self, before: Sequence[SentBefore], request: ChatRequest, engine_settings: Mapping[str, SettingValue]
+    ) -> Reusable | NotPredicted:
+        """See ``ReusePredictor.predict``."""
+        is_shared = self.served is not None and not self.choice.takes_settings
+        if is_shared and self.served is not None and self.served.for_prediction is None:
+            return NotPredicted(because="the server does not state its settings")
+        predictor = ReusePredictor(
+            counter=self.counter,
+            model=self.model,
+            engine=self.choice.rules,
+            engine_version=self.version,
+            settings=self.served.for_prediction if is_shared and self.served is not None else None,
+            is_shared=is_shared,
+        )
+        return predictor.predict(before, request, engine_settings)
 
     @property
     def served_name(self) -> str:

@@ -18,8 +18,10 @@ from kvscope.experiment.neighbours import note_others_requests
 from kvscope.experiment.play import play_prompts
 from kvscope.experiment.release_check import check_release, kept_buffers
 from kvscope.experiment.request_counts import Expected, RequestCounts
+from kvscope.experiment.reuse_prediction import SentBefore
 from kvscope.experiment.settings_check import memory_settings_unstated, settings_not_obeyed
 from kvscope.experiment.trial_memory import TrialMemory
+from kvscope.experiment.trial_prefix import PrefixTrial, prefix_prompts, prompts_salt
 from kvscope.probe.cgroup import available_bytes
 from kvscope.probe.proc import process_exists, process_tree
 from kvscope.prompt.conversation import Message
@@ -144,9 +146,11 @@ class _TrialRun:
         self.engine = engine
         self.trial = trial
         self.seed = seed
+        self.sent: list[SentBefore] = []
         self.now, self.sleep = clock
         self.rows = rows
         self.counts = RequestCounts(engine, rows, expected)
+        self.expected = expected
         self.memory = TrialMemory(engine, rows, now=self.now, sleep=self.sleep)
 
     def run(self) -> None:
@@ -218,6 +222,7 @@ class _TrialRun:
         """One prompt per request, each of exactly the asked length as the engine counts, none like another."""
         condition = self.trial.condition
         count = self.counts.prompt_counter((condition.prompt_tokens, condition.output_tokens))
+        salt = self.trial.trial_id if condition.prefix is None else prompts_salt(self.trial.trial_id, self.engine)
         try:
             prompts = [
                 build_prompt(
@@ -226,11 +231,11 @@ class _TrialRun:
                     language=condition.language,
                     # Prompts of one salt and different seeds are certain to begin differently.
                     seed=self.seed + number,
-                    salt=self.trial.trial_id,
+                    salt=salt,
                     source=condition.text,
                     key_percent=condition.key_percent,
                 )
-                for number in range(condition.requests)
+                for number in range(condition.requests if condition.prefix is None else 2)
             ]
         except PromptLengthUnreachable as error:
             raise (count.why_unreachable(error) if isinstance(count, DraftCounts) else error) from error
@@ -248,6 +253,9 @@ class _TrialRun:
         condition = self.trial.condition
         self.memory.reset_peaks()
         self.memory.mark("before_request")
+        if condition.prefix is not None:
+            self._measure_prefix(prompts)
+            return
         if condition.is_conversation:
             play_prompts([prompt.messages for prompt in prompts], self.counts.prompt_counter(), self._ask_next)
             return
@@ -261,17 +269,35 @@ class _TrialRun:
                 is_last=number == len(rounds),
             )
 
-    def _ask_next(
-        self, messages: tuple[Message, ...], *, ours: int, asked: int | None, role: str, is_last: bool
-    ) -> Generation:
+    def _measure_prefix(self, prompts: list[ExactPrompt]) -> None:
+        count = None if self.counts.counts_by_sending else self.counts.prompt_counter()
+        trial = PrefixTrial(
+            engine=self.engine,
+            rows=self.rows,
+            condition=self.trial.condition,
+            sent=self.sent,
+            request_of=self._request_of,
+            ask_next=self._ask_next,
+            now=self.now,
+            sleep=self.sleep,
+            predict=self.expected.predict_reuse,
+        )
+        tokens = prompts[0].prompt_tokens
+        trial.run(prefix_prompts([prompt.messages for prompt in prompts], tokens=tokens, count=count))
+
+    def _request_of(self, messages: tuple[Message, ...]) -> ChatRequest:
         condition = self.trial.condition
-        request = ChatRequest(
+        return ChatRequest(
             messages=messages,
             max_output_tokens=condition.output_tokens,
             reuse_prefix=condition.reuse_prefix,
             seed=self.seed,
         )
-        answer = self._ask(request, role=role, asked=asked, ours=ours)
+
+    def _ask_next(
+        self, messages: tuple[Message, ...], *, ours: int | None, asked: int | None, role: str, is_last: bool
+    ) -> Generation:
+        answer = self._ask(self._request_of(messages), role=role, asked=asked, ours=ours)
         self.memory.settle()
         self.memory.mark("after_request", request_index=len(self.rows.requests) - 1, with_maps=is_last)
         self._note_kept()
@@ -306,6 +332,7 @@ class _TrialRun:
         if role == "measured" and self.now() > wall_s:
             self.rows.client["cpu_share"] = (time.process_time() - cpu_s) / (self.now() - wall_s)
         self.rows.add_answer(sent, answer, reuse_prefix=request.reuse_prefix)
+        self.sent.append(SentBefore(request=request, answer=answer))
         return answer
 
     def _note_kept(self) -> None:
