@@ -1,6 +1,7 @@
 """Does a longer answer take more time per token, and does it take more memory?"""
 
 from kvscope.experiment.design import Condition, DesignKind
+from kvscope.experiment.designs import holds
 
 KIND = DesignKind(
     name="output_length",
@@ -11,6 +12,13 @@ KIND = DesignKind(
     confounders=(
         "The limit is not the length: both are recorded, and answers that ended early are marked stopped_early.",
         "Later tokens attend to a longer context, so time per token rises with length by itself.",
+    ),
+    holds=(
+        "A prompt of the same number of tokens, with a text of its own for each trial.",
+        "The context limit: what the longest answer needs, for all of them, unless n_ctx is set.",
+        "Answers are made to run to their limit, as far as the engine obeys.",
+        holds.FRESH_PROCESS,
+        holds.ALL_ELSE,
     ),
     default_levels=(16, 64, 256),
     default_condition=Condition(settings={}, prompt_tokens=128, output_tokens=16),

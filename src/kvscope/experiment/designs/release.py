@@ -8,6 +8,7 @@ several.
 from dataclasses import replace
 
 from kvscope.experiment.design import Condition, DesignKind
+from kvscope.experiment.designs import holds
 
 # Rounds with different texts: the first touches buffers, the others are five points of a line. Then the last text
 # again.
@@ -27,6 +28,13 @@ KIND = DesignKind(
         "An allocator may keep freed memory for reuse; that alone is not a leak.",
         "A copy of a prompt is made when the next one arrives, so the last conversation is not among the copies.",
     ),
+    holds=(
+        "Six conversations one after another in one process, each with a text of its own, then the last text three "
+        "more times; the engine may reuse and keep what it likes of them.",
+        holds.CONTEXT_LIMIT,
+        "A fresh engine process for every trial, with one short warm-up request before it is measured.",
+        holds.ALL_ELSE,
+    ),
     default_levels=(8192, 0),
     default_condition=Condition(
         settings={},
@@ -36,6 +44,7 @@ KIND = DesignKind(
         reuse_prefix=True,
         same_again=SAME_AGAIN_ROUNDS,
     ),
+    # Each trial repeats in itself: its conversations after the first are the points of one line, with an interval.
     default_repeats=1,
 )
 

@@ -1,6 +1,7 @@
 """What does the next turn cost as the conversation grows?"""
 
 from kvscope.experiment.design import Condition, DesignKind
+from kvscope.experiment.designs import holds
 
 KIND = DesignKind(
     name="turns",
@@ -13,6 +14,13 @@ KIND = DesignKind(
         "The history holds the model's real answers, so its length is known only when it has been played.",
         "A prompt that is reused is not computed: compare with a run under --no-reuse-prefix.",
         "Answers are made to run to their limit, so that every conversation grows alike.",
+    ),
+    holds=(
+        "User messages of the same number of tokens, and the same output limit in every turn.",
+        "Whether the engine may reuse earlier turns: it may, unless --no-reuse-prefix.",
+        "The context limit: what the longest conversation needs, for all of them, unless n_ctx is set.",
+        holds.FRESH_PROCESS,
+        holds.ALL_ELSE,
     ),
     default_levels=(1, 2, 4, 8),
     default_condition=Condition(

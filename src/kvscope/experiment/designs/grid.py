@@ -1,0 +1,55 @@
+"""What do two factors do together? Every combination of their levels is a cell.
+
+A grid is asked for by name (``kvscope measure grid --factor A=… --factor B=…``) or as another design with a second
+factor and ``--grid``: both are this. Its cells are compared with the baseline cell; where both factors differ from it,
+the difference is laid to neither of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kvscope.errors import BadDesign
+from kvscope.experiment.design import Condition, DesignKind, Factor
+from kvscope.experiment.designs import holds
+
+NAME = "grid"
+KIND = DesignKind(
+    name=NAME,
+    version=1,
+    question="What do two factors do together?",
+    factor="",
+    says="For every combination of levels the difference from the baseline cell, labelled as a grid's: where both "
+    "factors changed it is laid to neither alone. And whether the two changes together do what they do one by one, added "
+    "up (their interaction).",
+    holds=(holds.CONTEXT_LIMIT, holds.SAME_REQUEST, holds.FRESH_PROCESS, holds.ALL_ELSE),
+    confounders=(
+        "A difference between two cells that differ in both factors cannot be laid to either alone.",
+        "There are as many comparisons as cells: one in twenty intervals misses the truth.",
+        "The context limit is that of the longest cell, for all of them.",
+    ),
+    default_levels=(),
+    default_condition=Condition(settings={}, prompt_tokens=512, output_tokens=32),
+)
+
+
+def kind_of(first: DesignKind, factors: Sequence[Factor]) -> DesignKind:
+    """The grid of these factors, of which the first is that of the design ``first``: that design's requests, and what
+    misleads in it, misleads in the grid too. Raises BadDesign unless there are two different factors."""
+    if len(factors) != 2 or factors[0].name == factors[1].name:
+        raise BadDesign(
+            f"A grid has two different factors, and this has {', '.join(f.name for f in factors) or 'none'}.",
+            hint="Give --factor twice: --factor n_ubatch=128,512 --factor prompt_tokens=256,1k.",
+        )
+    one, other = (factor.name for factor in factors)
+    own = () if first.name == NAME else first.confounders
+    return replace(
+        KIND,
+        question=f"What do {one} and {other} do together?",
+        factor=one,
+        confounders=(*KIND.confounders, *own),
+        default_levels=factors[0].levels,
+        default_condition=first.default_condition,
+        holds=KIND.holds if first.name == NAME else first.holds,
+        sets=first.sets,
+        check_model=first.check_model,
+    )
