@@ -52,14 +52,31 @@ class Line:
         return self.intercept + self.slope.value * x
 
 
-def t_quantile(degrees: int) -> float:
-    """Two-sided 95 % quantile of Student's t."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parabola:
+    """y = intercept + linear · x + quadratic · x², each with its interval. ``num``: how many blocks it rests on."""
+
+    intercept: Estimate
+    linear: Estimate
+    quadratic: Estimate
+    num: int
+
+    def at(self, x: float) -> float | None:
+        """y at x; None where nothing was fitted."""
+        parts = (self.intercept.value, self.linear.value, self.quadratic.value)
+        if parts[0] is None or parts[1] is None or parts[2] is None:
+            return None
+        return parts[0] + parts[1] * x + parts[2] * x * x
+
+
+def t_quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
+    """Two-sided quantile of Student's t, 95 % unless told otherwise."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(degrees, 0.5 + CONFIDENCE / 2))
+    return float(stdtrit(degrees, 0.5 + confidence / 2))
 
 
-def mean(values: Sequence[float], *, floor: float | None = None) -> Estimate:
+def mean(values: Sequence[float], *, floor: float | None = None, confidence: float = CONFIDENCE) -> Estimate:
     """Mean of repeats. One value has no interval. ``floor``: what cannot be below it (a time, a size of memory) has no
     interval that reaches below it either."""
     count = len(values)
@@ -69,7 +86,7 @@ def mean(values: Sequence[float], *, floor: float | None = None) -> Estimate:
     if count == 1:
         return Estimate(value=center, num=1, reason=note("one_repeat"))
     spread = sqrt(sum((v - center) ** 2 for v in values) / (count - 1))
-    half = t_quantile(count - 1) * spread / sqrt(count)
+    half = t_quantile(count - 1, confidence) * spread / sqrt(count)
     low = center - half if floor is None else max(floor, center - half)
     return Estimate(value=center, low=low, high=center + half, num=count, reason=_few(count))
 
@@ -128,6 +145,44 @@ def _bend(points: Sequence[tuple[float, float]], errors: Sequence[float]) -> Est
     left = [e - value * c for c, e in zip(curve, errors, strict=True)]
     estimate = _coefficient(value, left, spread, len(points) - 3)
     return scaled(estimate, 1 / scale**2)
+
+
+def fit_quadratic(points: Sequence[tuple[int, float, float]]) -> Parabola:
+    """A parabola through (block, x, y) with x and y above zero, paired by block: one is fitted through the points of
+    each block that has three different x, and their coefficients are averaged, with Student's t over the blocks. So a
+    block that was slow as a whole does no harm. Noise may grow with y, as that of times does: within a block a point
+    counts by its share, not by its seconds."""
+    y_of: dict[float, list[float]] = {}
+    blocks: dict[int, list[tuple[float, float]]] = {}
+    for block, x, y in points:
+        y_of.setdefault(x, []).append(y)
+        blocks.setdefault(block, []).append((x, y))
+    weights = {x: 1 / fmean(values) ** 2 for x, values in y_of.items() if fmean(values) > 0}
+    whole = [b for b in blocks.values() if len({x for x, _ in b if x in weights}) >= 3]
+    if not whole:
+        nothing = Estimate(value=None, num=0, reason=note("two_levels" if points else "nothing_measured"))
+        return Parabola(intercept=nothing, linear=nothing, quadratic=nothing, num=0)
+    found = [_parabola([(x, y, weights[x]) for x, y in block if x in weights]) for block in whole]
+    intercepts, linears, quadratics = zip(*found, strict=True)
+    return Parabola(intercept=mean(intercepts), linear=mean(linears), quadratic=mean(quadratics), num=len(found))
+
+
+def _parabola(points: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """Coefficients of 1, x and x² by weighted least squares through (x, y, weight); x is scaled to at most 1."""
+    scale = max(abs(x) for x, _, _ in points)
+    top = max(weight for _, _, weight in points)
+    rows = [(1.0, x / scale, (x / scale) ** 2, y, weight / top) for x, y, weight in points]
+    table = [[sum(r[4] * r[i] * r[j] for r in rows) for j in range(4)] for i in range(3)]
+    for i in range(3):
+        pivot = max(range(i, 3), key=lambda n: abs(table[n][i]))
+        table[i], table[pivot] = table[pivot], table[i]
+        for n in range(i + 1, 3):
+            factor = table[n][i] / table[i][i]
+            table[n] = [a - factor * b for a, b in zip(table[n], table[i], strict=True)]
+    quadratic = table[2][3] / table[2][2]
+    linear = (table[1][3] - table[1][2] * quadratic) / table[1][1]
+    intercept = (table[0][3] - table[0][2] * quadratic - table[0][1] * linear) / table[0][0]
+    return intercept, linear / scale, quadratic / scale**2
 
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.fit import Estimate, Line, fit_line, mean
+from kvscope.analysis.fit import Estimate, Line, Parabola, fit_line, fit_quadratic, mean
 
 # A time that changes by less than this share of where it began, over all its lengths, is called flat.
 FLAT_SHARE = 0.05
@@ -67,6 +67,17 @@ class OutputLimit:
 def ttft_law(attempts: Sequence[Attempt]) -> TimeLaw | None:
     """Time to first token against prompt tokens as the server counted them."""
     return time_law(attempts, lambda a: a.prompt_tokens, lambda a: a.metrics.ttft_s)
+
+
+def ttft_parabola(attempts: Sequence[Attempt]) -> Parabola:
+    """TTFT = intercept + linear · n + quadratic · n² for n prompt tokens as the server counted them, paired by block.
+    Its parts have no value where no block has three lengths."""
+    points = [
+        (a.trial.block, float(a.prompt_tokens), a.metrics.ttft_s)
+        for a in attempts
+        if a.is_measured and a.prompt_tokens and a.metrics.ttft_s is not None
+    ]
+    return fit_quadratic(points)
 
 
 def tpot_law(attempts: Sequence[Attempt]) -> TimeLaw | None:

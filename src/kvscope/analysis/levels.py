@@ -3,9 +3,11 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from kvscope.analysis.attempts import Attempt, latest_attempts
-from kvscope.analysis.fit import Estimate, mean, mean_difference
+from kvscope.analysis.effects import FIXED, STOPPED, Effect, ErrorRates, paired_effect
+from kvscope.analysis.fit import Estimate, mean
 from kvscope.record.rows import DesignRow, Json
 
 # What is compared between levels. Names are those of record.metrics.TrialMetrics.
@@ -16,21 +18,29 @@ METRICS: Mapping[str, Callable[[Attempt], float | None]] = {
     "memory_loaded_bytes": lambda attempt: attempt.metrics.memory_loaded_bytes,
     "memory_peak_bytes": lambda attempt: attempt.metrics.memory_peak_bytes,
     "memory_after_bytes": lambda attempt: attempt.metrics.memory_after_bytes,
+    "memory_loaded_bytes_device": lambda attempt: attempt.metrics.memory_loaded_bytes_device,
+    "memory_peak_bytes_device": lambda attempt: attempt.metrics.memory_peak_bytes_device,
+    "memory_after_bytes_device": lambda attempt: attempt.metrics.memory_after_bytes_device,
     "output_tokens": lambda attempt: attempt.output_tokens,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelRow:
-    """One level of a design. ``differences`` holds, per metric, level − baseline, paired by block; empty for the
-    baseline itself."""
+    """One level of a design. ``means`` are over all that were measured; ``effects`` holds, per metric, level −
+    baseline, paired by block; empty for the baseline itself. Failed trials are in neither, and counted."""
 
     level: Json
     is_baseline: bool
     num_measured: int
     num_failed: int
     means: Mapping[str, Estimate]
-    differences: Mapping[str, Estimate]
+    effects: Mapping[str, Effect]
+
+    @property
+    def differences(self) -> Mapping[str, Estimate]:
+        """The differences of ``effects`` with their intervals alone."""
+        return {name: effect.difference for name, effect in self.effects.items()}
 
 
 def level_key(level: Json) -> str:
@@ -44,26 +54,42 @@ def at_level(attempts: Sequence[Attempt], level: Json) -> tuple[Attempt, ...]:
     return tuple(a for a in attempts if a.trial.role == "measured" and level_key(a.trial.level) == key)
 
 
-def level_rows(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[LevelRow, ...]:
-    """One row per level of the design, the baseline first."""
+def level_rows(
+    design: DesignRow, attempts: Sequence[Attempt], metrics: Sequence[str] = tuple(METRICS)
+) -> tuple[LevelRow, ...]:
+    """One row per level of the design, the baseline first. Attempts of another design (another machine, engine build or
+    model among them) are left out: they are never paired with these."""
+    own = [a for a in attempts if a.trial.design_id == design.design_id]
     base_key = level_key(design.baseline_level)
-    baseline = at_level(attempts, design.baseline_level)
+    baseline = at_level(own, design.baseline_level)
     levels = sorted(design.levels, key=lambda level: level_key(level) != base_key)
-    return tuple(_row(level, level_key(level) == base_key, at_level(attempts, level), baseline) for level in levels)
+    rows = []
+    for level in levels:
+        here, is_baseline = at_level(own, level), level_key(level) == base_key
+        measured = [a for a in here if a.is_measured]
+        compared = (max(1, sum(level_key(level) != base_key for level in levels)), error_rates(design))
+        rows.append(
+            LevelRow(
+                level=level,
+                is_baseline=is_baseline,
+                num_measured=len(measured),
+                num_failed=sum(a.is_failure for a in latest_attempts(here)),
+                means={name: mean(_values(measured, METRICS[name]), floor=0.0) for name in metrics},
+                effects={} if is_baseline else {n: _effect(n, baseline, measured, *compared) for n in metrics},
+            )
+        )
+    return tuple(rows)
 
 
-def _row(level: Json, is_baseline: bool, here: Sequence[Attempt], baseline: Sequence[Attempt]) -> LevelRow:
-    measured = [a for a in here if a.is_measured]
-    return LevelRow(
-        level=level,
-        is_baseline=is_baseline,
-        num_measured=len(measured),
-        num_failed=sum(a.is_failure for a in latest_attempts(here)),
-        means={name: mean(_values(measured, get), floor=0.0) for name, get in METRICS.items()},
-        differences={}
-        if is_baseline
-        else {name: mean_difference(_pairs(baseline, measured, get)) for name, get in METRICS.items()},
-    )
+def error_rates(design: DesignRow) -> ErrorRates:
+    """The rates its intervals are made with: others where repeating could end early (``--until``)."""
+    return STOPPED if design.definition.get("until") else FIXED
+
+
+def _effect(
+    metric: str, baseline: Sequence[Attempt], changed: Sequence[Attempt], num_levels: int, rates: ErrorRates
+) -> Effect:
+    return paired_effect(metric, _pairs(baseline, changed, METRICS[metric]), num_levels=num_levels, rates=rates)
 
 
 def _values(attempts: Sequence[Attempt], get: Callable[[Attempt], float | None]) -> list[float]:
@@ -74,10 +100,13 @@ def _pairs(
     baseline: Sequence[Attempt], changed: Sequence[Attempt], get: Callable[[Attempt], float | None]
 ) -> list[tuple[float, float]]:
     """(baseline, changed) of every block that holds both, so that a slow quarter of an hour hits both alike."""
-    pairs = []
-    for block in sorted({a.trial.block for a in changed}):
-        before = mean(_values([a for a in baseline if a.is_measured and a.trial.block == block], get)).value
-        after = mean(_values([a for a in changed if a.trial.block == block], get)).value
-        if before is not None and after is not None:
-            pairs.append((before, after))
-    return pairs
+    before, after = _by_block([a for a in baseline if a.is_measured], get), _by_block(changed, get)
+    return [(fmean(before[block]), fmean(after[block])) for block in sorted(before.keys() & after.keys())]
+
+
+def _by_block(attempts: Sequence[Attempt], get: Callable[[Attempt], float | None]) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for attempt in attempts:
+        if (value := get(attempt)) is not None:
+            found.setdefault(attempt.trial.block, []).append(value)
+    return found

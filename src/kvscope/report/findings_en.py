@@ -136,6 +136,8 @@ _FINDINGS: dict[str, str] = {
     "size.none": "No interval can be given.",
     "note.nothing_measured": "Nothing was measured.",
     "note.one_repeat": "One repeat only, so no interval can be given.",
+    "note.baseline_zero": "The baseline is zero, so nothing can be a share of it.",
+    "note.baseline_unclear": "The baseline itself is not told from zero, so no interval of the share can be given.",
     "note.few_repeats": "Only {count} repeats, so the interval is wide.",
     "note.one_level": "One level only, so there is no slope.",
     "note.one_conversation": "One conversation only, so there is no slope.",

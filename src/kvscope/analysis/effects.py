@@ -1,0 +1,234 @@
+"""The effect of a change: a difference with its interval, never two means side by side.
+
+Within a design, conditions are paired by block: each block holds every condition once, so that a slow quarter of an
+hour hits both sides of a pair alike. Intervals are Student's t on the paired differences (two sets of attempts that
+share no blocks: Welch's). Bootstraps were tried on simulated studies and covered the truth less often, at every number
+of repeats that anybody runs (docs/reference/statistics.md has the figures).
+
+Two things are kept apart. The *interval* of each level is 95 % by itself. A difference is *called* one (``is_seen``)
+only where a wider interval, which holds for all levels of the design together, leaves out zero: of studies in which
+nothing differs, no more than 5 % call anything a difference, however many levels they have.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean
+
+from kvscope.analysis.fit import Estimate, mean, t_quantile
+from kvscope.analysis.notes import note
+
+PAIRED, UNPAIRED, NO_METHOD = "paired_t", "welch_t", "none"
+# A number of repeats beyond which none is worth naming.
+MOST_NEEDED = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRates:
+    """How often an interval may miss the truth, and how often a study without any difference may call one."""
+
+    interval: float
+    call: float
+
+
+# The second number is below 5 % because no noise is exactly normal.
+FIXED = ErrorRates(interval=0.05, call=0.04)
+# Where repeating ended because the interval had become narrow (``--until``), the interval is narrow by luck more often
+# than others: the rates that bring coverage back to 95 % were found by simulation (tests/analysis/test_precision.py).
+STOPPED = ErrorRates(interval=0.04, call=0.025)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """changed − baseline of one metric.
+
+    ``baseline`` and ``changed`` are the means that the difference is between. ``difference`` has the 95 % interval of
+    this level by itself; ``relative`` is the same as a share of the baseline's mean (the ratio of the means less one,
+    Fieller's interval, which leaves out zero exactly where the difference's does). ``together`` is the wider interval
+    that holds for all ``num_levels`` levels compared with one baseline. ``method``: paired_t (Student's t on the
+    differences of ``num_pairs`` blocks), welch_t (no blocks in common) or none (too few). ``spread``: the standard
+    deviation of the paired differences."""
+
+    metric: str
+    baseline: float | None
+    changed: float | None
+    difference: Estimate
+    relative: Estimate
+    together: Estimate
+    method: str
+    num_pairs: int
+    num_levels: int = 1
+    spread: float | None = None
+    rates: ErrorRates = FIXED
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an interval at all: two pairs at least."""
+        return self.difference.has_interval
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether this may be called a difference: zero is outside the interval that holds for all levels together."""
+        return self.together.has_interval and not self.together.contains(0.0)
+
+    @property
+    def verdict(self) -> str:
+        """more, less, no_difference_seen, or unknown (too few repeats for an interval)."""
+        if not self.is_known or self.difference.value is None:
+            return "unknown"
+        if not self.is_seen:
+            return "no_difference_seen"
+        return "more" if self.difference.value > 0 else "less"
+
+    @property
+    def would_have_been_seen(self) -> float | None:
+        """The size of difference that the interval rules out, whichever its sign: larger ones would have been seen."""
+        low, high = self.difference.low, self.difference.high
+        return None if low is None or high is None else max(abs(low), abs(high))
+
+    @property
+    def half_width(self) -> float | None:
+        """How far the interval of the difference reaches to either side."""
+        low, high = self.difference.low, self.difference.high
+        return None if low is None or high is None else (high - low) / 2
+
+    def repeats_needed(self, half_width: float) -> int | None:
+        """How many blocks would give an interval that reaches no further than ``half_width`` to either side, if they
+        are as noisy as those measured. None where that is not known (fewer than two pairs, or no pairs at all)."""
+        if self.spread is None or half_width <= 0:
+            return None
+        return _repeats(self.spread, half_width, self.rates.interval)
+
+
+def _repeats(spread: float, half_width: float, error: float) -> int:
+    """The smallest n with t(n − 1) · spread / √n ≤ half_width."""
+    low, high = 1, 2
+    while high < MOST_NEEDED and t_quantile(high - 1, 1 - error) * spread / sqrt(high) > half_width:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if t_quantile(middle - 1, 1 - error) * spread / sqrt(middle) > half_width:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def paired_effect(
+    metric: str, pairs: Sequence[tuple[float, float]], *, num_levels: int = 1, rates: ErrorRates = FIXED
+) -> Effect:
+    """The effect from (baseline, changed) of each block. ``num_levels``: how many levels are compared with the same
+    baseline."""
+    differences = [changed - baseline for baseline, changed in pairs]
+    count = len(pairs)
+    difference = mean(differences, confidence=1 - rates.interval)
+    base = fmean(b for b, _ in pairs) if pairs else None
+    return Effect(
+        metric=metric,
+        baseline=base,
+        changed=fmean(c for _, c in pairs) if pairs else None,
+        difference=difference,
+        relative=_paired_share(pairs, rates),
+        together=mean(differences, confidence=1 - rates.call / num_levels),
+        method=PAIRED if count >= 2 else NO_METHOD,
+        num_pairs=count,
+        num_levels=num_levels,
+        spread=_deviation(differences) if count >= 2 else None,
+        rates=rates,
+    )
+
+
+def unpaired_effect(
+    metric: str, baseline: Sequence[float], changed: Sequence[float], *, num_levels: int = 1, rates: ErrorRates = FIXED
+) -> Effect:
+    """The effect between two sets of values that share no blocks: Welch's t, which lets each set have its own noise.
+    What changed between the two apart from what was asked (the hour, the temperature) is in the difference."""
+    base = fmean(baseline) if baseline else None
+    other = fmean(changed) if changed else None
+    known = len(baseline) >= 2 and len(changed) >= 2
+    value = None if base is None or other is None else other - base
+    return Effect(
+        metric=metric,
+        baseline=base,
+        changed=other,
+        difference=_welch(value, baseline, changed, rates.interval),
+        relative=_unpaired_share(baseline, changed, rates.interval),
+        together=_welch(value, baseline, changed, rates.call / num_levels),
+        method=UNPAIRED if known else NO_METHOD,
+        num_pairs=0,
+        num_levels=num_levels,
+        rates=rates,
+    )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    center = fmean(values)
+    return sqrt(sum((v - center) ** 2 for v in values) / (len(values) - 1))
+
+
+def _welch(value: float | None, baseline: Sequence[float], changed: Sequence[float], error: float) -> Estimate:
+    count = len(baseline) + len(changed)
+    if value is None:
+        return Estimate(value=None, num=count, reason=note("nothing_measured"))
+    if len(baseline) < 2 or len(changed) < 2:
+        return Estimate(value=value, num=count, reason=note("one_repeat"))
+    parts = [_deviation(values) ** 2 / len(values) for values in (baseline, changed)]
+    half = _welch_quantile(baseline, changed, error) * sqrt(sum(parts))
+    return Estimate(value=value, low=value - half, high=value + half, num=count)
+
+
+def _welch_quantile(baseline: Sequence[float], changed: Sequence[float], error: float) -> float:
+    """t's quantile at Welch's degrees of freedom (Satterthwaite)."""
+    parts = [(_deviation(values) ** 2 / len(values), len(values) - 1) for values in (baseline, changed)]
+    below = sum(part**2 / degrees for part, degrees in parts)
+    total = sum(part for part, _ in parts)
+    return t_quantile(total**2 / below if below else len(baseline) + len(changed) - 2, 1 - error)
+
+
+def _paired_share(pairs: Sequence[tuple[float, float]], rates: ErrorRates) -> Estimate:
+    """(mean changed / mean baseline) − 1 by Fieller: all ratios r for which changed − r · baseline has a mean that t
+    does not tell from zero. A block that was slow for both counts for both, so it does not widen the interval."""
+    count = len(pairs)
+    base = fmean(b for b, _ in pairs) if pairs else 0.0
+    if base <= 0:
+        return _no_share(pairs)
+    units = [b / base for b, _ in pairs]
+    ratio = fmean(c for _, c in pairs) / base
+    share = fmean(c - b for b, c in pairs) / base
+    if count < 2:
+        return Estimate(value=share, num=count, reason=note("one_repeat"))
+    errors = [c / base - ratio * u for (_, c), u in zip(pairs, units, strict=True)]
+    k = t_quantile(count - 1, 1 - rates.interval) ** 2 / count / (count - 1)
+    unit_errors = [u - 1 for u in units]
+    uu = k * sum(u * u for u in unit_errors)
+    eu = k * sum(e * u for e, u in zip(errors, unit_errors, strict=True))
+    ee = k * sum(e * e for e in errors)
+    return _between(share, -eu, 1 - uu, ee, count)
+
+
+def _unpaired_share(baseline: Sequence[float], changed: Sequence[float], error: float) -> Estimate:
+    """The same for two sets that share no blocks."""
+    count = len(baseline) + len(changed)
+    base = fmean(baseline) if baseline else 0.0
+    if base <= 0 or not changed:
+        return _no_share((*baseline, *changed))
+    ratio = fmean(changed) / base
+    if len(baseline) < 2 or len(changed) < 2:
+        return Estimate(value=ratio - 1, num=count, reason=note("one_repeat"))
+    square = _welch_quantile(baseline, changed, error) ** 2
+    uu = square * (_deviation(baseline) / base) ** 2 / len(baseline)
+    vv = square * (_deviation(changed) / base) ** 2 / len(changed)
+    return _between(ratio - 1, uu * ratio, 1 - uu, vv + uu * ratio**2, count)
+
+
+def _no_share(values: Sequence[object]) -> Estimate:
+    return Estimate(value=None, num=len(values), reason=note("baseline_zero" if values else "nothing_measured"))
+
+
+def _between(share: float, middle: float, square: float, constant: float, count: int) -> Estimate:
+    """``share`` with the two roots x of square · x² − 2 · middle · x − constant = 0 added to it. Where the baseline's
+    mean is not told from zero (square ≤ 0), a ratio to it has no interval."""
+    if square <= 0:
+        return Estimate(value=share, num=count, reason=note("baseline_unclear"))
+    root = sqrt(middle**2 + square * constant)
+    return Estimate(value=share, low=share + (middle - root) / square, high=share + (middle + root) / square, num=count)
