@@ -6,19 +6,19 @@ operating system, and when the bytes of an event were read. Both are taken in ``
 per request; redirects are not followed; nothing is decompressed; and what a server may send is bounded.
 """
 
-import asyncio
-import json
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
 from kvscope.engine.api_key import ApiKey
-from kvscope.engine.http_connection import Endpoint, Wire, connect, endpoint, not_plain, speaks_tls
-from kvscope.errors import ConnectionLost, EngineReplyError, EngineStalled, EngineTimeout, UsageError
+from kvscope.engine.event_loop import run as run
+from kvscope.engine.http_connection import Endpoint, connect, endpoint, not_plain, speaks_tls
+from kvscope.engine.http_request import request_bytes
+from kvscope.errors import ConnectionLost, EngineReplyError, EngineStalled, EngineTimeout
 
 CONNECT_TIMEOUT_S = 10.0
 PLAIN_TIMEOUT_S = 60.0
@@ -28,11 +28,8 @@ _MOST_HEADER_BYTES = 64 * 1024
 _MOST_FAILURE_BYTES = 1024 * 1024
 _VERBATIM_CHARACTERS = 2048
 _EVIDENCE_BYTES = 64 * 1024
-_REPLACED = ("host", "content-length", "content-type", "connection", "transfer-encoding", "accept-encoding")
 
 _SECRET_NAMES = ("auth", "key", "token", "secret", "cookie")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +95,27 @@ class _Parsed:
         return self.status is not None and 100 <= self.status < 200 and self.status != 101
 
 
+class Reads(Protocol):
+    """What an exchange reads from: a ``Wire``, as its bytes come, or what a load kept of one (``load_wire.py``)."""
+
+    reads: deque[tuple[float, bytes]]
+    num_received: int
+    sent_s: float | None
+    closed: bool
+    failure: Exception | None
+
+    def take(self) -> tuple[float, bytes]: ...
+
+    async def wait(self, timeout_s: float) -> None: ...
+
+
 class Exchange:
     """One request on its way: ``reply`` has its status once ``begin`` returned; ``chunks`` gives the body.
 
     Silence counts from the last read on. Whoever knows better which reads are a sign of life sets ``quiet_since_s``
     itself, with ``keeps_quiet_clock``; None: the answer has not begun, and may take as long as the time limit."""
 
-    def __init__(self, wire: Wire, where: Endpoint, limits: Limits, started_s: float) -> None:
+    def __init__(self, wire: Reads, where: Endpoint, limits: Limits, started_s: float) -> None:
         import httptools
 
         self.reply: Reply
@@ -282,12 +293,12 @@ async def exchange(
     """
     limits = limits or Limits()
     where = endpoint(url)
-    request_bytes = _request_bytes(method, where, headers or {}, payload)
+    sent = request_bytes(method, where, headers or {}, payload)
     started_s = time.perf_counter()
     with hidden_in_errors(headers or {}):
         transport, wire = await connect(where, limits.connect_s)
         try:
-            wire.send(request_bytes, is_tls=where.is_tls)
+            wire.send(sent, is_tls=where.is_tls)
             running = Exchange(wire, where, limits, started_s)
             await running.begin()
             yield running
@@ -318,30 +329,6 @@ def _key(value: str) -> ApiKey:
     return ApiKey(value)
 
 
-def _request_bytes(method: str, where: Endpoint, headers: Mapping[str, str], payload: object) -> bytes:
-    # Half a character is written as JSON writes it: \ud83d.
-    body = b"" if payload is None else json.dumps(payload, ensure_ascii=False).encode(errors="backslashreplace")
-    lines = [
-        f"{method} {where.target} HTTP/1.1",
-        f"Host: {where.host_header}",
-        "Connection: close",
-        "Accept: */*",
-        "Accept-Encoding: identity",
-    ]
-    if payload is not None:
-        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
-    for name, value in headers.items():
-        if not name.isascii() or not value.isascii() or not (name + value).isprintable() or not name.strip():
-            raise UsageError(
-                "A header to be sent holds characters that a header cannot have (it is not shown here).",
-                hint="A key is plain letters, digits and signs, without line breaks.",
-            )
-        if name.lower() in _REPLACED:
-            raise UsageError(f"The header {name} is kvscope's own to send.", hint="Leave it out.")
-        lines.append(f"{name}: {value}")
-    return "\r\n".join([*lines, "", ""]).encode() + body
-
-
 async def request(
     method: str,
     url: str,
@@ -367,27 +354,3 @@ def body_evidence(data: bytes | str) -> str:
     if len(data) <= _EVIDENCE_BYTES:
         return data.decode(errors="replace")
     return data[:_EVIDENCE_BYTES].decode(errors="replace") + f" … (the first 64 KiB of {len(data):,} bytes)"
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end from ordinary code, also where a loop is running already (a notebook). Ctrl-C cancels
-    it, which closes its socket."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    started: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = []
-
-    async def tracked() -> T:
-        started.append((asyncio.get_running_loop(), asyncio.ensure_future(work)))
-        return await started[0][1]
-
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        future = thread.submit(asyncio.run, tracked())
-        try:
-            return future.result()
-        except BaseException:
-            if started and not future.done():
-                loop, task = started[0]
-                loop.call_soon_threadsafe(task.cancel)
-            raise
