@@ -43,9 +43,10 @@ class Condition:
     stands; where it is None, in the middle, and prompts that are too short go without.
 
     ``concurrency``: how many of the requests are under way at once (closed loop: each of so many streams sends its next
-    request when its last one is answered). ``arrival`` and ``rate_per_s``: an open loop instead, requests sent at that
-    rate whatever is still under way. ``shared_prefix_tokens``: so many tokens at the beginning of all of a trial's
-    prompts are the same. ``prefix``: what of the measured prompt was sent before (see designs/prefix_reuse.py)."""
+    request when its last one is answered). ``as_load``: sent as a load is, even where it is one at a time. ``arrival``
+    and ``rate_per_s``: an open loop instead, requests sent at that rate whatever is still under way.
+    ``shared_prefix_tokens``: so many tokens at the beginning of all of a trial's prompts are the same. ``prefix``: what
+    of the measured prompt was sent before (see designs/prefix_reuse.py)."""
 
     settings: Mapping[str, SettingValue]
     prompt_tokens: int
@@ -61,12 +62,13 @@ class Condition:
     arrival: Arrival = "closed"
     rate_per_s: float | None = None
     shared_prefix_tokens: int = 0
+    as_load: bool = False
     prefix: str | None = None
 
     @property
     def is_load(self) -> bool:
-        """Whether several requests may be under way at once."""
-        return self.concurrency > 1 or self.arrival != "closed"
+        """Whether the requests are sent as a load, in which several may be under way at once."""
+        return self.as_load or self.concurrency > 1 or self.arrival != "closed"
 
     @property
     def longest_tokens(self) -> int:
@@ -94,7 +96,7 @@ class Condition:
                 case "output_tokens":
                     return replace(self, output_tokens=level)
                 case "concurrency":
-                    return replace(self, concurrency=level)
+                    return replace(self, concurrency=level, as_load=True)
                 case _:
                     return replace(self, requests=level, is_conversation=True)
         return replace(self, settings={**self.settings, factor: level})
@@ -115,7 +117,7 @@ class Condition:
             **({} if self.text is None else {"text_sha256": self.text.sha256}),
             **({} if self.key_percent is None else {"key_percent": self.key_percent}),
             **({"same_again": self.same_again} if self.same_again else {}),
-            **({"concurrency": self.concurrency} if self.concurrency != 1 else {}),
+            **({"concurrency": self.concurrency} if self.is_load and self.arrival == "closed" else {}),
             **({"arrival": self.arrival, "rate_per_s": self.rate_per_s} if self.arrival != "closed" else {}),
             **({"shared_prefix_tokens": self.shared_prefix_tokens} if self.shared_prefix_tokens else {}),
             **({} if self.prefix is None else {"prefix": self.prefix}),

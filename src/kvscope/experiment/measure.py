@@ -20,7 +20,9 @@ from kvscope.experiment.design import (
     make_design,
 )
 from kvscope.experiment.designs import DESIGNS, design_kind
+from kvscope.experiment.designs.concurrency import open_loop
 from kvscope.experiment.runner import DesignSummary, Listener, RunOptions, run_design, start_run
+from kvscope.experiment.slots import with_slots
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.allocation import llama_cpp_offload, vllm_settings
@@ -74,6 +76,8 @@ def plan_design(
     each other, or BadDesign where it varies two things unasked; for a text of one's own what read_own_text raises."""
     kind = design_kind(name, engine, is_attached=is_attached)
     held = held or Held()
+    if kind.name == "concurrency" and held.rate_per_s:
+        kind, levels, held = _at_rates(levels, held)
     if is_attached:
         _check_nothing_is_set(kind, held, engine)
     elif engine in _CANONICAL:
@@ -93,7 +97,20 @@ def plan_design(
         grid=grid,
         until=until,
     )
-    return with_context_limit(design) if engine == "llama.cpp" and not is_attached else design
+    if is_attached:
+        return design
+    design = with_slots(design, engine)
+    return with_context_limit(design) if engine == "llama.cpp" else design
+
+
+def _at_rates(levels: Sequence[Level] | None, held: Held) -> tuple[DesignKind, Sequence[Level], Held]:
+    """The concurrency design as an open loop, whose factor is the rate. Raises BadDesign for levels of both."""
+    if levels is not None:
+        raise BadDesign(
+            "At a fixed rate, how many requests are under way at once is not set: it follows from the rate.",
+            hint="Give --rate or --levels.",
+        )
+    return open_loop(), held.rate_per_s, replace(held, rate_per_s=())
 
 
 _Settings = Mapping[str, tuple[SettingValue, ...]]
@@ -217,7 +234,8 @@ def _with_load(factor: str, condition: Condition, held: Held) -> Condition:
     if held.shared_prefix_tokens is not None:
         if held.shared_prefix_tokens < 0:
             raise BadDesign("A shared beginning of less than nothing.", hint="Use --shared-prefix 0 or more.")
-        condition = replace(condition, shared_prefix_tokens=held.shared_prefix_tokens)
+        reuses = condition.reuse_prefix if held.reuse_prefix is not None else held.shared_prefix_tokens > 0
+        condition = replace(condition, shared_prefix_tokens=held.shared_prefix_tokens, reuse_prefix=reuses)
     return condition
 
 

@@ -7,6 +7,7 @@ from types import ModuleType
 from kvscope.errors import UnknownName
 from kvscope.experiment.design import DesignKind
 from kvscope.experiment.designs import (
+    concurrency,
     context_limit,
     flash_attention,
     grid,
@@ -23,6 +24,7 @@ from kvscope.experiment.designs import (
 )
 
 _MODULES: tuple[ModuleType, ...] = (
+    concurrency,
     context_limit,
     flash_attention,
     grid,

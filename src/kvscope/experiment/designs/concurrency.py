@@ -1,0 +1,57 @@
+"""What do several requests at once do to the wait for the first token, and to memory?"""
+
+from dataclasses import replace
+
+from kvscope.errors import BadDesign
+from kvscope.experiment.design import Condition, DesignKind
+from kvscope.experiment.designs.holds import ALL_ELSE, FRESH_PROCESS, SAME_REQUEST
+
+KIND = DesignKind(
+    name="concurrency",
+    version=1,
+    question="What do several requests at once do to the wait for the first token, to speed and to memory?",
+    factor="concurrency",
+    says="That memory stays as it is in a pool that is fixed, while each request waits longer; what one request costs "
+    "of the pool, and tokens per second of one request and of all together. With a shared beginning: how many "
+    "tokens of it were reused.",
+    holds=(
+        FRESH_PROCESS,
+        "The slots: as many as the highest level, at every level, so that the pool is the same (llama.cpp: n_parallel, "
+        "and n_ctx of slots × the longest request; a cache of each slot's own unless kv_unified is set).",
+        "llama.cpp's host cache of old prompts is off (cache_ram_mib 0): it would grow with the number of requests.",
+        "One round of other prompts in all slots before anything is measured, so that every buffer has been touched.",
+        SAME_REQUEST,
+        ALL_ELSE,
+    ),
+    confounders=(
+        "A level with more streams sends more requests (four for each stream, unless --requests says how many).",
+        "On a server that runs already the slots are what they are; requests beyond them wait, and that is in the time "
+        "to the first token.",
+        "Prompts that arrive together are computed in turn or together, as the engine batches: the wait of the first "
+        "and of the last of them differ.",
+        "kvscope's own client takes processor time from an engine on the same machine.",
+    ),
+    default_levels=(1, 2, 4, 8),
+    default_condition=Condition(settings={}, prompt_tokens=256, output_tokens=32),
+)
+
+
+def kind_for(engine: str, *, is_attached: bool) -> DesignKind:
+    """The design. Raises BadDesign for an engine that answers one request at a time."""
+    if engine == "transformers":
+        raise BadDesign(
+            "transformers answers one request at a time: it has no server that takes several at once.",
+            hint="Ask this of llama.cpp, vLLM, or a running server (--url).",
+        )
+    return KIND
+
+
+def open_loop() -> DesignKind:
+    """The same question at a fixed rate of arrival: how many requests are under way then follows from the rate."""
+    return replace(
+        KIND,
+        factor="rate_per_s",
+        says="How the wait for the first token grows with the rate at which requests arrive, whatever is still under "
+        "way, and that memory stays as it is in a pool that is fixed.",
+        default_levels=(0.5, 1.0, 2.0),
+    )
