@@ -15,7 +15,7 @@ from kvscope.record.store import open_records
 def test_the_unexplained_rest_is_in_every_row_that_has_one(tmp_path: Path) -> None:
     attempts = {a.key: a for a in whole_lab()}
     with open_records(write_record(tmp_path / "r.db", attempts.values())) as records:
-        rows = table_rows(records)
+        rows = list(table_rows(records))
     assert len(rows) == 25
     for row in rows:
         one = attempts[f"{row['trial_id']}/{row['attempt']}"]

@@ -45,7 +45,7 @@ def exported(path: Path) -> list[dict[str, object]]:
         failed = replace(bad, outcome="engine_died", error_slug="engine-died", error_message='It died,\n"badly".')
         recorder.finish_trial(TrialResult(trial=failed))
     with open_records(path) as records:
-        return table_rows(records)
+        return list(table_rows(records))
 
 
 def test_every_contract_column_is_there(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_row_that_never_came_to_its_measured_request_has_the_numbers_of_the_on
 
 def test_each_request_is_a_row(tmp_path: Path) -> None:
     with open_records(overflowed(tmp_path / "r.db")) as records:
-        rows = request_rows(records)
+        rows = list(request_rows(records))
     assert [row["index"] for row in rows] == [0, 1, 2]
     assert [row["role"] for row in rows] == ["warmup", "earlier_turn", "earlier_turn"]
     assert [row["turn"] for row in rows] == [None, 1, 2]

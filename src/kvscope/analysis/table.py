@@ -1,42 +1,48 @@
-"""The record as one table, with the column that only the analysis can fill: what stayed unexplained."""
+"""The record as tables, with the column that only the analysis can fill: what stayed unexplained. Rows are made one at
+a time, so that a record of any size can be written."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kvscope.analysis.attribute import unexplained_bytes
-from kvscope.record.export import export_requests, export_row
+from kvscope.record.export import export_requests, export_row, export_samples, export_tokens
 from kvscope.record.rows import DesignRow, Json, RunRow, TrialResult
 from kvscope.record.store import Records
 
+Rows = Iterator[dict[str, Json]]
 
-def table_rows(records: Records) -> list[dict[str, Json]]:
-    """One dict per attempt of a trial, failures like any other, with the columns of the contract in a fixed order.
-    Unknown values are None."""
+
+def table_rows(records: Records, design_id: str | None = None) -> Rows:
+    """One dict per attempt of a trial, failures like any other, with the columns of the contract in a fixed order; of
+    one design, or of all. Unknown values are None."""
     runs = {run.run_id: run for run in records.runs()}
     designs = {design.design_id: design for design in records.designs()}
-    return [
-        table_row(
-            records.result(trial),
-            designs[trial.design_id],
-            runs[trial.run_id],
-            records.prediction(trial),
-        )
-        for trial in records.trials()
-    ]
+    for trial in records.trials(design_id):
+        yield table_row(records.result(trial), designs[trial.design_id], runs[trial.run_id], records.prediction(trial))
 
 
-def request_rows(records: Records) -> list[dict[str, Json]]:
+def request_rows(records: Records) -> Rows:
     """One dict per request of every attempt, warm-ups and failures included."""
+    return _part_rows(records, export_requests)
+
+
+def token_rows(records: Records) -> Rows:
+    """One dict per piece of every answer, with its time of arrival."""
+    return _part_rows(records, export_tokens)
+
+
+def sample_rows(records: Records) -> Rows:
+    """One dict per reading of memory between the marked moments."""
+    return _part_rows(records, export_samples)
+
+
+def _part_rows(records: Records, parts: Callable[[TrialResult, DesignRow], Iterable[dict[str, Json]]]) -> Rows:
     designs = {design.design_id: design for design in records.designs()}
-    return [
-        row for trial in records.trials() for row in export_requests(records.result(trial), designs[trial.design_id])
-    ]
+    for trial in records.trials():
+        yield from parts(records.result(trial), designs[trial.design_id])
 
 
 def table_row(
     result: TrialResult, design: DesignRow, run: RunRow, prediction: Mapping[str, Json] | None
 ) -> dict[str, Json]:
     """The columns of one attempt."""
-    return {
-        **export_row(result, design, run, prediction),
-        "unexplained_bytes": unexplained_bytes(result, prediction),
-    }
+    return export_row(result, design, run, prediction, unexplained_bytes(result, prediction))

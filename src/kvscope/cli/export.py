@@ -34,7 +34,7 @@ ROWS = {"trials": table_rows, "requests": request_rows}
 def export(records: str, file_format: str, rows: str, out: str | None, force: bool, as_json: bool) -> int:
     """Write the record as a table: one row per attempt of a trial, or per request; failures are rows like any other."""
     with open_records(records) as found:
-        table = ROWS[rows](found)
+        table = list(ROWS[rows](found))
     write = WRITERS["jsonl" if as_json else file_format]
     if out is None:
         write(table, sys.stdout)

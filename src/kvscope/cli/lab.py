@@ -96,7 +96,7 @@ def _report(records: Path, page: Path, as_json: bool) -> None:
     write_report(records, page, force=True)
     with open_records(records) as found:
         if as_json:
-            say_json(table_rows(found), indent=None)
+            say_json(list(table_rows(found)), indent=None)
         else:
             say(render_text(analyse(found)))
     say(f"The report: {page}", err=as_json)

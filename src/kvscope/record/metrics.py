@@ -159,10 +159,19 @@ def computed_prompt_tokens(request: RequestRow) -> int | None:
     return computed if computed >= 0 else None
 
 
+def tokens_by_request(result: TrialResult) -> dict[int, list[TokenRow]]:
+    """Index of a request → the pieces of its answer, in order."""
+    found: dict[int, list[TokenRow]] = {}
+    for token in result.tokens:
+        found.setdefault(token.request_index, []).append(token)
+    return found
+
+
 def metrics_of(result: TrialResult) -> TrialMetrics:
     """All metrics of an attempt. Failed requests give no times; memory is given as far as it was read."""
+    tokens = tokens_by_request(result)
     each = [
-        request_metrics(request, [token for token in result.tokens if token.request_index == request.index])
+        request_metrics(request, tokens.get(request.index, ()))
         for request in result.requests
         if request.role == "measured" and request.is_answered
     ]
