@@ -25,6 +25,7 @@ from kvscope.engine.base import (
     ReportedBuffer,
 )
 from kvscope.engine.fake_load import Given, ManyAtOnce
+from kvscope.engine.fake_noise import Noise
 from kvscope.errors import (
     ContextOverflow,
     EngineDied,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from kvscope.model.spec import ModelSpec
 
 LAW_VERSION = "1"
+_STARTED_S = time.perf_counter()
 # What the fake chat template adds to each message, and once to open the answer.
 TEMPLATE_TOKENS_PER_MESSAGE = 4
 TEMPLATE_TOKENS_TO_OPEN = 2
@@ -54,10 +56,10 @@ class Clock(Protocol):
 
 
 class RealClock:
-    """The machine's own."""
+    """The machine's own, from the start of kvscope."""
 
     def now(self) -> float:
-        return time.perf_counter()
+        return time.perf_counter() - _STARTED_S
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -91,6 +93,11 @@ class FakeLaw:
     request; the others wait, first come first served. While k requests are in slots, all that they do takes 1 +
     ``slowdown_per_request`` × (k − 1) times as long. A slot keeps the last prompt it had, and only a request that is
     given that slot can reuse it: the free slot with the longest common beginning is taken.
+
+    Noise, from ``noise_seed``: the time of a first token and that of the later ones are each multiplied by a factor
+    with mean 1 and standard deviation ``noise_share``, normal or (``noise_is_skewed`` 1) lognormal. In one minute of
+    five everything takes 1 + ``slow_share`` times as long; and it takes 1 + ``drift_per_s`` × the seconds on the clock
+    times as long. ``noise_bytes``: standard deviation of the memory of a process after load.
     """
 
     n_ctx: int = 4096
@@ -109,6 +116,12 @@ class FakeLaw:
     itl_s_per_token: float = 0.0
     n_parallel: int = 1
     slowdown_per_request: float = 0.5
+    noise_seed: int = 0
+    noise_share: float = 0.0
+    noise_is_skewed: int = 0
+    slow_share: float = 0.0
+    drift_per_s: float = 0.0
+    noise_bytes: int = 0
     die_at_request: int | None = None
     stall_at_request: int | None = None
     prompt_limit_tokens: int | None = None  # longer prompts are cut in silence
@@ -117,6 +130,17 @@ class FakeLaw:
     def first_token_s(self, num_tokens: int) -> float:
         """TTFT for that many tokens to process."""
         return self.ttft_s + self.ttft_s_per_token * num_tokens + self.ttft_s_per_token_pair * num_tokens**2
+
+    def noise(self) -> Noise:
+        """What makes its times and its memory scatter."""
+        return Noise(
+            seed=self.noise_seed,
+            share=self.noise_share,
+            is_skewed=bool(self.noise_is_skewed),
+            slow_share=self.slow_share,
+            drift_per_s=self.drift_per_s,
+            bytes_deviation=self.noise_bytes,
+        )
 
     @property
     def slot_tokens(self) -> int:
@@ -165,6 +189,7 @@ class FakeMemory:
     name: str = "fake engine"
     running: bool = False
     loaded: bool = False
+    noise_bytes: int = 0
     kept_bytes: int = 0
     computed_tokens: int = 0
     copies: list[int] = field(default_factory=list)
@@ -183,7 +208,7 @@ class FakeMemory:
         filled = min(self.computed_tokens, self.law.n_ubatch)
         return {
             "process": self.law.process_bytes,
-            "fixed": self.law.fixed_bytes,
+            "fixed": max(0, self.law.fixed_bytes + self.noise_bytes),
             "kv_cache": self.law.bytes_per_token * self.law.n_ctx,
             "compute_buffer": self.law.compute_bytes * filled // self.law.n_ubatch,
             "host_cache": sum(self.copies),
@@ -266,7 +291,7 @@ class FakeEngine:
 
     def launch(self) -> None:
         """The fake process exists."""
-        self.memory = FakeMemory(self.law, running=True)
+        self.memory = FakeMemory(self.law, running=True, noise_bytes=self.law.noise().launch_bytes())
         self._log.append("launched")
 
     def load(self) -> EngineReport:
@@ -371,10 +396,11 @@ class FakeEngine:
         limit = min(request.max_output_tokens, max(law.slot_tokens - num_prompt, 1))
         natural = None if request.ignore_end else law.natural_end_tokens
         num_output = limit if natural is None else min(limit, natural)
-        at_s = law.first_token_s(num_prompt - cached)
+        first, later = law.noise().time_factors(self._requests, words, self._clock.now())
+        at_s = first * law.first_token_s(num_prompt - cached)
         steps = [at_s]
         for number in range(1, num_output):
-            at_s += law.itl_s + law.itl_s_per_token * (num_prompt + number)
+            at_s += later * (law.itl_s + law.itl_s_per_token * (num_prompt + number))
             steps.append(at_s)
         return Given(
             request=request,
