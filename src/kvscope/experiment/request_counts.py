@@ -148,6 +148,28 @@ class RequestCounts:
         own = None if counter is None else counter.count([request])[0]
         if own is None and by_engine is not None:
             own = OwnCount(tokens=by_engine, counted_by=FROM_ENGINE)
+        return self._noted(own, request, index)
+
+    def before_sending_all(
+        self, requests: Sequence[ChatRequest], *, by_engine: Sequence[int | None], first_index: int
+    ) -> list[OwnCount | None]:
+        """As ``before_sending``, of many at once: they are rendered together. Indexes count on from ``first_index``."""
+        counter = self._expected.counter
+        counted = [None] * len(requests) if counter is None else counter.count(requests)
+        found = []
+        for number, (own, stated) in enumerate(zip(counted, by_engine, strict=True)):
+            if own is None and stated is not None:
+                own = OwnCount(tokens=stated, counted_by=FROM_ENGINE)
+            found.append(self._noted(own, requests[number], first_index + number))
+        return found
+
+    def ids_by_files(self, requests: Sequence[ChatRequest]) -> Sequence[Sequence[int]] | None:
+        """The ids of the prompts by the model's own files; None where they do not give them."""
+        counter = self._expected.counter
+        prompts = None if counter is None else counter.prompts(requests)
+        return None if prompts is None else [prompt.ids for prompt in prompts]
+
+    def _noted(self, own: OwnCount | None, request: ChatRequest, index: int) -> OwnCount | None:
         self._rows.leading_bos[index] = None if own is None else own.leading_bos
         if own is not None and self._limit is not None and own.tokens > self._limit.tokens:
             self._rows.surely_over[index] = own.tokens - self._template_tokens(request) > self._limit.tokens

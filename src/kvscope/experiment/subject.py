@@ -13,6 +13,7 @@ from kvscope.experiment.design import Condition
 from kvscope.experiment.own_count import OwnCounter, own_counter
 from kvscope.experiment.refusal import Reason, refusal
 from kvscope.experiment.reuse_prediction import NotPredicted, ReusePredictor, SentBefore
+from kvscope.experiment.slots import sequences_at_once
 from kvscope.experiment.started_with import StartedWith, started_with
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction, predict
@@ -229,12 +230,15 @@ def predict_condition(
     stated = choice.version()[0] if version is None else version
     given = choice.own_settings(condition.settings, model) if served is None else served.for_prediction or {}
     settings = {**given, **condition.settings}
+    # llama.cpp is started with one slot where none are asked for.
+    default_slots = 1 if choice.name == "llama.cpp" and served is None else None
     return predict(
         model,
         engine=choice.rules,
         engine_version=stated if has_rules and stated != "unknown" else None,
         # The last output token is produced but never fed back, so it takes no place in the cache.
         tokens=condition.longest_tokens - 1,
+        sequences=sequences_at_once(condition, settings, default_slots=default_slots),
         # An engine without rules of its own is predicted by what the tokens need, which no setting changes.
         settings=settings if has_rules else {},
     )

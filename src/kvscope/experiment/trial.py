@@ -20,6 +20,7 @@ from kvscope.experiment.release_check import check_release, kept_buffers
 from kvscope.experiment.request_counts import Expected, RequestCounts
 from kvscope.experiment.reuse_prediction import SentBefore
 from kvscope.experiment.settings_check import memory_settings_unstated, settings_not_obeyed
+from kvscope.experiment.trial_load import LoadTrial
 from kvscope.experiment.trial_memory import TrialMemory
 from kvscope.experiment.trial_prefix import PrefixTrial, prefix_prompts, prompts_salt
 from kvscope.probe.cgroup import available_bytes
@@ -168,9 +169,12 @@ class _TrialRun:
         self._note_report(report)
         self.memory.settle()
         self.memory.mark("loaded", with_maps=True)
-        prompts = self._build_prompts()
-        self._warm_up()
-        self._measure(prompts)
+        if self.trial.condition.is_load:
+            self._measure_load()
+        else:
+            prompts = self._build_prompts()
+            self._warm_up()
+            self._measure(prompts)
         self.memory.look_around("after")
         self._release()
 
@@ -217,6 +221,24 @@ class _TrialRun:
                 f"The engine does not say whether it uses {', '.join(unstated)}.",
                 "A build of llama.cpp without GPU support leaves it aside; look at where its buffers are.",
             )
+
+    def _measure_load(self) -> None:
+        load = LoadTrial(
+            engine=self.engine,
+            rows=self.rows,
+            condition=self.trial.condition,
+            counts=self.counts,
+            memory=self.memory,
+            request_of=self._request_of,
+            note_kept=self._note_kept,
+            now=self.now,
+            seed=self.seed,
+        )
+        prompts = load.prompts(self.trial.trial_id)
+        load.warm_up(prompts)
+        self.memory.reset_peaks()
+        self.memory.mark("before_request")
+        load.run(prompts)
 
     def _build_prompts(self) -> list[ExactPrompt]:
         """One prompt per request, each of exactly the asked length as the engine counts, none like another."""

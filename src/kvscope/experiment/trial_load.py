@@ -1,0 +1,224 @@
+"""The measured part of a trial in which several requests are under way at once: prompts, a round to warm up, the load.
+
+Nothing is asked of the engine while the load runs; memory is read by the sampler as ever. What the engine counts is
+read before and after.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from kvscope.engine.base import ChatRequest, ClientHealth, Engine, Load, LoadAnswer, LoadResult
+from kvscope.errors import EngineDied, KvscopeError, OutOfMemory, ProbeLost, PromptLengthUnreachable
+from kvscope.experiment.attempt_rows import AttemptRows
+from kvscope.experiment.design import Condition
+from kvscope.experiment.draft_counts import DraftCounts
+from kvscope.experiment.own_count import OwnCount
+from kvscope.experiment.request_counts import RequestCounts
+from kvscope.experiment.slots import num_requests
+from kvscope.experiment.trial_memory import TrialMemory
+from kvscope.experiment.trial_prefix import prompts_salt
+from kvscope.prompt.conversation import Message
+from kvscope.prompt.exact_length.build import ExactPrompt
+from kvscope.prompt.exact_length.sharing import build_sharing
+from kvscope.record.rows import RequestRow
+
+WARMUP_OUTPUT_TOKENS = 4
+# Of an engine that does not say how many slots it has, so many are warmed up at most.
+MOST_WARMED_UP = 16
+# What a prompt for the warm-up leaves out of the measured one that it is made of.
+_LEFT_OUT = 8
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadTrial:
+    """``request_of``: the request that the condition makes of messages. ``note_kept``: notes what the engine keeps of
+    earlier prompts. ``now``: the trial's clock."""
+
+    engine: Engine
+    rows: AttemptRows
+    condition: Condition
+    counts: RequestCounts
+    memory: TrialMemory
+    request_of: Callable[[tuple[Message, ...]], ChatRequest]
+    note_kept: Callable[[], None]
+    now: Callable[[], float]
+    seed: int
+
+    def prompts(self, trial_id: str) -> tuple[ExactPrompt, ...]:
+        """One for each request, of exactly the asked length. Raises as ``build_sharing``."""
+        condition = self.condition
+        count = self.counts.prompt_counter((condition.prompt_tokens, condition.output_tokens))
+        try:
+            built = build_sharing(
+                number=num_requests(condition),
+                prompt_tokens=condition.prompt_tokens,
+                shared_tokens=condition.shared_prefix_tokens,
+                count=count,
+                ids=self._ids,
+                language=condition.language,
+                seed=self.seed,
+                salt=prompts_salt(trial_id, self.engine),
+                source=condition.text,
+                key_percent=condition.key_percent,
+            )
+        except PromptLengthUnreachable as error:
+            raise (count.why_unreachable(error) if isinstance(count, DraftCounts) else error) from error
+        self.rows.client["shared_prefix_tokens"] = built.shared_tokens
+        if condition.shared_prefix_tokens and built.shared_tokens != condition.shared_prefix_tokens:
+            self.rows.warn(
+                "shared-prefix-not-exact",
+                f"{condition.shared_prefix_tokens:,} shared tokens were asked for; "
+                + (
+                    "how many the prompts share is known only about, from counts of whole texts."
+                    if built.shared_tokens is None
+                    else f"the prompts share {built.shared_tokens:,}, by their ids."
+                ),
+                "Give the model's own file with --model where its ids were not known.",
+            )
+        return built.prompts
+
+    def _ids(self, each: Sequence[tuple[Message, ...]]) -> Sequence[Sequence[int]] | None:
+        return self.counts.ids_by_files([self.request_of(messages) for messages in each])
+
+    def warm_up(self, prompts: Sequence[ExactPrompt]) -> None:
+        """One round of other prompts in all slots, so that the buffers that the load needs have been touched."""
+        number = min(self._slots(), MOST_WARMED_UP)
+        texts = [_warmup_messages(prompts[index % len(prompts)], index) for index in range(number)]
+        requests = [
+            ChatRequest(messages=messages, max_output_tokens=WARMUP_OUTPUT_TOKENS, seed=self.seed) for messages in texts
+        ]
+        load = Load(requests=tuple(requests), concurrency=number)
+        error = self._send(load, "warmup", ours=[self.counts.of_engine(messages) for messages in texts], asked=None)
+        if error is not None:
+            raise error
+        self.memory.settle()
+
+    def _slots(self) -> int:
+        slots = self.rows.effective.get("slots")
+        stated = len(slots) if isinstance(slots, list) else 0
+        return stated or (self.condition.concurrency if self.condition.arrival == "closed" else 1)
+
+    def run(self, prompts: Sequence[ExactPrompt]) -> None:
+        """Send the load, keep every answer as a row, and read memory after it. Raises the error of the request that
+        stands for the load where some failed (``standing_error``)."""
+        condition = self.condition
+        load = Load(
+            requests=tuple(self.request_of(prompt.messages) for prompt in prompts),
+            concurrency=condition.concurrency if condition.arrival == "closed" else 1,
+            arrival=condition.arrival,
+            rate_per_s=condition.rate_per_s if condition.arrival != "closed" else None,
+            seed=self.seed,
+        )
+        self._note_load(load)
+        error = self._send(
+            load, "measured", ours=[prompt.prompt_tokens for prompt in prompts], asked=condition.prompt_tokens
+        )
+        try:
+            self.memory.settle()
+            self.memory.mark("after_request", request_index=len(self.rows.requests) - 1, with_maps=True)
+            self.note_kept()
+        except (ProbeLost, EngineDied):
+            if error is None:
+                raise
+        if error is not None:
+            raise error
+
+    def _note_load(self, load: Load) -> None:
+        client = self.rows.client
+        client["concurrency"] = load.concurrency if load.arrival == "closed" else None
+        client["arrival"] = load.arrival
+        client["rate_per_s"] = load.rate_per_s
+        slots = self._slots()
+        if self.rows.effective.get("slots") and load.arrival == "closed" and load.concurrency > slots:
+            self.rows.warn(
+                "more-than-slots",
+                f"{load.concurrency} requests were under way at once on {slots} slot{'s' if slots > 1 else ''}: the "
+                "others waited, and their wait is in the time to the first token.",
+                "That is what a user sees of a full server. To have them computed together, give the engine more slots "
+                "(llama.cpp: n_parallel).",
+            )
+
+    def _send(self, load: Load, role: str, *, ours: Sequence[int | None], asked: int | None) -> KvscopeError | None:
+        """Send it and keep its rows; the error that stands for it, where some of it failed."""
+        first = len(self.rows.requests)
+        counted = self.counts.before_sending_all(load.requests, by_engine=ours, first_index=first)
+        for count, request in zip(counted, load.requests, strict=True):
+            self.counts.check_fit(count, request)
+        begun_s = self.now()
+        result = self.engine.generate_many(load)
+        if role == "measured":
+            self._note_health(result.health)
+        for answer in result.answers:
+            index = first + answer.index
+            self._add(answer, self._row(answer, index, role, begun_s, load, counted[answer.index], asked))
+        return self._judge(result, role)
+
+    def _note_health(self, health: ClientHealth) -> None:
+        stated = {name: value for name, value in asdict(health).items() if value is not None}
+        self.rows.client |= {**stated, "client_limited": bool(health.limited_by)}
+
+    def _row(
+        self,
+        answer: LoadAnswer,
+        index: int,
+        role: str,
+        begun_s: float,
+        load: Load,
+        counted: OwnCount | None,
+        asked: int | None,
+    ) -> RequestRow:
+        return RequestRow(
+            index=index,
+            role=role,
+            sent_at_s=begun_s + answer.sent_s,
+            completed_s=None,
+            prompt_tokens_asked=asked,
+            prompt_tokens_ours=None if counted is None else counted.tokens,
+            prompt_tokens_ours_from=None if counted is None else counted.counted_by,
+            prompt_tokens_server=None,
+            cached_tokens=None,
+            output_tokens_limit=load.requests[answer.index].max_output_tokens,
+            output_tokens=None,
+            finish_reason=None,
+            stream=answer.stream,
+            due_s=None if answer.due_s is None else begun_s + answer.due_s,
+        )
+
+    def _add(self, answer: LoadAnswer, row: RequestRow) -> None:
+        if answer.generation is not None:
+            self.rows.add_answer(row, answer.generation, reuse_prefix=self.condition.reuse_prefix)
+            return
+        assert answer.error is not None
+        self.rows.requests.append(replace(row, error_slug=answer.error.slug))
+
+    def _judge(self, result: LoadResult, role: str) -> KvscopeError | None:
+        errors = [answer.error for answer in result.answers if answer.error is not None]
+        if not errors:
+            return None
+        counts = Counter(error.slug for error in errors)
+        several = ", ".join(f"{number} × {slug}" for slug, number in counts.most_common())
+        what = "warm-up" if role == "warmup" else "load"
+        self.rows.warn(
+            "requests-failed",
+            f"{len(errors)} of {len(result.answers)} requests of the {what} failed: {several}.",
+            "The attempt counts as failed, so its numbers are in no average. Each request is a row of its own "
+            "(kvscope export --requests).",
+        )
+        return standing_error(errors)
+
+
+def standing_error(errors: Sequence[KvscopeError]) -> KvscopeError:
+    """The error that stands for a load: the engine's end (a lack of memory before a death), which takes all others with
+    it, else that of the first failed request in the order of sending."""
+    for kind in (OutOfMemory, EngineDied):
+        found = next((error for error in errors if isinstance(error, kind)), None)
+        if found is not None:
+            return found
+    return errors[0]
+
+
+def _warmup_messages(prompt: ExactPrompt, number: int) -> tuple[Message, ...]:
+    """A prompt that is a little shorter than ``prompt`` and begins otherwise."""
+    text = prompt.text
+    return (Message(role="user", content=f"{number} {text[len(text) // _LEFT_OUT :]}"),)
