@@ -155,7 +155,7 @@ class LoadTrial:
         return self._judge(result, role)
 
     def _note_health(self, health: ClientHealth) -> None:
-        stated = {name: value for name, value in asdict(health).items() if value is not None}
+        stated = {name: value for name, value in asdict(health).items() if value not in (None, ())}
         self.rows.client |= {**stated, "client_limited": bool(health.limited_by)}
 
     def _row(
