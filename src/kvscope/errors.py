@@ -6,6 +6,7 @@
     │   ├── BadDesign                  an empty or impossible experiment
     │   ├── PromptLengthUnreachable    no prompt of exactly so many tokens can be built
     │   ├── MissingDependency          names the feature and the extra to install
+    │   ├── DeviceBusy                 it is being measured by another kvscope
     │   └── OutputExists               a file would be overwritten
     ├── ModelError                     the files do not tell us what we need               exit 3
     │   ├── ModelNotFound
@@ -125,6 +126,12 @@ class MissingDependency(UsageError):
             f"Install it: {alone}." if extra is None else f"Install it: pip install 'kvscope[{extra}]' (or: {alone})."
         )
         super().__init__(f"{feature} needs the package {package}, which is not installed.", hint=hint)
+
+
+class DeviceBusy(UsageError):
+    """A device is being measured by another kvscope, and was for as long as it was to be waited for."""
+
+    slug = "device-busy"
 
 
 class OutputExists(UsageError):

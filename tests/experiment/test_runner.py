@@ -179,7 +179,7 @@ def test_a_killed_trial_is_kept_as_a_row_and_tried_anew(tmp_path: Path, model: M
         with pytest.raises(KeyboardInterrupt):
             sitting.run(design)
         # As a process leaves it that is killed while its third trial runs.
-        third = design.trials(recorder.designs()[0].design_id)[2]
+        third = design.trials(recorder.designs()[0].study_id)[2]
         kept = recorder.trials()[0]
         values = {name: getattr(kept, name) for name in type(kept).__slots__}
         values |= {"trial_id": third.trial_id, "outcome": None, "duration_s": None, "role": third.role}

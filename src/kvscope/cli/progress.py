@@ -4,11 +4,15 @@ from kvscope.cli.output import say
 from kvscope.experiment.runner import Progress
 from kvscope.record.metrics import TrialMetrics, metrics_of
 from kvscope.record.rows import MEASURED_OUTCOMES, TrialResult
+from kvscope.report.plan_text import plan_time
 from kvscope.units import format_mib, format_seconds
 
 
 def show_progress(progress: Progress) -> None:
     """A listener for ``run_design`` that prints to stderr."""
+    if progress.waiting_for is not None:
+        say(f"  Waiting: {progress.waiting_for}.", err=True)
+        return
     if progress.result is None:
         if progress.next_trial is not None or not progress.kept:
             say(_opening(progress), err=True)
@@ -51,5 +55,4 @@ def _figures(metrics: TrialMetrics, outcome: str | None) -> list[str]:
 def _left(progress: Progress) -> str:
     if not progress.left_s:
         return ""
-    minutes, seconds = divmod(round(progress.left_s), 60)
-    return f" · about {minutes} min {seconds} s left" if minutes else f" · about {seconds} s left"
+    return f" · {'at most' if progress.is_at_most else 'about'} {plan_time(progress.left_s)} left"

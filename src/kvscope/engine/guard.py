@@ -71,6 +71,11 @@ def end_marked(mark: str) -> None:
     _end_all(lambda pid: _carries(pid, mark))
 
 
+def marked_processes(mark: str) -> list[int]:
+    """Processes that run and carry ``mark``, or one that begins with it and a dot."""
+    return [pid for pid in _pids() if _carries(pid, mark) and _session(pid) is not None]
+
+
 def _end_session(leader: int, started: int) -> None:
     """End what is left of the session that the process ``leader`` began, unless the id is somebody else's by now."""
     if started_at(leader) in (None, started):

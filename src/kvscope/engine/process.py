@@ -5,9 +5,6 @@ in the terminal reaches kvscope alone, and ending the group ends what the progra
 may be signalled, the program is a child of ours that nobody has waited for: its id cannot be anybody else's.
 """
 
-import atexit
-import contextlib
-import itertools
 import json
 import os
 import selectors
@@ -17,9 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -35,6 +30,7 @@ from kvscope.engine.oom_kills import (
     memory_limits,
     stays_known,
 )
+from kvscope.engine.tied import next_mark, start_tied, tell_guard
 from kvscope.errors import EngineError, EngineNotFound, EngineReplyError, EngineStartFailed, EngineTimeout
 
 LOG_TAIL_LINES = 60
@@ -53,72 +49,6 @@ _LOG_IS_CUT = "[The log is cut: the disk that holds it is full.]"
 
 # How often it is looked which control group a program is in that is waited for.
 _LOOK_EVERY_S = 0.25
-
-_TIED = Path(__file__).with_name("die_with_parent.py")
-_GUARD = Path(__file__).with_name("guard.py")
-
-# Linux ends a child with its parent (PR_SET_PDEATHSIG) when the *thread* that started it ends. So one thread starts
-# them all, and lives as long as kvscope does.
-_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvscope-starter")
-
-
-class _Guard:
-    """The one process beside kvscope that outlives it for a moment: guard.py, started with the first engine."""
-
-    def __init__(self) -> None:
-        self.mark = uuid.uuid4().hex
-        self._numbers = itertools.count(1)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def next_mark(self) -> str:
-        """A mark of kvscope's for one engine."""
-        return f"{self.mark}.{next(self._numbers)}"
-
-    def tell(self, line: str) -> None:
-        if sys.platform != "linux":
-            return
-        if self._process is None:
-            self._process = subprocess.Popen(
-                (sys.executable, "-I", "-S", str(_GUARD), self.mark),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,
-            )
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # somebody ended it; what is stopped in order needs none
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
-
-    def close(self) -> None:
-        """Let it tidy up and end."""
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                process.communicate(timeout=5)
-
-    def forget(self) -> None:
-        """In a forked copy of kvscope: the guard is the original's, which must not wait for the copy's end."""
-        process, self._process = self._process, None
-        if process is not None and process.stdin is not None:
-            process.returncode = 0  # not the copy's child
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-
-
-_guard = _Guard()
-atexit.register(_guard.close)
-
-
-def _in_forked_copy() -> None:
-    global _starter
-    _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvscope-starter")
-    _guard.forget()
-    _guard.mark = uuid.uuid4().hex
-
-
-os.register_at_fork(after_in_child=_in_forked_copy)  # it has the starter's object but not its thread
 
 
 class EngineProcess:
@@ -139,7 +69,7 @@ class EngineProcess:
         self._log: BinaryIO | None = None
         self._kept_log = ""
         self._unread = b""
-        self._mark = _guard.next_mark()
+        self._mark = next_mark()
         self._started_at: int | None = None
         self._machine_kills_before: int | None = None
         self._groups = ""
@@ -156,20 +86,12 @@ class EngineProcess:
             )
         self._machine_kills_before = machine_oom_kills()
         self._log = _new_log(self.name)
-        self._process = _starter.submit(self._popen, self._log).result()
-        self._started_at = started_at(self._process.pid)
-        _guard.tell(f"+{self._process.pid} {self._started_at}")
-        self.alive()  # notes its control group
-
-    def _popen(self, log: BinaryIO) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            (sys.executable, "-I", "-S", str(_TIED), str(os.getpid()), *self.command),
-            stdin=subprocess.PIPE if self._talks else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if self._talks else log,
-            stderr=log,
-            env={**os.environ, **self._environment, VARIABLE: self._mark},
-            start_new_session=True,
+        self._process = start_tied(
+            self.command, log=self._log, talks=self._talks, environment={**self._environment, VARIABLE: self._mark}
         )
+        self._started_at = started_at(self._process.pid)
+        tell_guard(f"+{self._process.pid} {self._started_at}")
+        self.alive()  # notes its control group
 
     @property
     def pid(self) -> int | None:
@@ -348,7 +270,7 @@ class EngineProcess:
                 self._await_exit(grace_s)
             self._signal(signal.SIGKILL)  # what is left of the group, the program itself included
             process.wait()
-            _guard.tell(f"-{process.pid}")
+            tell_guard(f"-{process.pid}")
             end_marked(self._mark)  # what left the group
             if self._log is not None:
                 end_writers(self._log.fileno())

@@ -1,27 +1,30 @@
 """The resumable loop: plan, skip what is done, predict, run, record, go on.
 
 Kill it at any moment and call it again: finished trials are kept and not repeated, the one in flight is recorded as
-interrupted and tried anew.
+interrupted and tried anew. Where a trial runs is an executor's business.
 """
 
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
+from typing import TypedDict
 
-from kvscope import __version__
 from kvscope.analysis.precision import is_precise_enough
-from kvscope.engine.base import Engine
 from kvscope.engine.registry import EngineChoice
-from kvscope.errors import UsageError
-from kvscope.experiment.design import Design, Level, Trial, design_hash
-from kvscope.experiment.machine import machine_facts, machine_id
+from kvscope.errors import DeviceBusy, UsageError
+from kvscope.experiment.design import Design, Trial
+from kvscope.experiment.device_lock import Busy
+from kvscope.experiment.ending import ending_of
+from kvscope.experiment.executor import Executor, LocalExecutor, TrialJob
+from kvscope.experiment.identity import design_row as design_row
+from kvscope.experiment.identity import start_run as start_run
+from kvscope.experiment.identity import utc_now
+from kvscope.experiment.interrupts import interrupts_held
 from kvscope.experiment.refusal import Reason
-from kvscope.experiment.request_counts import Expected
 from kvscope.experiment.subject import Subject
-from kvscope.experiment.trial import run_trial
+from kvscope.experiment.time_left import TimeLeft
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction
 from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, PredictionRow, RunRow, TrialResult, TrialRow, WarningRow
@@ -29,11 +32,13 @@ from kvscope.record.store import Recorder
 
 # Why a design ended before all the blocks that it might have had: nothing is left to do.
 NARROW_ENOUGH = "narrow enough"
+TIME_LIMIT = "time limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Told once before the first trial that is run, and after each. ``left_s`` is None until a trial has been timed."""
+    """Told once before the first trial that is run, and after each; and when a trial has to wait for somebody else
+    (``waiting_for``). ``left_s`` is None until a trial has been timed; ``is_at_most``: repeating may end earlier."""
 
     design: str
     done: int
@@ -42,6 +47,8 @@ class Progress:
     result: TrialResult | None
     next_trial: Trial | None
     left_s: float | None
+    is_at_most: bool = False
+    waiting_for: Busy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,31 +71,26 @@ class DesignSummary:
 class RunOptions:
     """``max_seconds``: start no trial that would be expected to end later than this. ``max_blocks``: run only the first
     blocks now, each of which holds every level once, and leave the others for a later call. ``retry_failed``: run
-    failed trials anew, as another attempt."""
+    failed trials anew, as another attempt. ``max_wait_s``: how long to wait for a device that somebody else measures
+    (None: until it is free, or ``max_seconds`` are over)."""
 
     fail_fast: bool = False
     retry_failed: bool = False
     try_anyway: bool = False
     max_seconds: float | None = None
     max_blocks: int | None = None
+    max_wait_s: float | None = None
 
 
 Listener = Callable[[Progress], None]
 
 
-def start_run(recorder: Recorder, command: str) -> RunRow:
-    """Record that a sitting begins on this machine."""
-    facts = machine_facts()
-    run = RunRow(
-        run_id=uuid.uuid4().hex[:12],
-        started_at=_utc_now(),
-        kvscope_version=__version__,
-        command=command,
-        machine_id=machine_id(facts),
-        machine=facts,
-    )
-    recorder.add_run(run)
-    return run
+class _State(TypedDict):
+    design: str
+    done: int
+    total: int
+    kept: int
+    is_at_most: bool
 
 
 def run_design(
@@ -102,65 +104,21 @@ def run_design(
     listener: Listener | None = None,
     now: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
+    executor: Executor | None = None,
 ) -> DesignSummary:
     """Run what is left of a design and record every trial. ``model`` None: whatever a running server has; nothing is
-    predicted then.
+    predicted then. ``executor``: who runs the trials; None: this process.
 
     Ctrl-C is recorded as the outcome of the trial it hits, then raised again. Before anything is recorded it raises
     EngineNotFound, MissingDependency, and UsageError where the engine would refuse the baseline's settings. Raises
-    RecordError if a result cannot be kept.
+    RecordError if a result cannot be kept, and DeviceBusy where a device was not to be had.
     """
     subject = Subject.of(model, choice)
     subject.predict(design.condition(design.points()[0]))
     row = design_row(design, subject, run)
     recorder.add_design(row)
-    return _Loop(recorder, run, design, row, subject, options or RunOptions(), listener, now, sleep).run()
-
-
-def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
-    """The design as it is recorded; its identity covers everything that makes rows comparable."""
-    choice = subject.choice
-    held = {name: value for name, value in design.held.to_dict().items() if name != design.factor.name}
-    asked = {**design.definition(), "model": subject.fingerprint, "engine": choice.name}
-    facts = {
-        **asked,
-        "engine_version": subject.version,
-        "engine_build": subject.build,
-        "engine_command": choice.command,
-        "machine_id": run.machine_id,
-        # A server's address does not make its rows another thing; what it was started with does.
-        **subject.served_facts,
-    }
-    return DesignRow(
-        design_id=design_hash(facts),
-        name=design.kind.name,
-        version=design.kind.version,
-        question=design.kind.question,
-        factor=" × ".join(factor.name for factor in design.factors),
-        levels=design.factor.levels if not design.is_grid else tuple(dict(point) for point in design.points()),
-        baseline_level=design.baseline_level if not design.is_grid else dict(design.points()[0]),
-        held=held,
-        confounders=design.kind.confounders,
-        is_grid=design.is_grid,
-        repeats=design.repeats,
-        seed=design.seed,
-        model_name=subject.model_name,
-        model_source=subject.model_source,
-        model_fingerprint=subject.fingerprint,
-        engine=choice.name,
-        engine_version=subject.version,
-        engine_build=subject.build,
-        settings={**subject.stated_settings, **design.held.settings},
-        machine_id=run.machine_id,
-        created_at=_utc_now(),
-        study_id=design_hash(asked),
-        holds=design.kind.holds,
-        definition=design.definition(),
-    )
-
-
-def _utc_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    executor = executor or LocalExecutor(subject, (now, sleep))
+    return _Loop(recorder, run, design, row, subject, options or RunOptions(), listener, now, executor).run()
 
 
 @dataclass(slots=True)
@@ -173,73 +131,52 @@ class _Loop:
     options: RunOptions
     listener: Listener | None
     now: Callable[[], float]
-    sleep: Callable[[float], None]
+    executor: Executor
+    started_s: float = 0.0
+    kept: int = 0
+    planned: list[Trial] = field(default_factory=list)
+    left: list[Trial] = field(default_factory=list)
+    last: dict[str, TrialRow] = field(default_factory=dict)
+    time_left: TimeLeft = field(default_factory=TimeLeft)
 
     def run(self) -> DesignSummary:
-        trials = [
+        self._plan()
+        self.started_s = self.now()
+        may_stop_at = _block_openings(self.design, self.planned)
+        outcomes: list[str | None] = []
+        stopped_by = None
+        for number, trial in enumerate(self.left):
+            stopped_by = self._why_stop(trial, may_stop_at, outcomes)
+            if stopped_by is not None:
+                break
+            if number == 0:
+                self._tell(Progress(**self._state(0), result=None, next_trial=trial, left_s=self._left_s(0)))
+            result = self._attempt(trial, number)
+            if result is None:
+                stopped_by = TIME_LIMIT
+                break
+            outcomes.append(result.trial.outcome)
+            self._tell_after(number + 1, result)
+            if result.trial.outcome == "interrupted":
+                raise KeyboardInterrupt
+        return self._summary(outcomes, stopped_by or self._why_stop(None, may_stop_at, outcomes))
+
+    def _plan(self) -> None:
+        """What is to be run, and what of it is finished already."""
+        self.planned = [
             trial
             for trial in self.design.trials(self.design_row.study_id)
             if self.options.max_blocks is None or trial.block < self.options.max_blocks
         ]
-        last = {row.trial_id: row for row in self.recorder.trials(self.design_row.design_id)}
-        left = [trial for trial in trials if not self._is_finished(trial, last.get(trial.trial_id))]
-        kept = len(trials) - len(left)
-        started_s = self.now()
-        may_stop_at = _block_openings(self.design, trials)
-        counts = {"measured": 0, "failed": 0}
-        stopped_by = None
-        ran = 0
-        for number, trial in enumerate(left):
-            if self._is_too_late(started_s, number):
-                stopped_by = "time limit"
-                break
-            if trial.trial_id in may_stop_at and self._is_precise_enough():
-                stopped_by = NARROW_ENOUGH
-                break
-            if number == 0:
-                self._tell(0, len(left), kept, None, trial, None)
-            earlier = last.get(trial.trial_id)
-            result = self._attempt(trial, earlier.attempt + 1 if earlier is not None else 1)
-            ran = number + 1
-            outcome = result.trial.outcome
-            counts["measured" if outcome in MEASURED_OUTCOMES else "failed"] += 1
-            upcoming = left[ran] if ran < len(left) else None
-            left_s = (self.now() - started_s) / ran * (len(left) - ran)
-            self._tell(ran, len(left), kept, result, upcoming, left_s)
-            if outcome == "interrupted":
-                raise KeyboardInterrupt
-            if self.options.fail_fast and outcome not in MEASURED_OUTCOMES:
-                stopped_by = "first failure"
-                break
-        return DesignSummary(
-            design_id=self.design_row.design_id,
-            name=self.design_row.name,
-            total=len(trials),
-            kept=kept,
-            kept_failed=sum(
-                last[trial.trial_id].outcome not in MEASURED_OUTCOMES for trial in trials if trial not in left
-            ),
-            not_run=len(left) - ran,
-            stopped_by=stopped_by,
-            **counts,
-        )
+        self.last = {row.trial_id: row for row in self.recorder.trials(self.design_row.design_id)}
+        self.left = [trial for trial in self.planned if not self._is_finished(trial)]
+        self.kept = len(self.planned) - len(self.left)
+        for row in self.last.values():
+            self.time_left.note(row.levels, row.duration_s, row.outcome)
 
-    def _is_too_late(self, started_s: float, done: int) -> bool:
-        """Whether the next trial would be expected to end after the time limit, judging by those before it."""
-        if self.options.max_seconds is None:
-            return False
-        elapsed = self.now() - started_s
-        expected = elapsed / done if done else 0.0
-        return elapsed + expected > self.options.max_seconds
-
-    def _is_precise_enough(self) -> bool:
-        until = self.design.until
-        return until is not None and is_precise_enough(
-            self.recorder, self.design_row, metric=until.metric, share=until.share
-        )
-
-    def _is_finished(self, trial: Trial, last: TrialRow | None) -> bool:
+    def _is_finished(self, trial: Trial) -> bool:
         """Whether a trial need not be run: it was, or it was refused and still would be."""
+        last = self.last.get(trial.trial_id)
         if last is None or last.outcome == "interrupted":
             return False
         if last.outcome in MEASURED_OUTCOMES:
@@ -248,51 +185,113 @@ class _Loop:
             return not self.options.retry_failed
         return not self.options.try_anyway and self._predict(trial)[1] is not None
 
-    def _attempt(self, trial: Trial, attempt: int) -> TrialResult:
-        row = self._trial_row(trial, attempt)
-        prediction, reason = self._predict(trial)
-        kept = None
-        if prediction is not None:
-            kept = PredictionRow(created_at=_utc_now(), prediction=prediction.to_dict())
-        self.recorder.start_trial(row, kept)
-        if reason is not None and not self.options.try_anyway:
-            outcome, slug, message, hint = reason
-            result = TrialResult(
-                trial=replace(
-                    row, outcome=outcome, duration_s=0.0, error_slug=slug, error_message=message, error_hint=hint
-                )
-            )
-        else:
-            result = run_trial(
-                lambda: self._engine(trial),
-                trial,
-                row,
-                seed=self.design.seed,
-                expected=self._expected(prediction),
-                now=self.now,
-                sleep=self.sleep,
-            )
-        doubts = (WarningRow(slug=slug, message=message, hint=hint) for slug, message, hint in self.subject.warnings)
-        result = replace(result, warnings=(*result.warnings, *doubts))
-        each = self.subject.cache_bytes_per_token(trial.condition) if prediction is None else None
-        if each is not None:
-            client = {**result.trial.client, "cache_bytes_per_token": each}
-            result = replace(result, trial=replace(result.trial, client=client))
-        self.recorder.finish_trial(result)
+    # --- when it is over ------------------------------------------------------------------------------------------
+
+    def _why_stop(self, trial: Trial | None, may_stop_at: set[str], outcomes: Sequence[str | None]) -> str | None:
+        """Why ``trial`` is not to be begun; None: begin it. Without one, why it all ended, where it did early."""
+        if self.options.fail_fast and outcomes and outcomes[-1] not in MEASURED_OUTCOMES:
+            return "first failure"
+        if trial is None:
+            return None
+        if self._is_too_late(trial):
+            return TIME_LIMIT
+        return NARROW_ENOUGH if trial.trial_id in may_stop_at and self._is_precise_enough() else None
+
+    def _is_too_late(self, trial: Trial) -> bool:
+        """Whether the trial would be expected to end after the time limit, judging by those of its level."""
+        room_s = self._room_s()
+        return room_s is not None and (self.time_left.of(trial.levels) or 0.0) > room_s
+
+    def _room_s(self) -> float | None:
+        """Seconds until the time limit; None where there is none."""
+        limit = self.options.max_seconds
+        return None if limit is None else limit - (self.now() - self.started_s)
+
+    def _is_precise_enough(self) -> bool:
+        until = self.design.until
+        return until is not None and is_precise_enough(
+            self.recorder, self.design_row, metric=until.metric, share=until.share
+        )
+
+    def _summary(self, outcomes: Sequence[str | None], stopped_by: str | None) -> DesignSummary:
+        left = {trial.trial_id for trial in self.left}
+        kept = [self.last[trial.trial_id].outcome for trial in self.planned if trial.trial_id not in left]
+        measured = sum(outcome in MEASURED_OUTCOMES for outcome in outcomes)
+        return DesignSummary(
+            design_id=self.design_row.design_id,
+            name=self.design_row.name,
+            total=len(self.planned),
+            kept=self.kept,
+            kept_failed=sum(outcome not in MEASURED_OUTCOMES for outcome in kept),
+            measured=measured,
+            failed=len(outcomes) - measured,
+            not_run=len(self.left) - len(outcomes),
+            stopped_by=stopped_by,
+        )
+
+    # --- one attempt ----------------------------------------------------------------------------------------------
+
+    def _attempt(self, trial: Trial, done: int) -> TrialResult | None:
+        """One trial, from waiting for its device to its row; None where the time was over before it was free."""
+        room_s, most_s = self._room_s(), self.options.max_wait_s
+        waits_s = min((each for each in (room_s, most_s) if each is not None), default=None)
+        hold = self.executor.hold(trial.condition, on_wait=partial(self._tell_waiting, done), max_wait_s=waits_s)
+        try:
+            held = hold.__enter__()
+        except DeviceBusy:
+            if room_s is not None and waits_s == room_s:
+                return None
+            raise
+        try:
+            result = self._measured(trial, held.warnings)
+        finally:
+            hold.__exit__(None, None, None)
+        with interrupts_held():
+            self.recorder.finish_trial(result)
+        self.time_left.note(trial.levels, result.trial.duration_s, result.trial.outcome)
         return result
 
-    def _engine(self, trial: Trial) -> Engine:
-        return self.subject.create(trial.condition.settings)
+    def _measured(self, trial: Trial, warnings: Sequence[WarningRow]) -> TrialResult:
+        """Record that the trial begins, and run it unless it is refused."""
+        earlier = self.last.get(trial.trial_id)
+        row = self._trial_row(trial, 1 if earlier is None else earlier.attempt + 1)
+        prediction, reason = self._predict(trial)
+        with interrupts_held():
+            self.recorder.start_trial(row, _prediction_row(prediction))
+        if reason is not None and not self.options.try_anyway:
+            result = _refused(row, reason)
+        else:
+            result = self._executed(self._job(trial, row, prediction))
+        doubts = (WarningRow(slug=slug, message=message, hint=hint) for slug, message, hint in self.subject.warnings)
+        result = replace(result, warnings=(*result.warnings, *doubts, *warnings))
+        each = self.subject.cache_bytes_per_token(trial.condition) if prediction is None else None
+        if each is None:
+            return result
+        client = {**result.trial.client, "cache_bytes_per_token": each}
+        return replace(result, trial=replace(result.trial, client=client))
 
-    def _expected(self, prediction: Prediction | None) -> Expected:
-        """What is known of a trial before it runs."""
-        return Expected(
-            counter=self.subject.counter,
-            limit_tokens=None if prediction is None else prediction.limit_tokens,
-            predicted_bytes=None if prediction is None else prediction.to_dict()["totals"]["total_bytes"],
-            mapped_bytes=0 if prediction is None else _unlocked_file_bytes(prediction),
+    def _executed(self, job: TrialJob) -> TrialResult:
+        """What became of the job. An executor that fails, or is left by one Ctrl-C too many, is an outcome as well."""
+        try:
+            return self.executor.run(job)
+        except (Exception, KeyboardInterrupt) as error:
+            ending = ending_of(error, None)
+            row = replace(job.row, outcome=ending.outcome, error_slug=ending.slug, error_message=ending.message)
+            return TrialResult(trial=replace(row, error_hint=ending.hint, traceback=ending.traceback))
+
+    def _job(self, trial: Trial, row: TrialRow, prediction: Prediction | None) -> TrialJob:
+        return TrialJob(
+            row=row,
+            trial=trial,
+            definition=self.design_row.definition,
+            seed=self.design.seed,
+            choice=self.subject.choice,
+            model_source=None if self.subject.model is None else self.subject.model.source,
+            model_fingerprint=self.subject.fingerprint,
+            expected_limit_tokens=None if prediction is None else prediction.limit_tokens,
+            expected_bytes=None if prediction is None else prediction.to_dict()["totals"]["total_bytes"],
+            expected_mapped_bytes=0 if prediction is None else _unlocked_file_bytes(prediction),
             try_anyway=self.options.try_anyway,
-            predict_reuse=self.subject.predict_reuse,
         )
 
     def _predict(self, trial: Trial) -> tuple[Prediction | None, Reason | None]:
@@ -315,33 +314,50 @@ class _Loop:
             repeat=trial.repeat,
             block=trial.block,
             position=trial.position,
-            started_at=_utc_now(),
+            started_at=utc_now(),
             settings=dict(trial.condition.settings),
             # Of a conversation only the turns' own sizes are asked for; its prompts grow with the answers.
             prompt_tokens_asked=None if trial.condition.is_conversation else trial.condition.prompt_tokens,
         )
 
-    def _tell(
-        self,
-        done: int,
-        total: int,
-        kept: int,
-        result: TrialResult | None,
-        next_trial: Trial | None,
-        left_s: float | None,
-    ) -> None:
+    # --- what is told ---------------------------------------------------------------------------------------------
+
+    def _state(self, done: int) -> _State:
+        return {
+            "design": self.design.kind.name,
+            "done": done,
+            "total": len(self.left),
+            "kept": self.kept,
+            "is_at_most": self.design.until is not None,
+        }
+
+    def _left_s(self, done: int) -> float | None:
+        return self.time_left.of_all(trial.levels for trial in self.left[done:])
+
+    def _tell_after(self, done: int, result: TrialResult) -> None:
+        upcoming = self.left[done] if done < len(self.left) else None
+        self._tell(Progress(**self._state(done), result=result, next_trial=upcoming, left_s=self._left_s(done)))
+
+    def _tell_waiting(self, done: int, busy: Busy) -> None:
+        self._tell(
+            Progress(**self._state(done), result=None, next_trial=self.left[done], left_s=None, waiting_for=busy)
+        )
+
+    def _tell(self, progress: Progress) -> None:
         if self.listener is not None:
-            self.listener(
-                Progress(
-                    design=self.design.kind.name,
-                    done=done,
-                    total=total,
-                    kept=kept,
-                    result=result,
-                    next_trial=next_trial,
-                    left_s=left_s,
-                )
-            )
+            self.listener(progress)
+
+
+def _prediction_row(prediction: Prediction | None) -> PredictionRow | None:
+    if prediction is None:
+        return None
+    return PredictionRow(created_at=utc_now(), prediction=prediction.to_dict())
+
+
+def _refused(row: TrialRow, reason: Reason) -> TrialResult:
+    outcome, slug, message, hint = reason
+    ended = replace(row, outcome=outcome, duration_s=0.0, error_slug=slug, error_message=message, error_hint=hint)
+    return TrialResult(trial=ended)
 
 
 def _block_openings(design: Design, trials: Sequence[Trial]) -> set[str]:
@@ -358,23 +374,3 @@ def _unlocked_file_bytes(prediction: Prediction) -> int:
     if settings.get("mlock") or "mlock" in (mode := str(settings.get("load_mode", ""))) or mode in ("2", "3"):
         return 0
     return sum(each.num_bytes for each in prediction.buffers if each.backing == "file" and each.num_bytes is not None)
-
-
-def check_design(
-    design: Design, model: ModelSpec | None, choice: EngineChoice
-) -> list[tuple[Mapping[str, Level], str]]:
-    """What would not run as planned: (levels, why) of each point. Raises UsageError where the baseline's settings would
-    be refused."""
-    subject = Subject.of(model, choice)
-    subject.predict(design.condition(design.points()[0]))
-    found = []
-    for point in design.points():
-        condition = design.condition(point)
-        try:
-            reason = subject.refusal(condition, subject.predict(condition))
-        except UsageError as error:
-            found.append((point, error.message))
-        else:
-            if reason is not None:
-                found.append((point, reason[2]))
-    return found

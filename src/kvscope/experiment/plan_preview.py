@@ -1,0 +1,161 @@
+"""What a design would do, before anything runs: its trials, what each level needs and whether that fits, what would be
+refused and why, and how long it will take, by earlier trials of the very same design in the record.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kvscope.engine.registry import EngineChoice
+from kvscope.errors import ProbeError, UsageError
+from kvscope.experiment.design import Design, Level, Trial
+from kvscope.experiment.devices_used import devices_used
+from kvscope.experiment.identity import design_row, new_run
+from kvscope.experiment.subject import Subject
+from kvscope.experiment.time_left import TimeLeft
+from kvscope.model.spec import ModelSpec
+from kvscope.predict.memory import Prediction
+from kvscope.probe.cgroup import available_bytes
+from kvscope.record.rows import MEASURED_OUTCOMES, TrialRow
+from kvscope.record.store import open_records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointPreview:
+    """One point of a design. ``needed_bytes``: all that is predicted to be taken, ``needed_here_bytes`` of it in this
+    machine's own memory; None: nothing is predicted (``not_predicted_because``). ``fits``: whether it fits as far as is
+    known. ``not_run_because``: why it would be refused, or its settings would. ``trial_s``: what one trial took so far,
+    over ``timed_trials``; None where none is in the record."""
+
+    levels: Mapping[str, Level]
+    needed_bytes: int | None
+    needed_here_bytes: int | None
+    fits: bool | None
+    not_run_because: str | None
+    not_predicted_because: str | None
+    trial_s: float | None
+    timed_trials: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPreview:
+    """``left``: positions of the trials that are not in the record yet. ``left_s``: seconds that they will take; None
+    where a level of them was never timed on this machine with this build. ``is_at_most``: it may end earlier (--until).
+    ``available_bytes``: memory of this machine that can be had now. ``devices``: what a trial has for itself."""
+
+    design: Design
+    trials: tuple[Trial, ...]
+    points: tuple[PointPreview, ...]
+    left: tuple[int, ...]
+    left_s: float | None
+    is_at_most: bool
+    available_bytes: int | None
+    devices: tuple[str, ...]
+
+    def point(self, trial: Trial) -> PointPreview:
+        """That of a trial."""
+        return next(point for point in self.points if point.levels == trial.levels)
+
+    def to_dict(self) -> dict[str, object]:
+        """For ``--json``."""
+        return {
+            "design": self.design.kind.name,
+            "question": self.design.kind.question,
+            "held": self.design.held.to_dict(),
+            "is_grid": self.design.is_grid,
+            "trials": [
+                {
+                    "position": trial.position,
+                    "role": trial.role,
+                    "levels": dict(trial.levels),
+                    "repeat": trial.repeat,
+                    "not_run_because": self.point(trial).not_run_because,
+                    "is_recorded": trial.position not in self.left,
+                }
+                for trial in self.trials
+            ],
+            "points": [{**asdict(point), "levels": dict(point.levels)} for point in self.points],
+            "trials_left": len(self.left),
+            "left_s": self.left_s,
+            "is_at_most": self.is_at_most,
+            "available_bytes": self.available_bytes,
+            "devices": list(self.devices),
+        }
+
+
+def preview_plan(
+    design: Design, model: ModelSpec | None, choice: EngineChoice, *, records: str | Path | None = None
+) -> PlanPreview:
+    """What the design would do. ``records``: the file that earlier trials are looked for in; None, or one that is not
+    there: none. Raises as ``run_design`` before anything is recorded, and RecordError for a file that is no record."""
+    subject = Subject.of(model, choice)
+    subject.predict(design.condition(design.points()[0]))
+    row = design_row(design, subject, new_run(""))
+    trials = design.trials(row.study_id)
+    last = _recorded(records, row.design_id)
+    finished = {each for each, kept in last.items() if kept.outcome not in (None, "interrupted", "refused")}
+    left = [trial for trial in trials if trial.trial_id not in finished]
+    points = tuple(_point(subject, design, point, last) for point in design.points())
+    times = {_key(point.levels): point.trial_s for point in points}
+    each_s = [0.0 if _is_refused(points, trial) else times[_key(trial.levels)] for trial in left]
+    return PlanPreview(
+        design=design,
+        trials=trials,
+        points=points,
+        left=tuple(trial.position for trial in left),
+        left_s=None if None in each_s else sum(each for each in each_s if each is not None),
+        is_at_most=design.until is not None,
+        available_bytes=_available(),
+        devices=tuple(device.name for device in devices_used(choice, design.held.settings)),
+    )
+
+
+def _recorded(records: str | Path | None, design_id: str) -> dict[str, TrialRow]:
+    if records is None or not Path(records).is_file():
+        return {}
+    with open_records(records) as found:
+        return {row.trial_id: row for row in found.trials(design_id)}
+
+
+def _point(subject: Subject, design: Design, levels: Mapping[str, Level], last: Mapping[str, TrialRow]) -> PointPreview:
+    condition = design.condition(levels)
+    prediction: Prediction | None = None
+    refused: str | None = None
+    why_not: str | None = None
+    try:
+        prediction = subject.predict(condition)
+        reason = subject.refusal(condition, prediction)
+        refused = None if reason is None else reason[2]
+        if prediction is None:
+            why_not = "no description of the model was given" if subject.model is None else "the server does not say it"
+    except UsageError as error:
+        refused = error.message
+    timed = [row for row in last.values() if dict(row.levels) == dict(levels) and row.outcome in MEASURED_OUTCOMES]
+    times = TimeLeft()
+    for row in timed:
+        times.note(row.levels, row.duration_s, row.outcome)
+    return PointPreview(
+        levels=levels,
+        needed_bytes=None if prediction is None else prediction.to_dict()["totals"]["total_bytes"],
+        needed_here_bytes=None if prediction is None else prediction.total_bytes_on("cpu"),
+        fits=None if prediction is None and refused is None else refused is None,
+        not_run_because=refused,
+        not_predicted_because=why_not,
+        trial_s=times.of(levels),
+        timed_trials=len(timed),
+    )
+
+
+def _is_refused(points: tuple[PointPreview, ...], trial: Trial) -> bool:
+    return any(point.not_run_because is not None for point in points if point.levels == trial.levels)
+
+
+def _key(levels: Mapping[str, Level]) -> str:
+    return repr(sorted(levels.items()))
+
+
+def _available() -> int | None:
+    try:
+        return available_bytes()
+    except ProbeError:
+        return None

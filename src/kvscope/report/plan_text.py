@@ -1,0 +1,112 @@
+"""What a design would do, as plain text for the terminal: from the dictionary that ``kvscope measure --dry-run --json``
+prints."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvscope.report.prediction_text import aligned, wrapped
+from kvscope.units import format_bytes, format_seconds
+
+_NOT_KNOWN = "not known"
+
+
+def render_plan(plan: Mapping[str, Any]) -> str:
+    """The question, what is held, what each level needs and takes, and the trials in their order."""
+    return "\n".join(
+        [
+            wrapped(plan["question"]),
+            wrapped(f"Held fixed: {json.dumps(plan['held'], ensure_ascii=False)}"),
+            "",
+            *_points(plan["points"]),
+            "",
+            wrapped(_room(plan)),
+            wrapped(_time(plan)),
+            wrapped(_devices(plan["devices"])),
+            "",
+            *map(_trial, plan["trials"]),
+        ]
+    )
+
+
+def plan_time(seconds: float) -> str:
+    """A length of time that is waited for."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    head = ("level", "memory predicted", "fits", "one trial takes")
+    lines = aligned([head, *((_levels(each["levels"]), _needed(each), _fits(each), _takes(each)) for each in points)])
+    notes = [
+        wrapped(f"{_levels(each['levels'])}: {text}")
+        for each in points
+        if (text := each["not_run_because"] or _unpredicted(each)) is not None
+    ]
+    return [*lines, *notes]
+
+
+def _levels(levels: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={level}" for name, level in levels.items())
+
+
+def _needed(point: Mapping[str, Any]) -> str:
+    if point["needed_bytes"] is None:
+        return _NOT_KNOWN
+    elsewhere = point["needed_bytes"] - point["needed_here_bytes"]
+    return format_bytes(point["needed_bytes"]) + (f" ({format_bytes(elsewhere)} on devices)" if elsewhere else "")
+
+
+def _fits(point: Mapping[str, Any]) -> str:
+    return _NOT_KNOWN if point["fits"] is None else "yes" if point["fits"] else "no, not run"
+
+
+def _takes(point: Mapping[str, Any]) -> str:
+    if point["trial_s"] is None:
+        return _NOT_KNOWN
+    return f"{format_seconds(point['trial_s'])} (mean of {point['timed_trials']} in the record)"
+
+
+def _unpredicted(point: Mapping[str, Any]) -> str | None:
+    reason = point["not_predicted_because"]
+    return None if reason is None else f"nothing is predicted, as {reason}."
+
+
+def _room(plan: Mapping[str, Any]) -> str:
+    available = plan["available_bytes"]
+    return (
+        "How much memory can be had here is not stated."
+        if available is None
+        else (f"{format_bytes(available)} of this machine's memory can be had now.")
+    )
+
+
+def _time(plan: Mapping[str, Any]) -> str:
+    left, total = plan["trials_left"], len(plan["trials"])
+    what = f"{left} of {total} trials are to run" if left < total else f"{total} trials are to run"
+    at_most = "at most " if plan["is_at_most"] else ""
+    if not left:
+        return f"All {total} trials are in the record already; nothing is to run."
+    if plan["left_s"] is None:
+        return (
+            f"{at_most}{what}. How long they take is not known: not every level was measured before, by this design on "
+            "this machine with this build, in this record."
+        ).capitalize()
+    return f"{at_most}{what}, in about {plan_time(plan['left_s'])}, by the trials in the record.".capitalize()
+
+
+def _devices(devices: Sequence[str]) -> str:
+    if not devices:
+        return "No device is needed."
+    return f"Each trial has for itself: {', '.join(devices)}. It waits for another kvscope that measures there."
+
+
+def _trial(trial: Mapping[str, Any]) -> str:
+    notes = [
+        text for text, is_so in (("recorded", trial["is_recorded"]), ("not run", trial["not_run_because"])) if is_so
+    ]
+    note = f"  ({', '.join(notes)})" if notes else ""
+    return f"{trial['position']:4}  {trial['role']:8}  {_levels(trial['levels'])}  repeat {trial['repeat'] + 1}{note}"
