@@ -7,10 +7,14 @@ from statistics import median
 
 from kvscope.record.rows import MarkRow, RequestRow, TokenRow, TrialResult
 
+# Raised whenever a definition changes what comes out: metrics that a record keeps of before are made anew then.
+METRICS_VERSION = 1
+
 DEFINITIONS = {
     "ttft_s": "Time to first token: from the request's last byte handed to the operating system to the first "
     "non-empty piece of the answer read from the socket. Of an engine that hands over every token with its time "
-    "(transformers): to the first token, whether it made text of its own or not.",
+    "(transformers): to the first token, whether it made text of its own or not. Of several requests the median, of "
+    "several at once too: their wait for their turn is in it.",
     "first_answer_s": "Time to the first piece of the answer itself: as TTFT, but what a model thinks before it "
     "answers (its reasoning, where the server tells it apart) is not counted. Equal to TTFT where it thinks nothing.",
     "itl_s": "Inter-token latency: each gap between two consecutive pieces of the answer. The wait for the first "
@@ -23,6 +27,14 @@ DEFINITIONS = {
     "prefill_tokens_per_s": "(Prompt tokens − cached tokens) ÷ TTFT. It includes the first token's own step. Not "
     "known where the model thought first and the server did not send it.",
     "decode_tokens_per_s": "1 ÷ TPOT.",
+    "load_wall_s": "Of several requests at once: from the sending of the first to the end of the last answer.",
+    "output_tokens_per_s_all": "All output tokens of such a load ÷ load_wall_s: what the engine gave to all of them "
+    "together. decode_tokens_per_s is what one of them got.",
+    "ttft_p50_s": "Of several requests at once: half of them had their first token sooner.",
+    "ttft_p99_s": "The same of 99 in 100. Not known of fewer than 100 answered requests.",
+    "ttft_max_s": "Of several requests at once: the longest wait for a first token.",
+    "queue_wait_s": "TTFT less the time that the engine says it spent on the prompt: mostly the wait for its turn. The "
+    "median of several requests at once. Not known where the engine does not state that time (llama.cpp does).",
     "memory_baseline_bytes": "Engine's process tree before the model is loaded.",
     "memory_loaded_bytes": "The same after the model is loaded, before the first request.",
     "memory_peak_bytes": "The largest seen between load and the end of the last request, from the samples and from the "
@@ -45,6 +57,9 @@ DEFINITIONS = {
 
 # The share of pieces that may have come in one read with the piece before.
 COALESCED_SHARE = 0.10
+# From so many requests on, one in a hundred is more than a single one's accident.
+P99_REQUESTS = 100
+_PROMPT_MS = "prompt_ms"
 # Among a request's ``engine_timings``: those of its output tokens that are thinking, where the server states them.
 REASONING_TOKENS = "reasoning_tokens"
 # Kinds of pieces that are the answer itself. A record that did not keep them does not say when it began.
@@ -96,6 +111,23 @@ class TrialMetrics:
     memory_peak_bytes_device: int | None
     memory_after_bytes_device: int | None
     memory_released_bytes_device: int | None
+    load: "LoadMetrics | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadMetrics:
+    """Of an attempt whose requests were sent as a load. ``failed``: measured requests without an answer. Tokens are
+    summed over the answered ones, None where one of them is not known."""
+
+    failed: int
+    load_wall_s: float | None
+    output_tokens_per_s_all: float | None
+    load_prompt_tokens: int | None
+    load_cached_tokens: int | None
+    ttft_p50_s: float | None
+    ttft_p99_s: float | None
+    ttft_max_s: float | None
+    queue_wait_s: float | None
 
 
 def request_metrics(request: RequestRow, tokens: Sequence[TokenRow]) -> RequestMetrics:
@@ -170,11 +202,9 @@ def tokens_by_request(result: TrialResult) -> dict[int, list[TokenRow]]:
 def metrics_of(result: TrialResult) -> TrialMetrics:
     """All metrics of an attempt. Failed requests give no times; memory is given as far as it was read."""
     tokens = tokens_by_request(result)
-    each = [
-        request_metrics(request, tokens.get(request.index, ()))
-        for request in result.requests
-        if request.role == "measured" and request.is_answered
-    ]
+    measured = [request for request in result.requests if request.role == "measured"]
+    answered = [request for request in measured if request.is_answered]
+    each = [request_metrics(request, tokens.get(request.index, ())) for request in answered]
     gaps = tuple(gap for metrics in each for gap in metrics.itl_s)
     coalesced = _median([m.coalesced_fraction for m in each])
     one_by_one = gaps if coalesced is None or coalesced <= COALESCED_SHARE else ()
@@ -193,7 +223,41 @@ def metrics_of(result: TrialResult) -> TrialMetrics:
         **{f"memory_{name}_bytes": values[0] for name, values in moments.items()},
         **{f"memory_{name}_bytes_file": values[1] for name, values in moments.items()},
         **{f"memory_{name}_bytes_device": values[2] for name, values in moments.items()},
+        load=_load_metrics(answered, each, failed=len(measured) - len(answered)) if _is_load(measured) else None,
     )
+
+
+def _is_load(measured: Sequence[RequestRow]) -> bool:
+    return any(request.stream is not None for request in measured)
+
+
+def _load_metrics(answered: Sequence[RequestRow], each: Sequence[RequestMetrics], *, failed: int) -> LoadMetrics:
+    begun_s = min((request.sent_at_s for request in answered), default=0.0)
+    ends_s = [request.sent_at_s + request.completed_s for request in answered if request.completed_s is not None]
+    wall_s = max(ends_s) - begun_s if ends_s else None
+    output = _sum([request.output_tokens for request in answered])
+    ttft = [metrics.ttft_s for metrics in each if metrics.ttft_s is not None]
+    return LoadMetrics(
+        failed=failed,
+        load_wall_s=wall_s,
+        output_tokens_per_s_all=output / wall_s if output is not None and wall_s else None,
+        load_prompt_tokens=_sum([request.prompt_tokens_server for request in answered]),
+        load_cached_tokens=_sum([request.cached_tokens for request in answered]),
+        ttft_p50_s=percentile(ttft, 50),
+        ttft_p99_s=percentile(ttft, 99) if len(ttft) >= P99_REQUESTS else None,
+        ttft_max_s=max(ttft, default=None),
+        queue_wait_s=_median([_queue_wait(*pair) for pair in zip(answered, each, strict=True)]),
+    )
+
+
+def _queue_wait(request: RequestRow, metrics: RequestMetrics) -> float | None:
+    stated = request.engine_timings.get(_PROMPT_MS)
+    return None if metrics.ttft_s is None or not isinstance(stated, int | float) else metrics.ttft_s - stated / 1000
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
 def held_bytes(mark: MarkRow) -> int:

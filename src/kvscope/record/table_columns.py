@@ -152,6 +152,13 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
     Column("client_limited", "bool", partial(_from_client, "client_limited")),
     Column("warnings", "texts", lambda facts: [warning.slug for warning in facts.result.warnings]),
     *_design("text", "design_id", "study_id"),
+    Column("arrival", "text", partial(_from_client, "arrival")),
+    Column("rate_per_s", "float", partial(_from_client, "rate_per_s")),
+    Column("shared_prefix_tokens", "int", partial(_from_client, "shared_prefix_tokens")),
+    Column("load_failed", "int", lambda facts: None if facts.metrics.load is None else facts.metrics.load.failed),
+    *_of("metrics.load", "float", "load_wall_s", "output_tokens_per_s_all"),
+    *_of("metrics.load", "int", "load_prompt_tokens", "load_cached_tokens"),
+    *_of("metrics.load", "float", "ttft_p50_s", "ttft_p99_s", "ttft_max_s", "queue_wait_s"),
 )
 
 # What every row of a part of an attempt begins with.
