@@ -88,8 +88,9 @@ class ClientHealth:
     came to what was due. ``cpu_share``: CPU seconds of its process ÷ seconds that passed, of one processor.
     ``send_to_wire_s``: from the moment a request should have been sent to its last byte handed to the operating system
     (the 99th percentile of several). ``late_p99_s``: how long after its schedule a request was sent (open loop).
-    ``coalesced_fraction``: pieces that came in one read with the piece before. ``limited_by``: the limits passed, in
-    words; empty where the client kept up."""
+    ``coalesced_fraction``: pieces that came in one read with the piece before. ``num_resent``: requests sent once more
+    over a new connection, because the server had just closed the one they were sent over. ``limited_by``: the limits
+    passed, in words; empty where the client kept up. See ``client_health.py``."""
 
     loop_lag_p99_s: float | None = None
     loop_lag_max_s: float | None = None
@@ -97,6 +98,7 @@ class ClientHealth:
     send_to_wire_s: float | None = None
     late_p99_s: float | None = None
     coalesced_fraction: float | None = None
+    num_resent: int = 0
     limited_by: tuple[str, ...] = ()
 
 

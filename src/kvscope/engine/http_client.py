@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from kvscope.engine.api_key import ApiKey
 from kvscope.engine.event_loop import run as run
-from kvscope.engine.http_connection import Endpoint, connect, endpoint, not_plain, speaks_tls
+from kvscope.engine.http_connection import Endpoint, Wire, connect, endpoint, not_plain, speaks_tls
 from kvscope.engine.http_request import request_bytes
 from kvscope.errors import ConnectionLost, EngineReplyError, EngineStalled, EngineTimeout
 
@@ -296,7 +296,7 @@ async def exchange(
     sent = request_bytes(method, where, headers or {}, payload)
     started_s = time.perf_counter()
     with hidden_in_errors(headers or {}):
-        transport, wire = await connect(where, limits.connect_s)
+        transport, wire = await connect(where, limits.connect_s, Wire)
         try:
             wire.send(sent, is_tls=where.is_tls)
             running = Exchange(wire, where, limits, started_s)

@@ -10,7 +10,7 @@ import ssl
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from kvscope.errors import ConnectionRefused, EngineError, EngineReplyError, EngineTimeout, UsageError
@@ -167,13 +167,17 @@ class Wire(asyncio.Protocol):
             self._waiter.set_result(None)
 
 
-async def connect(where: Endpoint, timeout_s: float) -> tuple[asyncio.Transport, Wire]:
-    """Raises ConnectionRefused, with the reason and what to do, or EngineTimeout."""
+W = TypeVar("W", bound=Wire)
+
+
+async def connect(where: Endpoint, timeout_s: float, kind: type[W]) -> tuple[asyncio.Transport, W]:
+    """A connection whose bytes a new ``kind`` keeps. Raises ConnectionRefused, with the reason and what to do, or
+    EngineTimeout."""
     loop = asyncio.get_running_loop()
     context = ssl.create_default_context() if where.is_tls else None
     try:
         async with asyncio.timeout(timeout_s):
-            transport, wire = await loop.create_connection(Wire, where.host, where.port, ssl=context)
+            transport, wire = await loop.create_connection(kind, where.host, where.port, ssl=context)
     except TimeoutError as error:
         # A plain llama.cpp server says nothing at all to a TLS greeting: it waits for the line to end.
         secure, doubt = ("secure ", "Does it speak https there? If not, write http://. ") if where.is_tls else ("", "")
