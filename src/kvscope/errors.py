@@ -4,6 +4,7 @@
     ├── UsageError                     you asked for something that cannot be              exit 2
     │   ├── UnknownName                an engine, design, dtype ... that does not exist; suggests the nearest
     │   ├── BadDesign                  an empty or impossible experiment
+    │   ├── BadStudyFile               a study file that cannot be read, or asks what cannot be
     │   ├── PromptLengthUnreachable    no prompt of exactly so many tokens can be built
     │   ├── MissingDependency          names the feature and the extra to install
     │   ├── DeviceBusy                 it is being measured by another kvscope
@@ -110,6 +111,15 @@ class UnknownName(UsageError):
 
 class BadDesign(UsageError):
     slug = "bad-design"
+
+
+class BadStudyFile(UsageError):
+    slug = "bad-study-file"
+
+    def __init__(self, file: str, line: int | None, what: str, *, hint: str | None = None) -> None:
+        """``line``: None where it is not known, or of the whole file."""
+        where = file if line is None else f"{file}, line {line}"
+        super().__init__(f"{where}: {what}.", hint=hint)
 
 
 class PromptLengthUnreachable(UsageError):

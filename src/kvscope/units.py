@@ -20,6 +20,7 @@ _BYTE_SUFFIX = {
 }  # fmt: skip
 # Python refuses to read a number of thousands of digits; no count here has more than a few.
 _NUMBER = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)\s*")
+_SHARE = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*(%?)\s*")
 
 
 def _parse(text: str, suffixes: dict[str, int], example: str, what: str) -> int:
@@ -44,6 +45,14 @@ def parse_tokens(text: str) -> int:
 def parse_bytes(text: str) -> int:
     """Bytes from ``1024``, ``24GiB``, ``24G`` (GiB) or ``24GB`` (10⁹). Raises UsageError."""
     return _parse(text, _BYTE_SUFFIX, "24GiB or 512MiB", "a number of bytes")
+
+
+def parse_share(text: str) -> float:
+    """A share of one from ``5%`` or ``0.05``. Raises UsageError."""
+    found = _SHARE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is not a share.", hint="Write it like 5% or 0.05.")
+    return float(found[1]) / (100 if found[2] else 1)
 
 
 def format_mib(num_bytes: int | float, *, signed: bool = False) -> str:

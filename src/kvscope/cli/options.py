@@ -80,26 +80,18 @@ def parse_numbers(text: str | None) -> tuple[float, ...]:
     return cast(tuple[float, ...], numbers)
 
 
-def parse_share(text: str | None) -> float | None:
-    """A share of one: ``5%``, ``0.05``. Raises UsageError."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?) ?(%?)", text.strip())
-    if found is None:
-        raise UsageError(f"{text!r} is not a share.", hint="Write it like 5% or 0.05.")
-    return float(found[1]) / (100 if found[2] else 1)
-
-
-def parse_settings(pairs: Iterable[str]) -> dict[str, tuple[SettingValue, ...]]:
-    """``n_ctx=2k,8k`` → {"n_ctx": (2048, 8192)}."""
+def parse_settings(pairs: Iterable[str], *, flag: str = "--set") -> dict[str, tuple[SettingValue, ...]]:
+    """``n_ctx=2k,8k`` → {"n_ctx": (2048, 8192)}. ``flag``: which one they were given with."""
     settings: dict[str, tuple[SettingValue, ...]] = {}
     for pair in pairs:
         name, equals, values = pair.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"{pair!r} is not a setting.", hint="Write it as --set NAME=VALUE, like --set n_ctx=4096.")
+            raise UsageError(
+                f"{pair!r} is not a setting.", hint=f"Write it as {flag} NAME=VALUE, like {flag} n_ctx=4096."
+            )
         name = name.strip()
         if name in settings:
-            raise UsageError(f"The setting {name} is given twice.", hint=f"Give it once: --set {name}=VALUE.")
+            raise UsageError(f"The setting {name} is given twice.", hint=f"Give it once: {flag} {name}=VALUE.")
         settings[name] = tuple(parse_value(value) for value in values.split(","))
     return settings
 

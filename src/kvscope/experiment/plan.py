@@ -1,0 +1,371 @@
+"""From names and numbers, as a person gives them, to a design that runs."""
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kvscope.analysis.levels import METRICS
+from kvscope.engine.registry import EngineChoice
+from kvscope.errors import BadDesign, UnknownName, UsageError
+from kvscope.experiment.asked import Asked, differing
+from kvscope.experiment.design import (
+    REQUEST_FACTORS,
+    Arrival,
+    Condition,
+    Design,
+    DesignKind,
+    Factor,
+    Language,
+    Level,
+    Until,
+    make_design,
+)
+from kvscope.experiment.designs import DESIGNS, design_kind, design_varying
+from kvscope.experiment.designs import grid as grid_design
+from kvscope.experiment.slots import with_slots
+from kvscope.predict.allocation import llama_cpp_offload, vllm_settings
+from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
+from kvscope.predict.growth import round_up
+from kvscope.prompt.exact_length.own_text import read_own_text
+from kvscope.scenario import SettingValue
+
+_Settings = Mapping[str, tuple[SettingValue, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a person asked to keep equal. A field with several values is a second factor. ``text``: a file or folder of
+    one's own that prompts are made of; ``key_percent``: how far down it the key sentence stands. ``arrival`` and
+    ``rate_per_s``: an open loop, in which requests are sent on time whatever is under way (poisson where only the rate
+    is given)."""
+
+    input_tokens: tuple[int, ...] = ()
+    output_tokens: tuple[int, ...] = ()
+    requests: int | None = None
+    reuse_prefix: bool | None = None
+    language: Language = "en"
+    text: str | Path | None = None
+    key_percent: float | None = None
+    concurrency: tuple[int, ...] = ()
+    rate_per_s: tuple[float, ...] = ()
+    arrival: Arrival | None = None
+    shared_prefix_tokens: int | None = None
+    settings: Mapping[str, tuple[SettingValue, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A study that can be run: what was asked, the design that it is, and the engine."""
+
+    asked: Asked
+    design: Design
+    choice: EngineChoice
+
+
+def plan(asked: Asked) -> Planned:
+    """What was asked as a design. Nothing is started, and the model is not read. Raises as ``plan_design``, and what
+    the engine's command cannot be read for."""
+    choice = EngineChoice(
+        name=asked.engine,
+        command=asked.engine_command,
+        port=asked.port,
+        url=asked.url,
+        served_model=asked.served_model,
+        pid=asked.pid,
+        api_key_env=asked.api_key_env,
+    )
+    design = plan_design(
+        asked.design,
+        engine=asked.engine,
+        levels=asked.levels,
+        repeats=asked.repeats,
+        held=_held(asked),
+        seed=asked.seed,
+        grid=asked.grid,
+        is_attached=not choice.takes_settings,
+        by_command=choice.command_settings(),
+        until=_until(asked),
+        factors=asked.factors,
+    )
+    return Planned(asked=asked, design=design, choice=choice)
+
+
+def _until(asked: Asked) -> Until | None:
+    """Raises BadDesign, UnknownName."""
+    if asked.until is None:
+        if {"until_metric", "most_repeats"} & differing(asked).keys():
+            raise BadDesign("Until when to repeat is not said.", hint="Say it with --until 5%.")
+        return None
+    if asked.until_metric not in METRICS:
+        raise UnknownName("metric to repeat for", asked.until_metric, METRICS)
+    return Until(share=asked.until, metric=asked.until_metric, most_repeats=asked.most_repeats)
+
+
+def _held(asked: Asked) -> Held:
+    return Held(
+        input_tokens=asked.input_tokens,
+        output_tokens=asked.output_tokens,
+        requests=asked.requests,
+        reuse_prefix=asked.reuse_prefix,
+        language=asked.language,
+        text=asked.text,
+        key_percent=asked.key_percent,
+        concurrency=asked.concurrency,
+        rate_per_s=asked.rate_per_s,
+        arrival=asked.arrival,
+        shared_prefix_tokens=asked.shared_prefix_tokens,
+        settings=asked.settings,
+    )
+
+
+def plan_design(
+    name: str,
+    *,
+    engine: str,
+    levels: Sequence[Level] | None = None,
+    repeats: int | None = None,
+    held: Held | None = None,
+    seed: int = 0,
+    grid: bool = False,
+    is_attached: bool = False,
+    by_command: Mapping[str, SettingValue] | None = None,
+    until: Until | None = None,
+    factors: Mapping[str, tuple[Level, ...]] | None = None,
+) -> Design:
+    """A design by name with what was asked for; ``is_attached``: of a server that runs already; ``by_command``:
+    settings that the engine's command makes itself, held too; ``factors``: those of the design grid. Raises
+    UnknownName, UsageError where the two contradict each other, or BadDesign where it varies two things unasked; for a
+    text of one's own what read_own_text raises."""
+    varied = _varied(name, engine, levels, factors or {}, is_attached)
+    held = held or Held()
+    if is_attached:
+        _check_nothing_is_set(varied, held, engine)
+    elif engine in _CANONICAL:
+        own = _canonical(engine, {name: (value,) for name, value in (by_command or {}).items()})
+        held = replace(held, settings=_with_command(varied.names, _canonical(engine, held.settings or {}), own))
+    condition, others = _hold(varied.names, varied.kind.default_condition, held)
+    if len(others) + len(varied.names) > 2:
+        names = ", ".join([*varied.names, *(factor.name for factor in others)])
+        many = len(others) + len(varied.names)
+        raise BadDesign(f"This would vary {many} things at once: {names}.", hint="Give one value for each.")
+    design = make_design(
+        varied.kind,
+        levels=varied.levels,
+        second=varied.second or (others[0] if others else None),
+        held=condition,
+        repeats=repeats,
+        seed=seed,
+        grid=grid or varied.second is not None,
+        until=until,
+    )
+    _check_prefix(design)
+    return design if is_attached else _with_slots_and_limit(design, engine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Varied:
+    """The question, its levels (None: its own), and a grid's second factor."""
+
+    kind: DesignKind
+    levels: Sequence[Level] | None
+    second: Factor | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.kind.factor,) if self.second is None else (self.kind.factor, self.second.name)
+
+
+def _varied(
+    name: str, engine: str, levels: Sequence[Level] | None, factors: Mapping[str, tuple[Level, ...]], is_attached: bool
+) -> _Varied:
+    """What is varied. Raises UnknownName, BadDesign."""
+    kind = design_kind(name, engine, is_attached=is_attached)
+    if name != grid_design.NAME:
+        if factors:
+            raise BadDesign(
+                f"{name} varies {kind.factor}; factors are the design grid's.",
+                hint=f"Give the values of {kind.factor} with --levels, or ask for the grid: kvscope measure grid.",
+            )
+        return _Varied(kind=kind, levels=levels)
+    if levels is not None:
+        raise BadDesign(
+            "A grid has two factors, so that --levels says too little.", hint="Use --factor NAME=A,B twice."
+        )
+    chosen = [_grid_factor(each, values, engine) for each, values in factors.items()]
+    first = next((design_varying(each, engine) for each in factors), None) or kind
+    both = grid_design.kind_of(first, chosen)
+    return _Varied(kind=both, levels=chosen[0].levels, second=chosen[1])
+
+
+def _grid_factor(name: str, values: tuple[Level, ...], engine: str) -> Factor:
+    """A factor by the name of a design, of what one varies, or of an engine's setting."""
+    kind = design_varying(name, engine)
+    if kind is not None:
+        return Factor(name=kind.factor, levels=values, sets={x: kind.sets(x) for x in values} if kind.sets else {})
+    if name in REQUEST_FACTORS or engine not in _CANONICAL:
+        return Factor(name=name, levels=values)
+    ((own, levels),) = _canonical(engine, {name: values}).items()
+    return Factor(name=own, levels=tuple(level for level in levels if level is not None))
+
+
+def _with_slots_and_limit(design: Design, engine: str) -> Design:
+    design = with_slots(design, engine)
+    return with_context_limit(design) if engine == "llama.cpp" else design
+
+
+def _check_prefix(design: Design) -> None:
+    """Raises BadDesign where what was sent before is varied and something else is asked that there is no room for."""
+    conditions = [design.condition(point) for point in design.points()]
+    if all(condition.prefix is None for condition in conditions):
+        return
+    contradictions = {
+        "--concurrency or --rate": any(condition.is_load for condition in conditions),
+        "--requests": any(condition.requests != 1 for condition in conditions),
+        "--shared-prefix": any(condition.shared_prefix_tokens for condition in conditions),
+        "--no-reuse-prefix": not all(condition.reuse_prefix for condition in conditions),
+    }
+    for option, is_asked in contradictions.items():
+        if is_asked:
+            raise BadDesign(
+                f"What was sent before a prompt is what varies here, and {option} contradicts that.",
+                hint="Leave it out: one request is sent, then the one that is measured.",
+            )
+
+
+def _with_command(varied: Collection[str], asked: _Settings, own: _Settings) -> _Settings:
+    """The settings asked for, and those that the engine's command makes. Raises BadDesign, UsageError where it makes
+    what is varied or asked otherwise."""
+    for name, (value,) in own.items():
+        if name in varied:
+            raise BadDesign(
+                f"{name} is what this design varies, and the engine's command sets it ({value}).",
+                hint="Leave that flag out of --engine-command.",
+            )
+        if name in asked and asked[name] != (value,):
+            raise UsageError(
+                f"{name} is {value} by the engine's command, and {', '.join(map(str, asked[name]))} by --set.",
+                hint="Give it once.",
+            )
+    return {**own, **asked}
+
+
+def _check_nothing_is_set(varied: _Varied, held: Held, engine: str) -> None:
+    """Raises BadDesign for what would need another setting than a running server was started with."""
+    for factor in varied.names:
+        if factor not in REQUEST_FACTORS:
+            raise BadDesign(
+                f"{varied.kind.name} varies {factor}, and a server that runs already keeps the one it was started "
+                "with.",
+                hint=f"With a running server these work: {_works_attached(engine)}. Or let kvscope start the engine "
+                "(without --url).",
+            )
+    if held.settings:
+        raise BadDesign(
+            f"A server that runs already keeps the settings it was started with; these cannot be set: "
+            f"{', '.join(sorted(held.settings))}.",
+            hint="Start the server with them yourself, or let kvscope start the engine (without --url).",
+        )
+
+
+def _works_attached(engine: str) -> str:
+    """The designs that a running server can be asked."""
+    names = []
+    for name in sorted(DESIGNS):
+        with contextlib.suppress(BadDesign):
+            if design_kind(name, engine, is_attached=True).factor in REQUEST_FACTORS:
+                names.append(name)
+    return ", ".join(names)
+
+
+# How settings as people write them become the engine's own names and values.
+_CANONICAL: Mapping[str, Callable[[Mapping[str, SettingValue]], dict[str, SettingValue]]] = {
+    "llama.cpp": llama_cpp_offload.settings_to_run,
+    "vllm": vllm_settings.canonical_settings,
+}
+
+
+def _canonical(engine: str, settings: Mapping[str, tuple[SettingValue, ...]]) -> dict[str, tuple[SettingValue, ...]]:
+    """The engine's own names for settings, whose values each may be several. Raises UsageError, UnknownName."""
+    found: dict[str, tuple[SettingValue, ...]] = {}
+    for given, values in settings.items():
+        each = [_CANONICAL[engine]({given: value}) for value in values]
+        name = next(iter(each[0]))
+        if name in found:
+            raise UsageError(f"{name} is given twice, in two spellings.", hint="Give it once.")
+        found[name] = tuple(next(iter(one.values())) for one in each)
+    return found
+
+
+def _hold(varied: Collection[str], condition: Condition, held: Held) -> tuple[Condition, list[Factor]]:
+    """The condition with everything held set, and what turned out to vary as well."""
+    asked: dict[str, tuple[SettingValue, ...]] = {
+        "prompt_tokens": held.input_tokens,
+        "output_tokens": held.output_tokens,
+        "concurrency": held.concurrency,
+        "rate_per_s": held.rate_per_s,
+        **(held.settings or {}),
+    }
+    text = None if held.text is None else read_own_text(held.text, language=held.language)
+    condition = replace(condition, language=held.language, text=text, key_percent=held.key_percent)
+    if held.requests is not None:
+        if held.requests < 1:
+            raise BadDesign("A trial needs at least one request.", hint="Use --requests 1 or more.")
+        if condition.is_conversation:
+            raise BadDesign("The requests of this design are its turns.", hint="Give their number with --levels.")
+        condition = replace(condition, requests=held.requests)
+    if held.reuse_prefix is not None:
+        condition = replace(condition, reuse_prefix=held.reuse_prefix)
+    condition = _with_load(varied, condition, held)
+    others = []
+    for name, values in asked.items():
+        if not values:
+            continue
+        if name in varied:
+            raise BadDesign(f"{name} is what this design varies.", hint="Give its values with --levels.")
+        if len(values) > 1:
+            others.append(Factor(name=name, levels=tuple(value for value in values if value is not None)))
+        elif name in REQUEST_FACTORS:
+            condition = condition.with_level(name, values[0])
+        else:
+            condition = replace(condition, settings={**condition.settings, name: values[0]})
+    return condition, others
+
+
+def _with_load(varied: Collection[str], condition: Condition, held: Held) -> Condition:
+    """The condition with what was asked of several requests at once. Raises BadDesign for what contradicts itself."""
+    is_open = bool(held.rate_per_s) or "rate_per_s" in varied
+    if is_open and held.concurrency:
+        raise BadDesign(
+            "At a fixed rate, how many requests are under way at once is not set: it follows from the rate.",
+            hint="Give --rate or --concurrency.",
+        )
+    if held.arrival is not None:
+        if not is_open and condition.rate_per_s is None:
+            raise BadDesign("An arrival needs a rate.", hint="Say how many requests a second with --rate.")
+        condition = replace(condition, arrival=held.arrival)
+    if held.shared_prefix_tokens is not None:
+        if held.shared_prefix_tokens < 0:
+            raise BadDesign("A shared beginning of less than nothing.", hint="Use --shared-prefix 0 or more.")
+        reuses = condition.reuse_prefix if held.reuse_prefix is not None else held.shared_prefix_tokens > 0
+        condition = replace(condition, shared_prefix_tokens=held.shared_prefix_tokens, reuse_prefix=reuses)
+    return condition
+
+
+def with_context_limit(design: Design) -> Design:
+    """The design with one context limit for all its trials, the smallest that holds the longest of them; unchanged
+    where a limit is set or is itself varied. Left to itself the engine would reserve the model's trained context."""
+    if "n_ctx" in design.held.settings or any(factor.name == "n_ctx" for factor in design.factors):
+        return design
+    conditions = [design.condition(point) for point in design.points()]
+    longest = max(condition.longest_tokens for condition in conditions)
+    n_ctx = round_up(longest, CELL_MULTIPLE) * max(map(_streams, conditions))
+    return replace(design, held=replace(design.held, settings={**design.held.settings, "n_ctx": n_ctx}))
+
+
+def _streams(condition: Condition) -> int:
+    """Parts into which llama.cpp divides its context limit: one for each slot, unless they share it."""
+    slots = condition.settings.get("n_parallel")
+    if not isinstance(slots, int) or slots < 1 or condition.settings.get("kv_unified"):
+        return 1
+    return slots

@@ -1,0 +1,216 @@
+"""Study files: what ``kvscope measure`` is asked, as a TOML file that a person can write, keep and send on.
+
+``read_study_file`` reads one; ``study_text`` writes what a planned study comes to, every field explained. A file that
+was written and is run is the same study: the same trials with the same ids.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kvscope.errors import BadDesign, BadStudyFile, UnknownName
+from kvscope.experiment.asked import FIELDS, Asked
+from kvscope.experiment.asked_fields import SAYS, Table, read_value
+from kvscope.experiment.design import REQUEST_FACTORS as _REQUESTS
+from kvscope.experiment.plan import Planned
+from kvscope.experiment.study_lines import StudyLines
+from kvscope.experiment.toml_text import commented, toml_value
+
+_TABLES: tuple[Table, ...] = ("held", "factors", "settings")
+# Tables whose names are the person's own (an engine's settings).
+_FREE: tuple[Table, ...] = ("factors", "settings")
+_TITLES = {
+    "held": "What every trial has equal. A list of two or more values is a second factor (set grid = true).",
+    "factors": "The two factors of the design grid, each with its values, the baseline first.",
+    "settings": "Engine settings, by the engine's own names, for every trial.",
+}
+
+
+def read_study_file(path: str | Path) -> tuple[Asked, ...]:
+    """The studies of a file, at least one, in its order. Paths in it are relative to the file. Raises BadStudyFile,
+    which names the file and the line."""
+    file = Path(path)
+    text = _read(file)
+    try:
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadStudyFile(
+            str(file), None, f"it is not TOML: {error}", hint="See docs/reference/study-files.md."
+        ) from None
+    lines = StudyLines(text)
+    others = sorted(content.keys() - {"study"})
+    if others:
+        raise _unknown(file, lines.of_key(None, others[0]), others[0], ["study"])
+    studies = content.get("study", [])
+    studies = studies if isinstance(studies, list) else [studies]
+    if not studies or not all(isinstance(study, dict) for study in studies):
+        raise BadStudyFile(
+            str(file), None, "there is no study in it", hint='Begin it with [study] and design = "input_length".'
+        )
+    return tuple(_study(study, file, lines, number) for number, study in enumerate(studies))
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise BadStudyFile(str(file), None, f"it cannot be read: {error.strerror}", hint="Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise BadStudyFile(
+            str(file), None, f"it is not UTF-8 (byte {error.start})", hint="Save it as UTF-8 text."
+        ) from None
+
+
+def _study(study: Mapping[str, Any], file: Path, lines: StudyLines, number: int) -> Asked:
+    values: dict[str, Any] = {}
+    for table, name, value in _entries(study, file, lines, number):
+        line = lines.of_key(number, name, None if table == "study" else table)
+        known = [each for each, says in SAYS.items() if says.table == table]
+        if name not in known:
+            raise _unknown(file, line, name, [*known, *(_TABLES if table == "study" else ())])
+        try:
+            values[name] = read_value(name, value)
+        except BadDesign as error:
+            raise BadStudyFile(str(file), line, error.message.rstrip("."), hint=error.hint) from None
+    if "design" not in values:
+        raise BadStudyFile(
+            str(file), lines.of_study(number), "a study has no design", hint='Add a line like design = "input_length".'
+        )
+    return _with_paths(Asked(**values), file.parent)
+
+
+def _entries(study: Mapping[str, Any], file: Path, lines: StudyLines, number: int) -> Iterator[tuple[Table, str, Any]]:
+    """Every value of a study: its table, its name."""
+    for name, value in study.items():
+        table = next((each for each in _TABLES if each == name), None)
+        if table is None:
+            yield "study", name, value
+        elif not isinstance(value, dict):
+            raise BadStudyFile(
+                str(file),
+                lines.of_key(number, name),
+                f"{name} is {value!r}; a table was expected",
+                hint=f"Write [study.{name}], and its values below it.",
+            )
+        elif table in _FREE:
+            yield table, name, value
+        else:
+            for each, inner in value.items():
+                yield table, each, inner
+
+
+def _unknown(file: Path, line: int | None, name: str, known: Sequence[str]) -> BadStudyFile:
+    other = UnknownName("key", name, known)
+    return BadStudyFile(str(file), line, f"there is no key called {name!r} here", hint=other.hint)
+
+
+def _with_paths(asked: Asked, folder: Path) -> Asked:
+    """Paths relative to the file: of the text always, of the model where it is one that is there, or begins as one."""
+    text, model = asked.text, asked.model
+    if text is not None:
+        text = str(folder / text)
+    if model is not None and (model.startswith(("./", "../")) or _exists(folder / model)):
+        model = str(folder / model)
+    return replace(asked, text=text, model=model)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def study_text(studies: Sequence[Planned], out_path: str | Path) -> str:
+    """A study file with everything that planned studies come to, to be written at ``out_path``."""
+    return "\n".join(_study_text(each, Path(out_path), is_one=len(studies) == 1) for each in studies)
+
+
+def _study_text(planned: Planned, out_path: Path, *, is_one: bool) -> str:
+    kind, asked = planned.design.kind, _written(complete(planned), out_path.parent)
+    head = [kind.question, f"It varies {' and '.join(factor.name for factor in planned.design.factors)}. {kind.says}"]
+    head += [f"Held fixed: {each}" for each in kind.holds]
+    head += [f"What could mislead: {each}" for each in kind.confounders]
+    head.append(f"Run it: kvscope measure {out_path.name}")
+    lines = [*(line for part in head for line in commented(part)), "", "[study]" if is_one else "[[study]]"]
+    lines += [line for name in FIELDS if SAYS[name].table == "study" for line in _field_lines(asked, name)]
+    for table in _TABLES:
+        lines += ["", *commented(_TITLES[table])]
+        lines.append(f"[study.{table}]")
+        if table in _FREE:
+            lines += _free_lines(getattr(asked, table), table)
+        else:
+            lines += [line for name in FIELDS if SAYS[name].table == table for line in _field_lines(asked, name)]
+    return "\n".join(lines) + "\n"
+
+
+def _field_lines(asked: Asked, name: str) -> list[str]:
+    """A field explained; one that is not set is there as an example, behind a #."""
+    says, value = SAYS[name], getattr(asked, name)
+    explained = commented(f"{says.help} ({says.expected})")
+    is_set = (
+        value is not None and value != () and (asked.until is not None or name not in ("until_metric", "most_repeats"))
+    )
+    if not is_set:
+        return ["", *explained, f"# {name} = {toml_value(says.like)}"]
+    return ["", *explained, f"{name} = {toml_value(_plain(name, value))}"]
+
+
+def _plain(name: str, value: Any) -> Any:
+    """As a person would write it: one value alone, where the field takes several and is not a list of levels."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 and name != "levels" else value
+
+
+def _free_lines(values: Mapping[str, Any], table: Table) -> list[str]:
+    if not values:
+        return [f"# {name} = {toml_value(value)}" for name, value in SAYS[table].like.items()]
+    return [f"{toml_value(name, is_key=True)} = {toml_value(_plain(name, each))}" for name, each in values.items()]
+
+
+def _written(asked: Asked, folder: Path) -> Asked:
+    """With its paths as seen from the folder of the file."""
+    text, model = asked.text, asked.model
+    if text is not None:
+        text = _seen_from(folder, text)
+    if model is not None and not model.startswith("pkg:") and _exists(Path(model)):
+        model = _seen_from(folder, model)
+    return replace(asked, text=text, model=model)
+
+
+def _seen_from(folder: Path, path: str) -> str:
+    if Path(path).is_absolute():
+        return path
+    seen = os.path.relpath(path, folder)
+    return seen if seen.startswith("..") else f"./{seen}"
+
+
+def complete(planned: Planned) -> Asked:
+    """What was asked, with everything filled in that the design chose by itself: planned again, it is the same."""
+    asked, design = planned.asked, planned.design
+    held = design.held
+    second = {factor.name: factor.levels for factor in design.factors[1:]}
+    own = {factor.name for factor in design.factors} if asked.factors else {design.factor.name}
+
+    def of(name: str, value: Any) -> tuple[Any, ...]:
+        return () if name in own else second.get(name, () if value is None else (value,))
+
+    settings = {name: (value,) for name, value in held.settings.items() if value is not None}
+    varied = {name: levels for name, levels in second.items() if name not in _REQUESTS}
+    is_grid = bool(asked.factors)
+    return replace(
+        asked,
+        levels=None if is_grid else design.factor.levels,
+        repeats=design.repeats,
+        input_tokens=of("prompt_tokens", held.prompt_tokens),
+        output_tokens=of("output_tokens", held.output_tokens),
+        requests=None if held.is_conversation else held.requests,
+        concurrency=of("concurrency", held.concurrency if held.concurrency > 1 else None),
+        rate_per_s=of("rate_per_s", held.rate_per_s),
+        arrival=None if held.arrival == "closed" else held.arrival,
+        shared_prefix_tokens=held.shared_prefix_tokens or None,
+        reuse_prefix=held.reuse_prefix,
+        settings={**settings, **({} if is_grid else varied)} if planned.choice.takes_settings else {},
+    )
