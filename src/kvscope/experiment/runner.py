@@ -244,9 +244,11 @@ class _Loop:
             raise
         try:
             result = self._measured(trial, held.warnings)
-        finally:
+        except BaseException:
             hold.__exit__(None, None, None)
+            raise
         with interrupts_held():
+            hold.__exit__(None, None, None)
             self.recorder.finish_trial(result)
         self.time_left.note(trial.levels, result.trial.duration_s, result.trial.outcome)
         return result

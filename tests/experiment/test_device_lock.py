@@ -1,0 +1,278 @@
+"""One trial at a time on a device, across real processes, also where one of them was killed and its engine lives on."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kvscope.engine.process import EngineProcess
+from kvscope.errors import DeviceBusy, UsageError
+from kvscope.experiment.device_lock import VARIABLE, Busy, Device, hold_devices
+
+HOLDER = Path(__file__).with_name("lock_holder.py")
+CPU = Device(name="cpu")
+SHARED_CPU = Device(name="cpu", shared=True)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="who holds a lock is read from /proc")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+class Holder:
+    """Another kvscope, as lock_holder.py."""
+
+    def __init__(self, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(HOLDER), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def hear(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+Start = Callable[..., Holder]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[Holder] = []
+
+    def start_one(*words: str) -> Holder:
+        started.append(Holder(*words))
+        return started[-1]
+
+    yield start_one
+    for holder in started:
+        holder.close()
+
+
+@pytest.fixture
+def ended() -> Iterator[list[int]]:
+    """Ids of programs that outlive the one that started them, to be ended."""
+    pids: list[int] = []
+    yield pids
+    for pid in pids:
+        end(pid)
+
+
+def end(pid: int) -> None:
+    """SIGKILL, to a program that lock_holder.py started and that nothing else can have ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(handle)
+
+
+def why_busy(*devices: Device) -> str:
+    """What is said of whoever has them; "" where they are free."""
+    try:
+        with hold_devices(devices, on_wait=lambda busy: None, max_wait_s=0):
+            return ""
+    except DeviceBusy as error:
+        return error.message
+
+
+def test_who_has_it_is_told_and_waited_for(start: Start) -> None:
+    first = start("cpu")
+    assert first.hear() == "holding"
+    second = start("cpu")
+    said = second.hear()
+    assert f"process {first.process.pid} (python" in said
+    assert " since " in said
+    first.tell("release")
+    assert first.hear() == "released"
+    assert second.hear() == "holding"
+
+
+def test_after_the_longest_wait_it_says_so(start: Start) -> None:
+    holder = start("cpu")
+    assert holder.hear() == "holding"
+    assert f"process {holder.process.pid}" in why_busy(CPU)
+    assert why_busy(Device(name="nvidia0")) == ""
+    holder.tell("release")
+    assert holder.hear() == "released"
+    assert why_busy(CPU) == ""
+
+
+def test_nobody_measures_over_an_engine_whose_kvscope_was_killed(start: Start, ended: list[int]) -> None:
+    holder = start("cpu")
+    assert holder.hear() == "holding"
+    holder.tell("child")
+    ended.append(engine := int(holder.hear()))
+    holder.kill()
+    said = why_busy(CPU)
+    assert f"process {engine} " in said
+    assert "left behind" in said
+    waiting = start("cpu")
+    assert f"process {engine} " in waiting.hear()
+    end(engine)
+    assert waiting.hear() == "holding"
+
+
+def test_nor_over_what_that_engine_started_in_turn(start: Start, ended: list[int]) -> None:
+    holder = start("cpu")
+    assert holder.hear() == "holding"
+    holder.tell("bare")
+    ended.append(worker := int(holder.hear()))
+    holder.kill()
+    assert f"process {worker} " in why_busy(CPU)
+    assert f"process {worker} " in why_busy(SHARED_CPU)
+    waiting = start("cpu")
+    assert f"process {worker} " in waiting.hear()
+    end(worker)
+    assert waiting.hear() == "holding"
+
+
+def test_killed_alone_it_is_free_at_once(start: Start) -> None:
+    holder = start("cpu")
+    assert holder.hear() == "holding"
+    holder.kill()
+    assert why_busy(CPU) == ""
+
+
+def test_engines_inherit_the_lock_and_nothing_else_does() -> None:
+    with hold_devices([CPU], on_wait=print):
+        engine = EngineProcess(("sleep", "60"), name="sleep", talks=False)
+        engine.start()
+    try:
+        # The lock is given back here, and the engine still has it.
+        assert engine.pid is not None
+        assert f"process {engine.pid} (" in why_busy(CPU)
+    finally:
+        engine.stop()
+    # Not even the guard, which lives on, has it.
+    assert why_busy(CPU) == ""
+    later = EngineProcess(("sleep", "60"), name="sleep", talks=False)
+    later.start()
+    try:
+        with hold_devices([CPU], on_wait=print, max_wait_s=0):
+            assert not [path for path in Path(f"/proc/{later.pid}/fd").iterdir() if ".lock" in str(path.readlink())]
+    finally:
+        later.stop()
+
+
+def test_a_thread_that_has_it_has_it_again_and_others_wait() -> None:
+    found: list[str] = []
+    with hold_devices([CPU], on_wait=print), hold_devices([CPU], on_wait=print, max_wait_s=0):
+        other = threading.Thread(target=lambda: found.append(why_busy(CPU)))
+        other.start()
+        other.join()
+    assert f"process {os.getpid()} " in found[0]
+    assert why_busy(CPU) == ""
+
+
+FORKS = """
+import os, sys
+from kvscope.experiment.device_lock import Device, hold_devices
+reading, writing = os.pipe()
+with hold_devices([Device(name='cpu')], on_wait=print):
+    if os.fork() == 0:
+        os.write(writing, b'1')
+        sys.stdin.read()
+        os._exit(0)
+    os.read(reading, 1)
+print('given back', flush=True)
+os.wait()
+"""
+
+
+def test_a_forked_copy_does_not_keep_it() -> None:
+    command = [sys.executable, "-c", FORKS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "given back\n"
+        assert why_busy(CPU) == ""
+        process.communicate()
+
+
+def test_several_that_share_it_keep_those_out_that_do_not(start: Start) -> None:
+    for _ in range(2):
+        assert start("cpu", "shared").hear() == "holding"
+    assert "cpu" in why_busy(CPU)
+    assert why_busy(SHARED_CPU) == ""
+
+
+def test_whoever_waits_is_next(start: Start) -> None:
+    """Who gives it back and wants it again at once does not get it before one who has been waiting."""
+    with hold_devices([CPU], on_wait=print):
+        waiting = start("cpu")
+        assert waiting.hear().startswith("waiting")
+    told: list[Busy] = []
+
+    def let_go(busy: Busy) -> None:
+        told.append(busy)
+        waiting.tell("release")
+
+    with hold_devices([CPU], on_wait=let_go):
+        assert waiting.hear() == "holding"
+    assert told
+
+
+def test_what_is_put_in_the_locks_place_is_refused(folder: Path) -> None:
+    precious = folder / "precious"
+    precious.write_text("mine")
+    lock = folder / "kvscope-cpu.lock"
+    for put in (lock.symlink_to, lock.hardlink_to):
+        put(precious)
+        with pytest.raises(UsageError, match="something else is there"), hold_devices([CPU], on_wait=print):
+            pass
+        lock.unlink()
+    os.mkfifo(lock)
+    with pytest.raises(UsageError, match="something else is there"), hold_devices([CPU], on_wait=print):
+        pass
+    assert precious.read_text() == "mine"
+
+
+def test_what_is_written_in_a_lock_is_not_believed(folder: Path) -> None:
+    lock = folder / "kvscope-cpu.lock"
+    for text in ("[" * 900, '{"pid": "1", "mark": "../x", "since": 1e400}', '{"mark": "' + "0" * 32 + '"}', "\0"):
+        lock.write_text(text)
+        assert why_busy(CPU) == ""
+
+
+def test_a_folder_without_room_for_locks_is_a_reason_not_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "/proc/no-such-folder")
+    with hold_devices([CPU], on_wait=print) as unlocked:
+        assert len(unlocked) == 1
+        assert "/proc/no-such-folder" in unlocked[0]
+
+
+def test_every_user_can_take_it(folder: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with hold_devices([CPU], on_wait=print):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((folder / "kvscope-cpu.lock").stat().st_mode) == 0o666
