@@ -7,7 +7,6 @@ that, so what a measurement should find can be worked out by hand: k equal reque
 ``slowdown`` × (k − 1)) times as long as one alone.
 """
 
-import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from kvscope.engine.base import (
     Read,
     TokenEvent,
 )
+from kvscope.engine.load_client import due_times
 from kvscope.errors import ContextOverflow, EngineDied, EngineStalled, KvscopeError
 
 BYTES_PER_EVENT = 100
@@ -92,20 +92,6 @@ class Course:
             generation=generation,
             error=self.error,
         )
-
-
-def due_times(load: Load) -> list[float]:
-    """When each request of an open loop should be sent: evenly from 0 on, or with gaps that are exponentially
-    distributed, from the load's seed."""
-    assert load.rate_per_s is not None
-    if load.arrival == "constant":
-        return [index / load.rate_per_s for index in range(len(load.requests))]
-    gaps = random.Random(load.seed)
-    times, at_s = [], 0.0
-    for _ in load.requests:
-        times.append(at_s)
-        at_s += gaps.expovariate(load.rate_per_s)
-    return times
 
 
 class ManyAtOnce:

@@ -27,11 +27,19 @@ from kvscope.engine.llama_log import (
     read_report,
     states_what_is_kept,
 )
-from kvscope.engine.openai_http import body_text, post_json, send_load, stream_chat, wire_conversation
+from kvscope.engine.load_client import explained, send_load
+from kvscope.engine.openai_http import body_text, post_json, prepare_chat, stream_chat, wire_conversation
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
 from kvscope.engine.prometheus import parse_metrics
 from kvscope.engine.server_metrics import statistics_of
-from kvscope.errors import ConnectionLost, ConnectionRefused, EngineReplyError, EngineStartFailed
+from kvscope.errors import (
+    ConnectionLost,
+    ConnectionRefused,
+    EngineError,
+    EngineReplyError,
+    EngineStartFailed,
+    KvscopeError,
+)
 from kvscope.scenario import SettingValue
 
 LOAD_TIMEOUT_S = 600.0
@@ -132,9 +140,15 @@ class LlamaHttp:
 
     def generate_many(self, load: Load) -> LoadResult:
         """As ``Engine.generate_many``."""
-        return send_load(load, self.generate_async)
+        url = self.url
+        # Its server gives each connection a thread, of a few, for as long as it is open.
+        result = send_load(load, lambda chat: replace(prepare_chat(url, chat), keeps_alive=False))
+        return explained(result, self._why_lost)
 
-    def _explained(self, error: ConnectionLost | ConnectionRefused, *, doing: str = "answering") -> Exception:
+    def _why_lost(self, error: KvscopeError) -> KvscopeError:
+        return self._explained(error) if isinstance(error, ConnectionLost | ConnectionRefused) else error
+
+    def _explained(self, error: ConnectionLost | ConnectionRefused, *, doing: str = "answering") -> EngineError:
         """A lost connection to a process of ours that has died is its death."""
         process = self._process
         if process is not None and process.exits_within(1.0):

@@ -24,8 +24,9 @@ from kvscope.engine.base import (
 )
 from kvscope.engine.http_client import PLAIN_TIMEOUT_S, run
 from kvscope.engine.listening import is_same_process
+from kvscope.engine.load_client import send_load
 from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT
-from kvscope.engine.ollama_http import stream_chat, wire_conversation
+from kvscope.engine.ollama_http import prepare_chat, wire_conversation
 from kvscope.engine.ollama_report import load_report
 from kvscope.engine.ollama_server import (
     REFUSES_LONG_PROMPTS,
@@ -37,7 +38,7 @@ from kvscope.engine.ollama_server import (
 )
 from kvscope.engine.ollama_settings import is_local, load_options, server_url
 from kvscope.engine.ollama_sharing import ModelUse, joined
-from kvscope.engine.openai_http import send_load
+from kvscope.engine.prepared import Prepared, ask
 from kvscope.errors import (
     EngineDied,
     EngineError,
@@ -204,18 +205,21 @@ class OllamaEngine:
         return run(self.generate_async(request))
 
     async def generate_async(self, request: ChatRequest) -> Generation:
-        """As ``generate``, for many at once; that the model is still held is not asked."""
+        """As ``generate``; that the model is still held is not asked."""
+        return await ask(self._prepare(request))
+
+    def _prepare(self, request: ChatRequest) -> Prepared:
         body = {**self._fixed(), **wire_conversation(request.messages, request.tools, request.template_variables)}
         sampling = {"num_predict": request.max_output_tokens, "temperature": 0, "seed": request.seed}
         body["options"] = {**body["options"], **sampling}
         whole = self._server.counts_whole_prompt
-        return await stream_chat(self._server.url, body, request, counts_whole_prompt=whole)
+        return prepare_chat(self._server.url, body, request, counts_whole_prompt=whole)
 
     def generate_many(self, load: Load) -> LoadResult:
         """As ``Engine.generate_many``. How many it answers at once is the server's own (OLLAMA_NUM_PARALLEL), which it
         does not state; the others wait. Raises EngineDied where it did not hold the model as it was before."""
         self._check_still_held()
-        return send_load(load, self.generate_async)
+        return send_load(load, self._prepare)
 
     def count_prompt_tokens(
         self,

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from kvscope.engine.base import ChatRequest, Generation, Message, Read, TokenEvent
-from kvscope.engine.http_client import Exchange, Limits, Reply, body_evidence, exchange, request, verbatim
+from kvscope.engine.http_client import Exchange, Limits, Reply, body_evidence, request, verbatim
 from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT, error_of
 from kvscope.engine.openai_http import MOST_PIECES_PER_TOKEN
+from kvscope.engine.prepared import Prepared, ask
 from kvscope.engine.usage import read_ollama_counts
 from kvscope.errors import EngineError, EngineReplyError, UsageError
 from kvscope.prompt.conversation import Image
@@ -130,21 +131,29 @@ def json_object(data: bytes) -> dict[str, Any]:
 async def stream_chat(
     base_url: str, body: Mapping[str, Any], chat: ChatRequest, *, counts_whole_prompt: bool
 ) -> Generation:
-    """POST /api/chat, streamed. ``counts_whole_prompt``: this version's prompt_eval_count includes what was cached;
-    otherwise the prompt's length is not known from it. Raises an EngineError."""
+    """Send what ``prepare_chat`` makes, and read its answer to the end. Raises an EngineError."""
+    return await ask(prepare_chat(base_url, body, chat, counts_whole_prompt=counts_whole_prompt))
+
+
+def prepare_chat(base_url: str, body: Mapping[str, Any], chat: ChatRequest, *, counts_whole_prompt: bool) -> Prepared:
+    """POST /api/chat, streamed, made ready. ``counts_whole_prompt``: this version's prompt_eval_count includes what was
+    cached; otherwise the prompt's length is not known from it."""
     most_pieces = MOST_PIECES_PER_TOKEN * chat.max_output_tokens + _EXTRA_PIECES
     most_bytes = _EXTRA_BYTES + _BYTES_PER_PIECE * most_pieces
     limits = Limits(timeout_s=chat.timeout_s, stall_s=chat.stall_s, max_bytes=most_bytes)
-    answer = _Answer(most_pieces)
-    try:
-        async with exchange("POST", f"{base_url}/api/chat", {**body, "stream": True}, limits=limits) as running:
+
+    async def read(running: Exchange) -> Generation:
+        answer = _Answer(most_pieces)
+        try:
             if running.reply.status != 200:
                 raise_for_status(await running.whole())
             completed_s = await _collect(running, answer)
-        return answer.generation(completed_s, counts_whole_prompt)
-    except EngineError as error:
-        error.evidence.setdefault("pieces_received", len(answer.events))
-        raise
+            return answer.generation(completed_s, counts_whole_prompt)
+        except EngineError as error:
+            error.evidence.setdefault("pieces_received", len(answer.events))
+            raise
+
+    return Prepared(url=f"{base_url}/api/chat", payload={**body, "stream": True}, limits=limits, read=read)
 
 
 async def _collect(running: Exchange, answer: "_Answer") -> float:

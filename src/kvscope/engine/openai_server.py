@@ -20,11 +20,13 @@ from kvscope.engine.base import (
     EngineReport,
     Generation,
     Load,
+    LoadAnswer,
     LoadResult,
     Message,
     ReportedBuffer,
 )
 from kvscope.engine.http_client import run
+from kvscope.engine.load_client import explained, send_load
 from kvscope.engine.openai_dialect import (
     OTHER_WORDS,
     first_of_several,
@@ -33,7 +35,8 @@ from kvscope.engine.openai_dialect import (
     not_greedy,
     refused_field,
 )
-from kvscope.engine.openai_http import llama_cpp_fields, send_load, stream_chat, stream_completion
+from kvscope.engine.openai_http import llama_cpp_fields, prepare_chat, prepare_completion
+from kvscope.engine.prepared import Prepared, ask
 from kvscope.engine.prometheus import parse_metrics
 from kvscope.engine.registry import Served
 from kvscope.engine.served_facts import LLAMA_CPP, SGLANG, TGI, VLLM, ServedFacts, ask_facts
@@ -55,6 +58,7 @@ from kvscope.errors import (
     EngineReplyError,
     EngineStartFailed,
     InvalidSettings,
+    KvscopeError,
     UsageError,
 )
 from kvscope.model.spec import ModelSpec
@@ -245,28 +249,57 @@ class OpenAIServer:
 
     def generate_many(self, load: Load) -> LoadResult:
         """As ``Engine.generate_many``."""
-        return send_load(load, self.generate_async)
+        result = explained(send_load(load, self.prepare), self.explain)
+        return replace(result, answers=tuple(self._without_key(answer) for answer in result.answers))
+
+    def prepare(self, request: ChatRequest) -> Prepared:
+        """The request as it is sent to this server. Raises UsageError for what it cannot be sent."""
+        facts, known = self.facts, {"headers": self.server.headers, "fields": self._fields(request)}
+        if self._is_chat:
+            prepared = prepare_chat(self.url, request, model=facts.model, **known)
+        elif request.tools:
+            raise UsageError("This server has no chat, so it cannot be offered tools.", hint="Measure without tools.")
+        else:
+            text = plain_text(request.messages)
+            prepared = prepare_completion(self.url, request, text, model=facts.model, **known)
+        # llama.cpp's server gives each connection a thread, of a few, for as long as it is open.
+        return replace(prepared, keeps_alive=facts.kind != LLAMA_CPP)
+
+    def explain(self, error: KvscopeError) -> KvscopeError:
+        """The error of a request, or the death of the server's process behind it."""
+        if isinstance(error, ConnectionLost | ConnectionRefused | EngineReplyError):
+            with self.server.hidden_in_errors():
+                return run(self._death(error)) or error
+        return error
+
+    def _without_key(self, answer: LoadAnswer) -> LoadAnswer:
+        generation = answer.generation
+        if generation is None:
+            return answer
+        return replace(answer, generation=replace(generation, model=self.server.hide(generation.model)))
 
     async def _generate(self, request: ChatRequest) -> Generation:
         try:
-            if not self._is_chat:
-                return await self._complete(request)
             try:
-                return await self._chat(request)
+                return await ask(self.prepare(request))
             except EngineError as error:
-                if not has_no_chat(error):
+                if not self._is_chat or not has_no_chat(error):
                     raise
-            try:
-                answer = await self._complete(request)
-            except EngineError as error:
-                if not has_no_chat(error):
-                    raise
-                raise neither(self.url, error) from error
-            self._is_chat = False
-            return answer
+            return await self._as_completion(request)
         # An answer whose body ends with the connection breaks off like one that is whole.
         except (ConnectionLost, ConnectionRefused, EngineReplyError) as error:
             raise await self._death(error) or error from error
+
+    async def _as_completion(self, request: ChatRequest) -> Generation:
+        """The conversation as one text, to a server or a model that has no chat: so all are sent from then on."""
+        self._is_chat = False
+        try:
+            return await ask(self.prepare(request))
+        except KvscopeError as error:
+            self._is_chat = True
+            if not isinstance(error, EngineError) or not has_no_chat(error):
+                raise
+            raise neither(self.url, error) from error
 
     async def _death(self, broken: EngineError) -> EngineError | None:
         """As ``ServerProcess.death``. A process that is killed closes its connections a little before it has ended."""
@@ -276,28 +309,6 @@ class OpenAIServer:
                 return death
             await asyncio.sleep(wait_s)
         return self._process.death(broken)
-
-    async def _chat(self, request: ChatRequest) -> Generation:
-        return await stream_chat(
-            self.url,
-            request,
-            model=self.facts.model,
-            headers=self.server.headers,
-            fields=self._fields(request),
-        )
-
-    async def _complete(self, request: ChatRequest) -> Generation:
-        """The conversation as one text, for a server or a model that has no chat."""
-        if request.tools:
-            raise UsageError("This server has no chat, so it cannot be offered tools.", hint="Measure without tools.")
-        return await stream_completion(
-            self.url,
-            request,
-            plain_text(request.messages),
-            model=self.facts.model,
-            headers=self.server.headers,
-            fields=self._fields(request),
-        )
 
     def _fields(self, request: ChatRequest) -> Mapping[str, Any]:
         replaced = {new: request.max_output_tokens for new in self._other_words.values() if new is not None}

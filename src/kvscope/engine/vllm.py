@@ -12,6 +12,7 @@ import socket
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,9 @@ from kvscope.engine.base import (
     ReportedBuffer,
 )
 from kvscope.engine.http_client import Limits, Reply, run
-from kvscope.engine.openai_http import body_text, json_object, send_load, stream_chat
+from kvscope.engine.load_client import explained, send_load
+from kvscope.engine.openai_http import body_text, json_object, prepare_chat, stream_chat
+from kvscope.engine.prepared import Prepared
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
 from kvscope.engine.prometheus import Metrics, parse_metrics
 from kvscope.engine.server_address import ServerAddress
@@ -45,6 +48,7 @@ from kvscope.errors import (
     EngineError,
     EngineStartFailed,
     EngineTimeout,
+    KvscopeError,
     ModelNotFound,
     ServerError,
 )
@@ -254,7 +258,20 @@ class VllmEngine:
 
     def generate_many(self, load: Load) -> LoadResult:
         """As ``Engine.generate_many``."""
-        return send_load(load, self.generate_async)
+        url = self.url
+
+        def prepare(chat: ChatRequest) -> Prepared:
+            return prepare_chat(url, chat, model=self._served_model, fields=request_fields(chat))
+
+        result = explained(send_load(load, prepare), self._why_lost)
+        return with_counts(result, load, self._address(), self._served_model)
+
+    def _why_lost(self, error: KvscopeError) -> KvscopeError:
+        if isinstance(error, ConnectionLost | ConnectionRefused):
+            return self._explained(error)
+        if isinstance(error, ServerError) and _CORE in error.message:
+            return self._explained(error, wait_s=_INNER_DEATH_S)
+        return error
 
     def _explained(self, error: EngineError, *, wait_s: float = 2.0) -> EngineError:
         """A lost connection to a process of ours that has died is its death."""
@@ -330,6 +347,17 @@ async def with_count(
         hint="Shorten the prompt or the answer, or start vLLM with a larger max_model_len.",
         evidence=error.evidence,
     )
+
+
+def with_counts(result: LoadResult, load: Load, server: ServerAddress, model: str) -> LoadResult:
+    """``with_count`` of every refusal of a load that is over."""
+    answers = tuple(
+        replace(answer, error=run(with_count(answer.error, server, model, load.requests[answer.index])))
+        if isinstance(answer.error, ContextOverflow)
+        else answer
+        for answer in result.answers
+    )
+    return replace(result, answers=answers)
 
 
 def _buffers(pool: Mapping[str, str]) -> tuple[ReportedBuffer, ...]:

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kvscope.engine.base import ChatRequest, EngineReport, Generation
+from kvscope.engine.base import ChatRequest, EngineReport, Generation, Load, LoadResult
 from kvscope.engine.http_client import run
 from kvscope.engine.openai_server import OpenAIServer, attached_version, check_attached, create_attached
 from kvscope.engine.prometheus import parse_metrics
-from kvscope.engine.vllm import request_fields, with_count
+from kvscope.engine.vllm import request_fields, with_count, with_counts
 from kvscope.engine.vllm_log import pool_facts
 from kvscope.errors import ContextOverflow
 from kvscope.model.spec import ModelSpec
@@ -35,6 +35,10 @@ class VllmAttached(OpenAIServer):
             return await super().generate_async(request)
         except ContextOverflow as error:
             raise await with_count(error, self.server, self.facts.model, request) from error
+
+    def generate_many(self, load: Load) -> LoadResult:
+        """As ``Engine.generate_many``; prompts over the limit are refused with their numbers of tokens."""
+        return with_counts(super().generate_many(load), load, self.server, self.facts.model)
 
     def own_fields(self, request: ChatRequest) -> Mapping[str, Any]:
         """As a started vLLM's."""
