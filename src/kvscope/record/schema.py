@@ -4,13 +4,28 @@ Version history (SCHEMA_VERSION, kept in ``PRAGMA user_version``):
     1   first
     2   where the counts of a request are from
     3   evidence of a failure; device and control-group memory; engine statistics; occupants afterwards too
-    4   studies that are the same on every machine; several requests at once; predicted reuse; the client's own health
+    4   studies that are the same on every machine; several requests at once; predicted reuse; the client's own health;
+        a number for every attempt; times of tokens, reads and samples packed; metrics kept beside the rows
+
+Packed columns (BLOB) are numbers of 8 bytes each, the lowest byte first, one after another: float64 where the name is
+of seconds, int64 where it is of bytes. In Python: ``struct.unpack(f"<{len(b) // 8}d", b)``, or ``q`` for int64.
+
+The table ``metrics`` is not in this text: it has one column for each metric that is one number
+(``record/metrics_table.py``), and its key is ``attempt_id``.
 """
 
 SCHEMA_VERSION = 4
 APPLICATION_ID = 0x6B767363  # "kvsc": tells a kvscope record from any other SQLite file
 
 SCHEMA = """
+-- What the file says of itself. recording: 1 while a recorder has the file open, and after one was killed: what it
+-- wrote last may then be in FILE-wal, which belongs to it. metrics_version: of the definitions that the table metrics
+-- was made with.
+CREATE TABLE about (
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT;
+
 -- One row per sitting: one call of `kvscope measure`, `kvscope lab` or kvscope.measure().
 CREATE TABLE runs (
     run_id          TEXT PRIMARY KEY,   -- random
@@ -78,12 +93,22 @@ CREATE TABLE trials (
     evidence            TEXT NOT NULL DEFAULT '{}', -- JSON: how a failure is known (errors.EVIDENCE)
     UNIQUE (design_id, trial_id, attempt)
 ) STRICT;
+-- A design's trials in the order in which they began; how they ended, by design and level, without reading their rows;
+-- and which have not ended.
+CREATE INDEX trials_of_design ON trials (design_id);
+CREATE INDEX trials_by_outcome ON trials (design_id, role, outcome, error_slug, levels, trial_id, attempt);
+CREATE INDEX trials_open ON trials (attempt_id) WHERE outcome IS NULL;
 
--- What was predicted for an attempt, stored before it ran.
+-- What was predicted for an attempt, stored before it ran. Trials alike have the same prediction: it is kept once.
+CREATE TABLE prediction_texts (
+    text_id    INTEGER PRIMARY KEY,
+    sha256     TEXT NOT NULL UNIQUE,      -- of the text
+    prediction TEXT NOT NULL              -- JSON, schema kvscope.prediction/1
+) STRICT;
 CREATE TABLE predictions (
     attempt_id INTEGER PRIMARY KEY REFERENCES trials,
     created_at TEXT NOT NULL,
-    prediction TEXT NOT NULL              -- JSON, schema kvscope.prediction/1
+    text_id    INTEGER NOT NULL REFERENCES prediction_texts
 ) STRICT;
 
 -- One row per request sent to the engine, warm-ups included.
@@ -111,26 +136,27 @@ CREATE TABLE requests (
     PRIMARY KEY (attempt_id, request_index)
 ) STRICT;
 
--- Arrival of every streamed piece. TTFT, ITL and TPOT are derived from these (record/metrics.py).
+-- Arrival of every streamed piece of one answer. TTFT, ITL and TPOT are derived from these (record/metrics.py).
 CREATE TABLE tokens (
     attempt_id    INTEGER NOT NULL REFERENCES trials,
     request_index INTEGER NOT NULL,
-    token_index   INTEGER NOT NULL,
-    at_s          REAL NOT NULL,          -- from the moment the request was sent
-    text          TEXT NOT NULL,
-    kind          TEXT,                   -- content, reasoning (before the answer), tool_call, token (without text)
-    PRIMARY KEY (attempt_id, request_index, token_index)
-) STRICT, WITHOUT ROWID;
+    at_s          BLOB NOT NULL,          -- float64 of each, from the moment the request was sent
+    texts         TEXT NOT NULL,          -- JSON list
+    kinds         TEXT NOT NULL,          -- JSON: a list, or one for all: content, reasoning (before the answer),
+                                          -- tool_call, token (without text), null (not kept)
+    indexes       TEXT,                   -- JSON list; NULL: 0, 1, 2 ...
+    PRIMARY KEY (attempt_id, request_index)
+) STRICT;
 
 -- Every read of the socket, so that events that arrived together can be told from events that did not.
 CREATE TABLE reads (
     attempt_id    INTEGER NOT NULL REFERENCES trials,
     request_index INTEGER NOT NULL,
-    at_s          REAL NOT NULL,
-    num_bytes     INTEGER NOT NULL,
-    num_events    INTEGER NOT NULL
+    at_s          BLOB NOT NULL,          -- float64 of each, from the moment the request was sent
+    num_bytes     TEXT NOT NULL,          -- JSON list
+    num_events    TEXT NOT NULL,          -- JSON list
+    PRIMARY KEY (attempt_id, request_index)
 ) STRICT;
-CREATE INDEX reads_of_request ON reads (attempt_id, request_index);
 
 -- Memory of the engine's process tree at named moments (rows.PHASES).
 CREATE TABLE marks (
@@ -167,13 +193,13 @@ CREATE TABLE maps (
 ) STRICT;
 CREATE INDEX maps_of_trial ON maps (attempt_id);
 
--- The sampled curves.
+-- The sampled curves: one row for each run of moments at which the same quantities were read.
 CREATE TABLE samples (
     attempt_id  INTEGER NOT NULL REFERENCES trials,
-    quantity    TEXT NOT NULL,            -- anon_bytes, file_bytes ...
-    at_s        REAL NOT NULL,
-    value_bytes INTEGER NOT NULL,
-    late_s      REAL NOT NULL
+    quantities  TEXT NOT NULL,            -- JSON list: anon_bytes, file_bytes ...
+    at_s        BLOB NOT NULL,            -- float64 of each moment
+    late_s      BLOB NOT NULL,            -- float64 of each moment
+    value_bytes BLOB NOT NULL             -- int64: of the first moment all quantities in their order, of the next ...
 ) STRICT;
 CREATE INDEX samples_of_trial ON samples (attempt_id);
 

@@ -1,0 +1,110 @@
+"""A row of Python as columns of a table, and back."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from sqlite3 import Connection
+from typing import Any, TypeVar
+
+from kvscope.record.rows import DesignRow, RequestRow, RunRow, TrialRow
+
+Row = TypeVar("Row")
+
+# Halves of characters, which JSON can hold and UTF-8 cannot.
+_HALVES = re.compile("[\\ud800-\\udfff]")
+
+# Row fields whose column has another name ("index" is a reserved word of SQL).
+_COLUMN = {(RequestRow, "index"): "request_index"}
+_JSON_FIELDS: Mapping[type[Any], set[str]] = {
+    RunRow: {"machine"},
+    DesignRow: {"levels", "baseline_level", "held", "confounders", "settings", "holds", "definition"},
+    TrialRow: {"levels", "level", "settings", "client", "evidence"},
+    RequestRow: {"engine_timings", "client"},
+}
+_TUPLE_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"levels", "confounders", "holds"}}
+_BOOL_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"is_grid"}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    column: str
+    is_json: bool
+    is_tuple: bool
+    is_bool: bool
+    may_lack: bool
+
+
+_known: dict[type[Any], tuple[_Field, ...]] = {}
+
+
+def _fields(row_type: type[Any]) -> tuple[_Field, ...]:
+    if row_type not in _known:
+        _known[row_type] = _derived_fields(row_type)
+    return _known[row_type]
+
+
+def _derived_fields(row_type: type[Any]) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(
+            name=f.name,
+            column=_COLUMN.get((row_type, f.name), f.name),
+            is_json=f.name in _JSON_FIELDS.get(row_type, ()),
+            is_tuple=f.name in _TUPLE_FIELDS.get(row_type, ()),
+            is_bool=f.name in _BOOL_FIELDS.get(row_type, ()),
+            may_lack=not (f.default is MISSING and f.default_factory is MISSING),
+        )
+        for f in fields(row_type)
+    )
+
+
+def storable(text: str) -> str:
+    r"""The text with what no UTF-8 can hold written out, as in \ud83d: half of a character that a server split between
+    two pieces of its answer, or a byte of a file's name. Nothing that comes from outside may cost a trial."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def as_json(value: Any) -> str:
+    """As JSON text that a record can hold."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return _HALVES.sub(lambda half: f"\\\\u{ord(half.group()):04x}", text)
+
+
+def to_columns(row: Any) -> dict[str, Any]:
+    """Column → value, of a row of any kind."""
+    columns = {}
+    for field in _fields(type(row)):
+        value = getattr(row, field.name)
+        if field.is_json:
+            value = as_json(dict(value) if isinstance(value, Mapping) else value)
+        elif isinstance(value, str):
+            value = storable(value)
+        columns[field.column] = value
+    return columns
+
+
+def from_columns(row_type: type[Row], columns: Mapping[str, Any]) -> Row:
+    """The row of columns; what an older record has no column for keeps its default, which says: not known."""
+    values = {}
+    for field in _fields(row_type):
+        if field.may_lack and field.column not in columns:
+            continue
+        value = columns[field.column]
+        if field.is_json:
+            value = json.loads(value)
+        if field.is_tuple:
+            value = tuple(value)
+        if field.is_bool:
+            value = bool(value)
+        values[field.name] = value
+    return row_type(**values)
+
+
+def insert(connection: Connection, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Add rows, all with the same columns, to a table."""
+    rows = list(rows)
+    if rows:
+        names = ", ".join(rows[0])
+        places = ", ".join(f":{name}" for name in rows[0])
+        connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({places})", rows)

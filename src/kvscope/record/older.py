@@ -1,0 +1,69 @@
+"""The rows of one attempt in a record of an older schema, as today's rows. The file is not changed: what its schema did
+not have yet is not known. Schemas 1 to 3 name an attempt by its trial's id and its number in every table, and keep one
+row for each token, read and sample."""
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from kvscope.record.attempt_rows import PLAIN
+from kvscope.record.columns import from_columns
+from kvscope.record.rows import PredictionRow, ReadRow, SampleRow, TokenRow, TrialResult, TrialRow
+
+# The last schema that this is about.
+LAST_VERSION = 3
+_TABLES: Mapping[str, tuple[str, type[Any]]] = {
+    **PLAIN,
+    "tokens": ("tokens", TokenRow),
+    "reads": ("reads", ReadRow),
+    "samples": ("samples", SampleRow),
+}
+# Tables that came later, and the schema that brought them.
+_SINCE = {"statistics": 3}
+# "index" is a reserved word of SQL; this table has no order of its own.
+_SELECT = {"tokens": "*, token_index AS 'index'"}
+_ORDER = {"tokens": "request_index, token_index"}
+
+Key = tuple[str, int]
+
+
+class OlderAttemptRows:
+    """The rows of attempts in one older file. A key is (trial_id, attempt). sqlite3's errors pass through."""
+
+    def __init__(self, connection: sqlite3.Connection, version: int) -> None:
+        self._connection = connection
+        self._tables = {name: of for name, of in _TABLES.items() if version >= _SINCE.get(name, 0)}
+
+    def key(self, trial: TrialRow) -> Key | None:
+        """The attempt's key; None if there is none of this design, trial and number."""
+        key = (trial.trial_id, trial.attempt)
+        found = self._connection.execute(
+            "SELECT 1 FROM trials WHERE trial_id = ? AND attempt = ? AND design_id = ?", (*key, trial.design_id)
+        ).fetchone()
+        return None if found is None else key
+
+    def result(self, key: Key) -> TrialResult:
+        """Everything the attempt left."""
+        children: dict[str, Any] = {}
+        for table, (attribute, row_type) in self._tables.items():
+            rows = self._connection.execute(
+                f"SELECT {_SELECT.get(table, '*')} FROM {table} WHERE trial_id = ? AND attempt = ? "
+                f"ORDER BY {_ORDER.get(table, 'rowid')}",
+                key,
+            )
+            children[attribute] = tuple(from_columns(row_type, dict(row)) for row in rows)
+        trial = dict(
+            self._connection.execute("SELECT * FROM trials WHERE trial_id = ? AND attempt = ?", key).fetchone()
+        )
+        effective = json.loads(trial["effective"]) if trial["effective"] else {}
+        return TrialResult(trial=from_columns(TrialRow, trial), effective=effective, **children)
+
+    def prediction(self, key: Key) -> PredictionRow | None:
+        """What was predicted for the attempt."""
+        found = self._connection.execute(
+            "SELECT created_at, prediction FROM predictions WHERE trial_id = ? AND attempt = ?", key
+        ).fetchone()
+        if found is None:
+            return None
+        return PredictionRow(created_at=found["created_at"], prediction=json.loads(found["prediction"]))

@@ -1,0 +1,115 @@
+"""A record file that is read. Any release's: what an older one did not keep yet is not known."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kvscope.errors import RecordNotFound
+from kvscope.record import older
+from kvscope.record.attempt_rows import AttemptRows
+from kvscope.record.columns import from_columns
+from kvscope.record.metrics_table import METRICS, are_current, scalar_metrics
+from kvscope.record.rows import DesignRow, Json, PredictionRow, RunRow, TrialResult, TrialRow
+from kvscope.record.sqlite_errors import explained
+
+Row = TypeVar("Row")
+# So many attempts are read at once where all are asked for one after another.
+_BATCH = 500
+
+
+class Records:
+    """A record file opened for reading. Close it, or use it in a ``with`` statement."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, doubt: str | None = None) -> None:
+        """``doubt``: what to know before these rows are believed; None where there is nothing."""
+        connection.row_factory = sqlite3.Row
+        self._connection = connection
+        self.path = path
+        self.doubt = doubt
+        with explained(path):
+            self.version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+            self._has_metrics = self.version > older.LAST_VERSION and are_current(connection)
+        self._attempts: AttemptRows | older.OlderAttemptRows = AttemptRows(connection)
+        if self.version <= older.LAST_VERSION:
+            self._attempts = older.OlderAttemptRows(connection, self.version)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether the file keeps the metrics of its attempts as this release defines them."""
+        return self._has_metrics
+
+    def select(self, query: str, values: tuple[Any, ...] = ()) -> list[sqlite3.Row]:
+        """The rows of a query in SQL, for what has no method (schema.py documents the tables)."""
+        with explained(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    def _select(self, row_type: type[Row], query: str, values: tuple[Any, ...] = ()) -> tuple[Row, ...]:
+        return tuple(from_columns(row_type, dict(found)) for found in self.select(query, values))
+
+    def runs(self) -> tuple[RunRow, ...]:
+        return self._select(RunRow, "SELECT * FROM runs ORDER BY rowid")
+
+    def designs(self) -> tuple[DesignRow, ...]:
+        return self._select(DesignRow, "SELECT * FROM designs ORDER BY rowid")
+
+    def trials(self, design_id: str | None = None) -> tuple[TrialRow, ...]:
+        """All attempts, in the order in which they started; of one design, or of all."""
+        return tuple(self.each_trial(design_id))
+
+    def each_trial(self, design_id: str | None = None) -> Iterator[TrialRow]:
+        """The same, one after another: a record of any size fits."""
+        condition = "" if design_id is None else "AND design_id = ?"
+        query = f"SELECT rowid AS place, * FROM trials WHERE rowid > ? {condition} ORDER BY rowid LIMIT {_BATCH}"
+        last = -1
+        while True:
+            found = self.select(query, (last,) if design_id is None else (last, design_id))
+            yield from (from_columns(TrialRow, dict(row)) for row in found)
+            if len(found) < _BATCH:
+                return
+            last = found[-1]["place"]
+
+    def prediction(self, trial: TrialRow) -> Mapping[str, Json] | None:
+        """What was predicted for the attempt before it ran (schema kvscope.prediction/1). Attempts that were predicted
+        the same may share one object: it is not to be changed."""
+        found = self.prediction_row(trial)
+        return None if found is None else found.prediction
+
+    def prediction_row(self, trial: TrialRow) -> PredictionRow | None:
+        """The same, with the moment when it was made."""
+        with explained(self.path):
+            key: Any = self._attempts.key(trial)
+            return None if key is None else self._attempts.prediction(key)
+
+    def result(self, trial: TrialRow) -> TrialResult:
+        """Everything one attempt left: ``trial`` names it by its design, its trial and its number. Raises
+        RecordNotFound if there is no such attempt."""
+        with explained(self.path):
+            key: Any = self._attempts.key(trial)
+            if key is None:
+                which = f"attempt {trial.attempt} of trial {trial.trial_id}"
+                raise RecordNotFound(f"{self.path} holds no {which} in design {trial.design_id}.")
+            return self._attempts.result(key)
+
+    def metrics(self, trial: TrialRow) -> Mapping[str, int | float | None]:
+        """The attempt's metrics that are one number each: as the file keeps them, else derived from its rows."""
+        if self.has_metrics:
+            query = (
+                "SELECT metrics.* FROM metrics JOIN trials USING (attempt_id) "
+                "WHERE design_id = ? AND trial_id = ? AND attempt = ?"
+            )
+            for found in self.select(query, (trial.design_id, trial.trial_id, trial.attempt)):
+                return {name: found[name] for name in METRICS}
+        return scalar_metrics(self.result(trial))

@@ -1,0 +1,116 @@
+"""A record file that is written: by one process at a time, one transaction per trial.
+
+A trial is written twice: when it starts (with its prediction, outcome empty) and when it ends. A process that is killed
+in between leaves the first half; the next writer completes it as ``interrupted``. Nothing is ever updated after that.
+
+While it is open, SQLite keeps what was written last in a second file, FILE-wal, so that readers never wait for the
+writer nor it for them. When it is closed there is one file again. After a kill both remain, and belong together: the
+next recorder brings them together, and a reader reads both.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from kvscope.errors import RecordNotFound
+from kvscope.record.attempt_rows import AttemptRows, complete_trial, insert_trial
+from kvscope.record.columns import from_columns, insert, to_columns
+from kvscope.record.metrics_table import derive_anew, keep_metrics
+from kvscope.record.reader import Records
+from kvscope.record.rows import DesignRow, PredictionRow, RunRow, TrialResult, TrialRow
+from kvscope.record.sqlite_errors import explained
+
+INTERRUPTED_MESSAGE = "The process that ran this trial ended before it could write a result."
+# How long closing waits for readers before it leaves bringing the two files together to the next recorder.
+_CLOSE_WAIT_MS = 200
+
+
+class Recorder(Records):
+    """A record file opened for writing, by this process alone."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, unlock: Callable[[], None]) -> None:
+        super().__init__(connection, path)
+        self._unlock = unlock
+        self._rows = AttemptRows(connection)
+
+    def close(self) -> None:
+        """Bring the file together and close it. Where a reader has it open, or the disk is full, FILE-wal stays, and is
+        read with it; nothing is lost."""
+        with suppress(sqlite3.Error):
+            self._connection.execute(f"PRAGMA busy_timeout = {_CLOSE_WAIT_MS}")
+            self._connection.execute("UPDATE about SET value = 0 WHERE name = 'recording'")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._connection.execute("PRAGMA journal_mode = DELETE")
+        super().close()
+        self._unlock()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All that is written inside it, or nothing; inside another one, a part of that."""
+        if self._connection.in_transaction:
+            yield self._connection
+            return
+        with explained(self.path), self._begun():
+            yield self._connection
+
+    @contextmanager
+    def _begun(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def add_run(self, run: RunRow) -> None:
+        with self.transaction() as connection:
+            insert(connection, "runs", [to_columns(run)])
+
+    def add_design(self, design: DesignRow) -> None:
+        """Add a design; the same one may be added again by a later sitting that resumes it."""
+        with self.transaction() as connection:
+            known = connection.execute("SELECT 1 FROM designs WHERE design_id = ?", (design.design_id,)).fetchone()
+            if known is None:
+                insert(connection, "designs", [to_columns(design)])
+
+    def start_trial(self, trial: TrialRow, prediction: PredictionRow | None) -> None:
+        """Record that an attempt begins, with what is predicted for it, before anything runs."""
+        with self.transaction() as connection:
+            insert_trial(connection, trial, prediction)
+
+    def finish_trial(self, result: TrialResult) -> None:
+        """Record everything an attempt left, in one transaction. Raises RecordNotFound if it was never started."""
+        with self.transaction() as connection:
+            key = self._rows.key(result.trial)
+            if key is None:
+                raise RecordNotFound(f"{self.path}: trial {result.trial.trial_id} ends, but was never started.")
+            complete_trial(connection, key, result)
+            keep_metrics(connection, key, result)
+
+    def complete_interrupted(self) -> int:
+        """Mark attempts that a killed process left open as interrupted; returns how many there were."""
+        left_open = [
+            from_columns(TrialRow, dict(row)) for row in self.select("SELECT * FROM trials WHERE outcome IS NULL")
+        ]
+        for trial in left_open:
+            self.finish_trial(
+                TrialResult(
+                    trial=replace(
+                        trial, outcome="interrupted", error_slug="interrupted", error_message=INTERRUPTED_MESSAGE
+                    )
+                )
+            )
+        return len(left_open)
+
+    def renew_metrics(self) -> None:
+        """Derive the metrics of all attempts anew where the file's were made with other definitions."""
+        if self.has_metrics:
+            return
+        with self.transaction() as connection:
+            ended = [row[0] for row in self.select("SELECT attempt_id FROM trials WHERE outcome IS NOT NULL")]
+            derive_anew(connection, ended, self._rows.result)
+        self._has_metrics = True
