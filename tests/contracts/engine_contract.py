@@ -5,14 +5,14 @@ What an engine cannot do, its ``capabilities`` say and the class attributes of i
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import pytest
 
-from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, Message
+from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, Load, LoadResult, Message
 from kvscope.engine.statistics import STATISTICS
-from kvscope.errors import ContextOverflow, EngineError, EngineStartFailed, InvalidSettings
+from kvscope.errors import ContextOverflow, EngineError, EngineStartFailed, InvalidSettings, UsageError
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
 
 CONTEXT_TOKENS = 512
@@ -95,6 +95,8 @@ class EngineContract:
     reuse_is_asked_for = True
     # Whether a prompt over the limit is refused, rather than cut without a word.
     refuses_long_prompts = True
+    # Settings with which it works on two requests at once; None: it does not, or not by a setting.
+    two_at_once: ClassVar[Mapping[str, object] | None] = None
 
     @pytest.fixture
     def make(self) -> Iterator[Callable[..., Engine]] | Callable[..., Engine]:
@@ -316,3 +318,62 @@ class EngineContract:
             assert engine.settings == {}
         elif self.context_setting is not None:
             assert engine.settings[self.context_setting] == CONTEXT_TOKENS
+
+    # --- several at once ------------------------------------------------------------------------------------------
+
+    def ask_many(self, engine: Engine, texts: Sequence[str], output: int, concurrency: int) -> LoadResult:
+        requests = tuple(ChatRequest(messages=user(text), max_output_tokens=output) for text in texts)
+        return engine.generate_many(Load(requests=requests, concurrency=concurrency))
+
+    def test_several_are_answered_in_the_order_of_the_list(self, engine: Engine) -> None:
+        texts = ("Hello.", "Count to ten, slowly and with care.", "Why?")
+        if not engine.capabilities.answers_together:
+            with pytest.raises(UsageError, match="one request at a time"):
+                self.ask_many(engine, texts, 4, 3)
+            return
+        result = self.ask_many(engine, texts, 4, 3)
+        assert [answer.index for answer in result.answers] == [0, 1, 2]
+        alone = [engine.generate(ChatRequest(messages=user(text), max_output_tokens=4)) for text in texts]
+        for answer, by_itself in zip(result.answers, alone, strict=True):
+            assert answer.error is None
+            assert answer.generation is not None
+            assert answer.generation.prompt_tokens == by_itself.prompt_tokens
+            self.check_output(engine, answer.generation, 4)
+            assert 0 <= answer.sent_s <= answer.sent_s + answer.generation.completed_s <= result.wall_s + 0.1
+        assert {answer.stream for answer in result.answers} == {0, 1, 2}
+
+    def test_two_are_really_under_way_at_once(self, make: Callable[..., Engine]) -> None:
+        if self.two_at_once is None:
+            pytest.skip("it works on one request at a time, or how many is not a setting")
+        engine = self.bring_up(make, **self.two_at_once)
+        # Long enough that the second is not over before the first has begun, however the machine's threads are given.
+        result = self.ask_many(engine, ("Tell a long story.", "Tell another one."), 48, 2)
+        spans = []
+        for answer in result.answers:
+            assert answer.generation is not None
+            times = [answer.sent_s + event.at_s for event in answer.generation.events]
+            spans.append((times[0], times[-1]))
+        (begin, end), (other_begin, other_end) = spans
+        assert max(begin, other_begin) < min(end, other_end)  # tokens of both came in the same time
+
+    def test_the_error_of_one_is_its_own(self, engine: Engine) -> None:
+        can = engine.capabilities
+        if not can.answers_together or self.context_limit_tokens is None or not self.refuses_long_prompts:
+            pytest.skip("it answers one at a time, has no limit, or cuts prompts at it without a word")
+        result = self.ask_many(engine, ("Hello.", "word " * (2 * self.context_limit_tokens), "Why?"), 2, 2)
+        assert [type(answer.error) for answer in result.answers] == [type(None), ContextOverflow, type(None)]
+        assert result.answers[1].generation is None
+        with pytest.raises(ContextOverflow) as alone:
+            engine.generate(ChatRequest(messages=user("word " * (2 * self.context_limit_tokens)), max_output_tokens=2))
+        assert str(result.answers[1].error) == str(alone.value)
+
+    def test_a_load_at_a_rate_is_sent_when_it_is_due(self, engine: Engine) -> None:
+        if not engine.capabilities.answers_together:
+            pytest.skip("it answers one at a time")
+        requests = tuple(ChatRequest(messages=user(f"Hello {n}."), max_output_tokens=1) for n in range(3))
+        result = engine.generate_many(Load(requests=requests, arrival="constant", rate_per_s=20.0))
+        assert [answer.due_s for answer in result.answers] == pytest.approx([0.0, 0.05, 0.1])
+        for answer in result.answers:
+            assert answer.generation is not None
+            assert answer.due_s is not None
+            assert answer.sent_s >= answer.due_s

@@ -1,6 +1,7 @@
 """The contract, held by the fake engine: always runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import pytest
 from engine_contract import CONTEXT_TOKENS, EngineContract
@@ -14,6 +15,7 @@ BYTES_PER_TOKEN = 1000
 
 class TestFakeEngine(EngineContract):
     cache_bytes = CONTEXT_TOKENS * BYTES_PER_TOKEN
+    two_at_once: ClassVar[Mapping[str, object] | None] = {"n_parallel": 2, "n_ctx": 2 * CONTEXT_TOKENS}
 
     @pytest.fixture
     def make(self) -> Callable[..., Engine]:

@@ -1,8 +1,9 @@
 """The contract, held by real llama.cpp: in the child process of ours, and as a llama-server program."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from engine_contract import CONTEXT_TOKENS, EngineContract
@@ -21,6 +22,7 @@ SMOLLM2_BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 2
 class _LlamaCpp(EngineContract):
     cache_bytes = CONTEXT_TOKENS * SMOLLM2_BYTES_PER_TOKEN
     command: str | None = None
+    two_at_once: ClassVar[Mapping[str, object] | None] = {"n_parallel": 2, "n_ctx": 2 * CONTEXT_TOKENS}
 
     @pytest.fixture
     def make(self) -> Iterator[Callable[..., Engine]]:

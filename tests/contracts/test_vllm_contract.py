@@ -34,6 +34,7 @@ class _Vllm(EngineContract):
     slots: ClassVar[tuple[int, ...]] = ()
     buffers: ClassVar[frozenset[str]] = frozenset({"kv_cache"})
     context_setting = "max_model_len"
+    two_at_once: ClassVar[Mapping[str, object] | None] = {}
     refused_settings: ClassVar[Mapping[str, tuple[object, str]]] = {
         "max_model_length": (1, "max_model_length"),
         "max_model_len": ("many", "max_model_len"),
