@@ -27,6 +27,7 @@ _KV = re.compile(
     rf"llama_kv_cache: size = +{_MIB} \( *(\d+) cells, +(\d+) layers, +\d+/(\d+) seqs\), "
     rf"K \(\S+\): +{_MIB}, V \(\S+\): +{_MIB}"
 )
+_KV_PLACE = re.compile(r"llama_kv_cache: +(\S+) KV buffer size = ")
 _KV_KIND = re.compile(r"llama_kv_cache_iswa: creating +(non-SWA|SWA) KV cache")
 _RECURRENT = re.compile(rf"llama_memory_recurrent: size = +{_MIB} \( *(\d+) cells, +(\d+) layers")
 _CONTEXT = re.compile(r"llama_context: (\w+) +?= (\S+)$")
@@ -183,6 +184,9 @@ def _effective(lines: list[str], load: list[str]) -> dict[str, SettingValue]:
             stated.setdefault("swa_full", False)
         elif _FULL_WINDOW in line:
             stated["swa_full"] = True
+    places = [found[1] for line in load if (found := _KV_PLACE.search(line))]
+    if places:
+        stated["kv_cache_devices"] = ", ".join(dict.fromkeys(places))
     if stated.get("flash_attn") in ("enabled", "disabled"):
         stated["flash_attn"] = "on" if stated["flash_attn"] == "enabled" else "off"
     stated |= {name: value for line in load for part, name, value in _SENTENCES if part in line}

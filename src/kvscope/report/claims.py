@@ -12,6 +12,7 @@ from kvscope.analysis.study import Study
 from kvscope.report.blocks import Claim, Link
 from kvscope.report.design_sizes import DESIGN_SIZES
 from kvscope.report.words import name_of, say, say_note
+from kvscope.units import format_count
 
 # How a finding's size is written: its placeholder format in the words, by slug.
 _SIZE_WORDS = {
@@ -61,6 +62,7 @@ def spoken(finding: Finding) -> dict[str, object]:
         values["component"] = name_of("component", str(values["component"]))
     if "outcome" in values:
         values["outcome"] = name_of("outcome", str(values["outcome"]))
+    values |= _of_level(values)
     sizes = [values.get(f"{name}_bytes") for name in ("seen", "rule", "shared", "measured")]
     if all(isinstance(size, int) for size in sizes):
         values["named"] = named_text(*(size for size in sizes if isinstance(size, int)))
@@ -69,6 +71,32 @@ def spoken(finding: Finding) -> dict[str, object]:
     if isinstance(values.get("reason_values"), Mapping):
         values |= _of_release(values)
     return values
+
+
+def _of_level(values: Mapping[str, Any]) -> dict[str, object]:
+    """The changed level, and the one it is compared with, as a person writes them; a metric by its name."""
+    told: dict[str, object] = {}
+    if "factor" in values and "level" in values:
+        level = values["level"]
+        told["condition"] = _setting(values["factor"], level) if not isinstance(level, Mapping) else _value(level)
+        told["base"] = _value(values.get("baseline_level"))
+    if "metric" in values:
+        metric = str(values["metric"])
+        told["metric"] = name_of("moment", metric) if "bytes" in metric else name_of("metric", metric)
+    return told
+
+
+def _setting(name: object, value: object) -> str:
+    return say("claim.setting", name=name, value=_value(value))
+
+
+def _value(level: object) -> str:
+    """A level, that of a grid as its settings in a row."""
+    if isinstance(level, Mapping):
+        return ", ".join(_setting(name, value) for name, value in level.items())
+    if isinstance(level, bool) or level is None:
+        return say(f"value.{level}")
+    return format_count(level) if isinstance(level, int) else str(level)
 
 
 def _of_load(values: Mapping[str, Any]) -> dict[str, object]:

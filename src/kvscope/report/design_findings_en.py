@@ -1,10 +1,153 @@
-"""What designs say of their rows, in English: sentences by slug, and how a size is written."""
+"""What designs say of their rows, in English: sentences by slug, what else could be, how to check, and how a size is
+written. {condition}: the changed level as a person writes it; {base}: the level it is compared with."""
 
 from collections.abc import Mapping
 
-DESIGN_FINDINGS: Mapping[str, str] = {
-    "claim.evidence": "Rests on {total} trials (trial/attempt): {trials}.",
-    "size.difference_s": "Difference {value:s}, 95 % interval {low:s} to {high:s}, {num} pairs.",
-    "size.difference_bytes": "Difference {value:signed_mib}, 95 % interval {low:signed_mib} to {high:signed_mib}, "
-    "{num} pairs.",
+from kvscope.report.prefix_findings_en import PREFIX_FINDINGS
+
+_DIFFERENCE_S = "{metric} with {condition}: {difference_s:signed_s} against {base} ({share:signed_percent} of its "
+_MEMORY = "{metric} with {condition}: {difference_bytes:signed_mib2} against {base}"
+_BUFFER = (
+    "{component} with {condition}: {difference_bytes:signed_mib2} against {base} ({predicted_bytes:mib2} instead of "
+    "{baseline_predicted_bytes:mib2})"
+)
+_LOG = "{reported_mib} and {baseline_reported_mib} MiB"
+_COPY = "{copy_bytes:mib2} for {tokens:count} tokens by the engine's log"
+
+_LEVELS: dict[str, str] = {
+    "finding.buffer_confirmed": f"{_BUFFER}. The prediction, the engine's log ({_LOG}) and what is in memory agree.",
+    "finding.buffer_reported": f"{_BUFFER}. The prediction and the engine's log ({_LOG}) agree; what of it is in "
+    "memory cannot be told from other buffers.",
+    "finding.buffer_predicted_only": f"{_BUFFER} by prediction; the engine does not say.",
+    "finding.buffer_reported_only": "{component} with {condition}: the engine's log says {reported_mib} MiB, and "
+    "{baseline_reported_mib} MiB with {base}; nothing was predicted.",
+    "finding.buffer_contradicted": f"{_BUFFER} by prediction. The engine's log says otherwise: {_LOG}.",
+    "finding.buffer_not_in_memory": f"{_BUFFER} by prediction and by the engine's log ({_LOG}). In memory the "
+    "difference is {seen_difference_bytes:signed_mib2}.",
+    "finding.memory_more": f"{_MEMORY}.",
+    "finding.memory_less": f"{_MEMORY}.",
+    "finding.memory_more_predicted": f"{_MEMORY}; {{predicted_bytes:signed_mib2}} of it by prediction.",
+    "finding.memory_less_predicted": f"{_MEMORY}; {{predicted_bytes:signed_mib2}} of it by prediction.",
+    "finding.memory_no_difference_seen": f"{_MEMORY}, which is no more than noise.",
+    "finding.memory_no_difference_seen_predicted": f"{_MEMORY}, which is no more than noise; by prediction "
+    "{predicted_bytes:signed_mib2}.",
+    "finding.memory_unknown": f"{_MEMORY}, in {{pairs}} pair: too few to tell a difference from noise.",
+    "finding.memory_unknown_predicted": f"{_MEMORY}, in {{pairs}} pair: too few to tell a difference from noise. By "
+    "prediction {predicted_bytes:signed_mib2}.",
+    "finding.time_more": f"{_DIFFERENCE_S}{{baseline_s:s}}).",
+    "finding.time_less": f"{_DIFFERENCE_S}{{baseline_s:s}}).",
+    "finding.time_no_difference_seen": "{metric} with {condition}: no difference from {base} is seen. One of more than "
+    "{ruled_out_share:percent} ({ruled_out_s:s}) is ruled out.",
+    "finding.time_cannot_tell": "{metric} with {condition}: these repeats cannot tell a difference from {base} from "
+    "noise; only one of more than {ruled_out_share:percent} ({ruled_out_s:s}) is ruled out. About {needed:count} "
+    "repeats would narrow the interval to {asked_share:percent} to either side.",
+    "finding.time_unknown": f"{_DIFFERENCE_S}{{baseline_s:s}}), in {{pairs}} pair: too few to tell a difference from "
+    "noise.",
+    "finding.answers_not_judged": "Whether the answers are still right is not judged here: these are bytes and times.",
+    "finding.level_not_taken": "With {condition} the engine used {used} instead: that is what was measured there.",
+    "finding.microbatch_not_filled": "With {condition} no microbatch was ever full: the prompts had "
+    "{prompt_tokens:count} tokens. Its buffer is reserved all the same, and only in part in memory.",
+    "finding.offload_nothing_moved": "With {condition} nothing was moved. The engine's own log has {places:list}; with "
+    "{base}: {baseline_places:list}. In {unconfirmed} of {measured} trials it did not confirm the setting. Any "
+    "difference in time between the two is noise.",
+    "finding.offload_moved": "With {condition} the engine's own log has {places:list}; with {base}: "
+    "{baseline_places:list}.",
+    "finding.offload_not_stated": "With {condition} the engine does not say where its buffers are; what memory on the "
+    "host and on devices says follows.",
 }
+_DESIGNS: dict[str, str] = {
+    "finding.reuse_differs": "The last turn reused {cached_tokens:count} of its {prompt_tokens:count} tokens with "
+    "{condition}, and {baseline_cached_tokens:count} with {base}.",
+    "finding.reuse_equal": "The last turn reused {cached_tokens:count} of its {prompt_tokens:count} tokens with "
+    "{condition}, and as many with {base}: keeping only the windows lost nothing of this conversation.",
+    "finding.reuse_unclear": "The last turn reused {cached_tokens:count} of its {prompt_tokens:count} tokens with "
+    "{condition}, and {baseline_cached_tokens:count} with {base}, from one repeat to the next not always the same: no "
+    "difference is seen.",
+    "finding.window_checkpoints": "With {condition} the engine held {count:count} context checkpoints after the last "
+    "turn, {held_bytes:mib2} by its log: copies of the windows beside the cache, from which a later turn can start.",
+    "finding.host_cache_as_predicted": "With {condition} each further conversation leaves a copy of its tokens: "
+    f"{_COPY}, of which {{kv_bytes:mib2}} are keys and values by prediction and {{beside_bytes:bytes}} a token stand "
+    "beside them. Measured: {growth_bytes:signed_mib2} for each. After {conversations} conversations {copies} copies, "
+    "the warm-up's among them, hold {held_bytes:mib2}.",
+    "finding.host_cache_bounded": "With {condition} the copies stop at their limit: {copies} hold {held_bytes:mib2} of "
+    f"at most {{limit_bytes:mib2}}, and older ones were dropped. One copy: {_COPY}, {{kv_bytes:mib2}} of it keys and "
+    "values by prediction. The last conversations added {growth_bytes:signed_mib2} each.",
+    "finding.host_cache_with_checkpoints": "With {condition} each further conversation leaves a copy with its context "
+    f"checkpoints: {_COPY}, of which {{kv_bytes:mib2}} are keys and values by prediction if none were dropped. "
+    "Measured: {growth_bytes:signed_mib2} for each.",
+    "finding.host_cache_none_kept": "With {condition} no copies are kept: a further conversation added "
+    "{growth_bytes:signed_mib2}.",
+    "finding.host_cache_nothing_listed": "With {condition} the engine lists no copies of prompts; a further "
+    "conversation added {growth_bytes:signed_mib2}.",
+    "finding.host_cache_listed_only": f"With {{condition}} each further conversation leaves a copy: {_COPY}; nothing "
+    "was predicted. Measured: {growth_bytes:signed_mib2} for each.",
+    "finding.host_cache_differs": f"With {{condition}} a copy is not what its tokens' keys and values take: {_COPY}, "
+    "against {kv_bytes:mib2} by prediction. The engine writes no more than 16 bytes a token beside them.",
+    "finding.host_cache_over_limit": "With {condition} {copies} copies hold {held_bytes:mib2}, more than the "
+    "{limit_bytes:mib2} that they may take.",
+    "finding.input_length_linear": "TTFT from {from_tokens:count} to {to_tokens:count} prompt tokens: {intercept_s:s} "
+    "to begin with, and {linear_s:s} for each 1,000 tokens.",
+    "finding.input_length_linear_unclear": "TTFT from {from_tokens:count} to {to_tokens:count} prompt tokens: what "
+    "each token costs cannot be told from noise here ({linear_s:s} for each 1,000 tokens).",
+    "finding.input_length_quadratic": "Besides, TTFT grows with the square of the length: {quadratic_s:s} for "
+    "(1,000 tokens)². At {longest_tokens:count} tokens that is {part_s:s} of {total_s:s} ({share:percent}). By this "
+    "law a prompt of {further_tokens:count} tokens waits {further_s:s}.",
+    "finding.input_length_quadratic_not_seen": "That TTFT grows with the square of the length is not seen: at "
+    "{longest_tokens:count} tokens such a part is at most {most_s:s} of {total_s:s}.",
+    "finding.input_length_bends_down": "TTFT grows by less for each further token the longer the prompt is: at "
+    "{longest_tokens:count} tokens it is {part_s:signed_s} from a straight line.",
+    "finding.input_length_quadratic_unknown": "Whether TTFT grows faster than its tokens cannot be told: an interval "
+    "needs two repeats of three lengths, and there are {blocks:count}.",
+    "finding.output_length_per_token": "Each further output token takes {per_token_s:s} (answers of "
+    "{from_tokens:count} to {to_tokens:count} tokens, as produced).",
+    "finding.output_length_per_token_unclear": "What each further output token takes cannot be told from noise "
+    "({per_token_s:s}; answers of {from_tokens:count} to {to_tokens:count} tokens, as produced).",
+    "finding.output_length_short": "Not every answer reached its limit ({limits:list}): the shortest had "
+    "{fewest:count} tokens. Times are held against what was produced.",
+    "finding.grid_label": "A grid of {factors}, {cells:count} cells, each compared with the baseline cell. Where "
+    "both factors changed, a difference is laid to neither alone.",
+    "finding.interaction_time_seen": "{metric} with {condition}: the two changes together make {beyond_s:signed_s} "
+    "beside what each makes alone, added up. They act on one another.",
+    "finding.interaction_time_not_seen": "{metric} with {condition}: that the two changes act on one another is not "
+    "seen; more than {ruled_out_s:s} of it is ruled out.",
+    "finding.interaction_time_unknown": "{metric} with {condition}: whether the two changes act on one another cannot "
+    "be told from {pairs:count} repeat.",
+    "finding.interaction_memory_seen": "{metric} with {condition}: the two changes together make "
+    "{beyond_bytes:signed_mib2} beside what each makes alone, added up. They act on one another.",
+    "finding.interaction_memory_not_seen": "{metric} with {condition}: that the two changes act on one another is not "
+    "seen; more than {ruled_out_bytes:mib2} of it is ruled out.",
+    "finding.interaction_memory_unknown": "{metric} with {condition}: whether the two changes act on one another "
+    "cannot be told from {pairs:count} repeat.",
+}
+_REMARKS: dict[str, str] = {
+    "claim.evidence": "Rests on {total} trials (trial/attempt): {trials}.",
+    "claim.setting": "{name} = {value}",
+    "moment.memory_loaded_bytes": "All memory after the load",
+    "moment.memory_after_bytes": "All memory after the requests",
+    "moment.memory_peak_bytes": "The most memory seen",
+    "moment.memory_loaded_bytes_device": "Memory on devices after the load",
+    "moment.memory_after_bytes_device": "Memory on devices after the requests",
+    "size.difference_s": "95 % interval {low:signed_s} to {high:signed_s}, {num} pairs.",
+    "size.difference_bytes": "95 % interval {low:signed_mib2} to {high:signed_mib2}, {num} pairs.",
+    "size.seen_bytes": "As seen in memory: {value:signed_mib2}, 95 % interval {low:signed_mib2} to {high:signed_mib2}, "
+    "{num} pairs.",
+    "size.difference_tokens": "Difference {value:count} tokens, 95 % interval {low:count} to {high:count}, {num} "
+    "pairs.",
+    "size.growth_bytes": "From one conversation to the next {low:signed_mib2} to {high:signed_mib2} (95 %), from "
+    "{num}.",
+    "size.thousand_s": "95 % interval {low:s} to {high:s} for each 1,000 tokens, {num} repeats.",
+    "size.thousand_squared_s": "95 % interval {low:s} to {high:s} for (1,000 tokens)², {num} repeats.",
+    "size.output_token_s": "95 % interval {low:s} to {high:s} for each token, {num} repeats.",
+    "also.other_buffers_follow_level": "The rest is other memory that changed with it; the record has each mapping.",
+    "also.build_without_device": "Could also be: an accelerator that this build of the engine does not support; "
+    "kvscope doctor lists what is there.",
+    "also.answers_differ": "Could also be: answers that differ between the two, which make another history.",
+    "also.checkpoints_in_copies": "Some copies hold context checkpoints too: they are larger than their tokens' cache.",
+    "also.caches_of_processor": "Could also be: keys and values that no longer fit the processor's caches.",
+    "also.both_factors_changed": "Both factors changed in this cell: the difference belongs to neither alone.",
+    "check_by.until_narrow": "To check: the same design with --until 5%.",
+    "check_by.measure_further": "To check: add that length to --levels.",
+    "check_by.cached_column": "To check: column cached_tokens of kvscope export, and the engine's own timings.",
+}
+
+DESIGN_FINDINGS: Mapping[str, str] = {**_LEVELS, **_DESIGNS, **_REMARKS, **PREFIX_FINDINGS}

@@ -1,7 +1,8 @@
 """Every sentence and title of the report, in one place, with named placeholders. Another language is another ``WORDS``.
 
-A placeholder may name how its value is written: {x:mib}, {x:mib2}, {x:signed_mib}, {x:bytes}, {x:count}, {x:s},
-{x:percent}, {x:percent2}, {x:list}. A value that is None reads "unknown".
+A placeholder may name how its value is written: {x:mib}, {x:mib2}, {x:signed_mib}, {x:signed_mib2}, {x:bytes},
+{x:count}, {x:s}, {x:signed_s}, {x:percent}, {x:percent2}, {x:signed_percent}, {x:list}. A value that is None reads
+"unknown".
 """
 
 from collections.abc import Callable, Mapping
@@ -22,14 +23,22 @@ from kvscope.units import (
 
 NO_BREAK = "\u00a0"
 
+
+def _signed(value: float, text: str) -> str:
+    return f"+{text}" if value > 0 else text
+
+
 _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "mib": format_mib,
     "mib2": lambda v: f"{format_number(v / MIB, 2)} MiB",
     "signed_mib": lambda v: format_mib(v, signed=True),
+    "signed_mib2": lambda v: _signed(v, f"{format_number(v / MIB, 2)} MiB"),
     "bytes": format_bytes,
     "count": lambda v: format_count(round(v)),
     "s": format_seconds,
+    "signed_s": lambda v: _signed(v, format_seconds(v)),
     "percent": format_percent,
+    "signed_percent": lambda v: _signed(v, format_percent(v)),
     "percent2": lambda v: format_percent(v, 2),
     "list": lambda v: ", ".join(str(item) for item in v),
 }

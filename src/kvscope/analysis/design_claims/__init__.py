@@ -5,6 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kvscope.analysis.attempts import Attempt, load_attempts
+from kvscope.analysis.design_claims import (
+    flash_attention,
+    grid,
+    host_cache,
+    input_length,
+    kv_dtype,
+    microbatch,
+    offload,
+    output_length,
+    prefix_reuse,
+    window,
+)
 from kvscope.analysis.finding import Finding
 from kvscope.record.rows import DesignRow
 from kvscope.record.store import Records
@@ -12,12 +24,22 @@ from kvscope.record.store import Records
 Claims = Callable[[DesignRow, Sequence[Attempt]], tuple[Finding, ...]]
 
 # The name of a design → what it says of its rows. A design without an entry says nothing beyond the study's findings.
-CLAIMS: Mapping[str, Claims] = {}
+CLAIMS: Mapping[str, Claims] = {
+    "flash_attention": flash_attention.claims,
+    "host_cache": host_cache.claims,
+    "input_length": input_length.claims,
+    "kv_dtype": kv_dtype.claims,
+    "microbatch": microbatch.claims,
+    "offload": offload.claims,
+    "output_length": output_length.claims,
+    "prefix_reuse": prefix_reuse.claims,
+    "window": window.claims,
+}
 
 
 def claims_of(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
     """What a design says of its attempts, each finding named as its own. Nothing where none was measured."""
-    say = CLAIMS.get(design.name)
+    say = grid.claims if design.is_grid else CLAIMS.get(design.name)
     if say is None or not any(attempt.is_measured for attempt in attempts):
         return ()
     return tuple(replace(finding, design_id=design.design_id) for finding in say(design, attempts))

@@ -19,7 +19,7 @@ KIND = DesignKind(
     question="What do two factors do together?",
     factor="",
     says="For every combination of levels the difference from the baseline cell, labelled as a grid's: where both "
-    "factors changed it is laid to neither alone. And whether the two changes together do what they do one by one, added "
+    "factors changed it is laid to neither alone. And whether the two together do what they do one by one, added "
     "up (their interaction).",
     holds=(holds.CONTEXT_LIMIT, holds.SAME_REQUEST, holds.FRESH_PROCESS, holds.ALL_ELSE),
     confounders=(
