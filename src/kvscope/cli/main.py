@@ -29,6 +29,7 @@ COMMANDS = {
     "watch": ("kvscope.cli.watch", "A running engine, live: its memory by cause, its requests, its speed."),
     "report": ("kvscope.cli.report", "Make the one-page report (or text) from a record."),
     "export": ("kvscope.cli.export", "Write the record as a table: JSON Lines or CSV."),
+    "selftest": ("kvscope.cli.selftest", "Can this machine's client be believed? Held against known times."),
     "doctor": ("kvscope.cli.doctor", "Which engines and probes work here, which do not, and what to install."),
 }
 
