@@ -11,26 +11,25 @@ import math
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import TracebackType
 
 from kvscope.engine.base import ClientHealth, Read
 from kvscope.engine.loop_timer import LoopTimer
 
-# Of one request alone: fifty times a second disturbs little that is measured beside it.
+# Fifty times a second disturbs little that is measured beside it, and tells the 99th percentile of two seconds.
 TICK_S = 0.020
-# Of a load: two hundred ticks tell the 99th percentile of two seconds.
-LOAD_TICK_S = 0.010
 
 # The share of a processor is not known of less: starting alone takes some milliseconds.
 _LEAST_SPAN_S = 0.05
 
 # --- the limits, and why ----------------------------------------------------------------------------------------------
 
-# One token in a hundred may be stamped so much too late: a fifth of the gap between tokens that people notice (25 ms).
-MOST_LAG_P99_S = 0.005
-# Once: a loop that stood still for so long may have stamped a first token a tenth of a second late.
-MOST_LAG_S = 0.100
+# What is read may be stamped so much too late (a fifth of a gap between tokens that is fast: 25 ms), one time in a
+# hundred and once in any case.
+MOST_LAG_S = 0.005
+MOST_LATE_SHARE = 0.01
+# Not once: a loop that stood still for so long may have stamped a first token a tenth of a second late.
+MOST_HALT_S = 0.100
 # Above this share of a processor a queue forms: what is read next waits for what was read before.
 MOST_CPU_SHARE = 0.90
 # Open loop: a request sent so late is no longer the load that was asked for (the schedule itself never shifts).
@@ -89,16 +88,17 @@ class Ticker:
         low, high = 0, len(self._due)
         if begin_s is not None and end_s is not None:
             low, high = max(0, bisect_left(self._due, begin_s) - 1), bisect_right(self._due, end_s) + 1
-        return judged(
-            ClientHealth(
-                loop_lag_p99_s=percentile_99(self._lags[low:high]),
-                loop_lag_max_s=max(self._lags[low:high], default=None),
-                cpu_share=self._cpu_share(low, min(high, len(self._due)) - 1),
-                send_to_wire_s=send_to_wire_s,
-                late_p99_s=late_p99_s,
-                coalesced_fraction=coalesced_fraction,
-                num_resent=num_resent,
-            )
+        lags = self._lags[low:high]
+        cpu_share = self._cpu_share(low, min(high, len(self._due)) - 1)
+        return ClientHealth(
+            loop_lag_p99_s=percentile_99(lags),
+            loop_lag_max_s=max(lags, default=None),
+            cpu_share=cpu_share,
+            send_to_wire_s=send_to_wire_s,
+            late_p99_s=late_p99_s,
+            coalesced_fraction=coalesced_fraction,
+            num_resent=num_resent,
+            limited_by=limits_passed(lags, cpu_share, late_p99_s),
         )
 
     def _cpu_share(self, low: int, last: int) -> float | None:
@@ -112,24 +112,28 @@ class Ticker:
         return used_s / passed_s if passed_s >= _LEAST_SPAN_S else None
 
 
-def judged(health: ClientHealth) -> ClientHealth:
-    """The same with the limits that it passed, in words."""
+def limits_passed(
+    lags_s: Sequence[float], cpu_share: float | None = None, late_p99_s: float | None = None
+) -> tuple[str, ...]:
+    """The limits that these pass, in words; what is not known passes none. ``lags_s``: of each tick."""
     found = []
-    if (health.loop_lag_p99_s or 0.0) > MOST_LAG_P99_S:
+    num_late = sum(lag_s > MOST_LAG_S for lag_s in lags_s)
+    if num_late > max(1.0, MOST_LATE_SHARE * len(lags_s)):
         found.append(
-            _words("its event loop came", health.loop_lag_p99_s, "late once in a hundred times", MOST_LAG_P99_S)
+            f"its event loop came more than {MOST_LAG_S * 1e3:g} ms late {num_late} of {len(lags_s)} times (limit "
+            f"{MOST_LATE_SHARE:.0%})"
         )
-    if (health.loop_lag_max_s or 0.0) > MOST_LAG_S:
-        found.append(_words("its event loop once came", health.loop_lag_max_s, "late", MOST_LAG_S))
-    if (health.cpu_share or 0.0) > MOST_CPU_SHARE:
-        found.append(f"it took {health.cpu_share:.0%} of a processor (limit {MOST_CPU_SHARE:.0%})")
-    if (health.late_p99_s or 0.0) > MOST_LATE_P99_S:
-        found.append(_words("one request in a hundred was sent", health.late_p99_s, "late", MOST_LATE_P99_S))
-    return replace(health, limited_by=tuple(found))
+    if max(lags_s, default=0.0) > MOST_HALT_S:
+        found.append(_words("its event loop stood still for", max(lags_s), "", MOST_HALT_S))
+    if cpu_share is not None and cpu_share > MOST_CPU_SHARE:
+        found.append(f"it took {cpu_share:.0%} of a processor (limit {MOST_CPU_SHARE:.0%})")
+    if late_p99_s is not None and late_p99_s > MOST_LATE_P99_S:
+        found.append(_words("one request in a hundred was sent", late_p99_s, " late", MOST_LATE_P99_S))
+    return tuple(found)
 
 
-def _words(before: str, seconds: float | None, after: str, limit_s: float) -> str:
-    return f"{before} {(seconds or 0.0) * 1e3:.1f} ms {after} (limit {limit_s * 1e3:g} ms)"
+def _words(before: str, seconds: float, after: str, limit_s: float) -> str:
+    return f"{before} {seconds * 1e3:.0f} ms{after} (limit {limit_s * 1e3:g} ms)"
 
 
 def coalesced(reads: Sequence[Read]) -> float | None:

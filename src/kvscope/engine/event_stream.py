@@ -20,6 +20,8 @@ MOST_LINE_BYTES = 1024 * 1024
 # What is no event stream at all is kept up to this, to be told what it is.
 _MOST_FOREIGN_BYTES = 64 * 1024
 _MOST_HELD_LINES = 256
+_DATA, _BEGIN, _BLANK = b"data: ", b"data: {", b"\n\n"
+_decode = json.JSONDecoder().decode
 _OTHER_FIELDS = (b"event", b"id", b"retry")
 
 
@@ -42,6 +44,28 @@ class EventStream:
         if self.foreign:
             self._add_foreign(data)
             return
+        if data.startswith(_BEGIN) and data.endswith(_BLANK) and self._is_between_events and b"\r" not in data:
+            self._begun = True
+            yield from self._take_whole(data)
+        else:
+            yield from self._take_lines(data)
+
+    @property
+    def _is_between_events(self) -> bool:
+        return not (self._unfinished or self._held or self._after_cr)
+
+    def _take_whole(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """As ``_take_lines``, of whole events in the form that nearly all have: one line of JSON each, a blank one."""
+        for text in data[len(_DATA) : -len(_BLANK)].split(_BLANK + _DATA):
+            if not self.foreign and b"\n" not in text and text.startswith(b"{"):
+                try:
+                    yield _decode(str(text, "utf-8", "replace"))
+                    continue
+                except (ValueError, RecursionError):
+                    pass
+            yield from self._take_lines(_DATA + text + _BLANK)
+
+    def _take_lines(self, data: bytes) -> Iterator[dict[str, Any]]:
         if self._after_cr and data:  # a line that ended in CR was given at once; this LF may be its end too
             data = data.removeprefix(b"\n")
             self._after_cr = False
@@ -90,7 +114,7 @@ class EventStream:
         if not text.strip():
             return []
         try:
-            found = json.loads(text)
+            found = _decode(text)
         except RecursionError as error:
             raise _not_json(text) from error
         except ValueError:

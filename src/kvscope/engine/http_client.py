@@ -8,8 +8,8 @@ per request; redirects are not followed; nothing is decompressed; and what a ser
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -156,8 +156,9 @@ class Exchange:
         """The body, one item per read of the socket; headers alone give an empty one."""
         for chunk in self._early:
             yield chunk
+        ends_with_connection = self._ends_with_connection()
         while not self._parsed.done:
-            if self._ends_with_connection() and await self._closed_quietly():
+            if ends_with_connection and await self._closed_quietly():
                 return
             yield await self._next_chunk()
 
@@ -181,7 +182,8 @@ class Exchange:
         return {"known_by": "message", **status, **more}
 
     async def _next_chunk(self) -> Chunk:
-        await self._await_read()
+        if not self._wire.reads:
+            await self._await_read()
         at_s, data = self._wire.take()
         if at_s > self._deadline_s:
             raise self._too_late()
@@ -306,11 +308,16 @@ async def exchange(
             transport.abort()
 
 
-@contextmanager
-def hidden_in_errors(headers: Mapping[str, str]) -> Iterator[None]:
+def hidden_in_errors(headers: Mapping[str, str]) -> AbstractContextManager[None]:
     """Errors raised inside do not hold the keys among these headers, though servers quote what they refuse."""
+    keys = keys_among(headers) if headers else ()
+    return _hidden_in_errors(keys) if keys else nullcontext()
+
+
+@contextmanager
+def _hidden_in_errors(keys: Sequence[ApiKey]) -> Iterator[None]:
     with ExitStack() as hiding:
-        for key in keys_among(headers):
+        for key in keys:
             hiding.enter_context(key.hidden_in_errors())
         yield
 

@@ -10,6 +10,7 @@ import ssl
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -56,6 +57,7 @@ class Endpoint:
         return self.address + self.target.partition("?")[0]
 
 
+@lru_cache(maxsize=64)
 def endpoint(url: str) -> Endpoint:
     """The parts of an address. Raises UsageError for one that is not http or https, or names no host."""
     try:

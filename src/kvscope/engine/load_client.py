@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from kvscope.engine.base import ChatRequest, ClientHealth, Load, LoadAnswer, LoadResult
-from kvscope.engine.client_health import LOAD_TICK_S, Ticker, coalesced, percentile_99
+from kvscope.engine.client_health import Ticker, coalesced, percentile_99
 from kvscope.engine.event_loop import fast_loop, run
 from kvscope.engine.http_client import hidden_in_errors
 from kvscope.engine.http_connection import endpoint
@@ -34,7 +34,7 @@ def send_load(load: Load, prepare: Callable[[ChatRequest], Prepared]) -> LoadRes
     for sending, due_s in zip(sendings, dues, strict=False):
         sending.due_s = due_s
     senders = Senders(sendings=sendings, concurrency=load.concurrency)
-    ticker = Ticker(LOAD_TICK_S, senders.watch)
+    ticker = Ticker(also=senders.watch)
     with _no_collection():
         run(senders.send_all(ticker), fast_loop)
     answers = tuple(_answer(sending, senders.begin_s, ticker) for sending in sendings)

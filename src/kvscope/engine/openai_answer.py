@@ -23,6 +23,9 @@ _FAILED_ENDS = ("error", "abort")
 _MOST_READS_PER_PIECE = 16
 # A token's text has at most a few hundred characters.
 _MOST_CHARACTERS_PER_PIECE = 512
+# Without one of these, an event is neither an error nor states counts: most are looked at no further.
+_OF_ERRORS = frozenset(("error", "code"))
+_COUNTS = frozenset(("usage", "x_groq", "timings"))
 # Names under which deltas carry the thinking: llama.cpp, DeepSeek, SGLang; vLLM since 0.11, OpenRouter, Ollama.
 _THINKING = ("reasoning_content", "reasoning")
 
@@ -100,14 +103,17 @@ class _Answer:
 
     def take(self, event: Mapping[str, Any], at_s: float) -> None:
         """One event. Raises the error that it states, or EngineReplyError for one of an unexpected form."""
-        if is_error(event):
+        may_be = event.get("object") == "error" or not _OF_ERRORS.isdisjoint(event)
+        if may_be and is_error(event):
             raise event_error(event)
         self.num_taken += 1
         try:
-            self.usage = _object(event, "usage") or _object(_object(event, "x_groq"), "usage") or self.usage
-            self.timings = _object(event, "timings") or self.timings
+            if not _COUNTS.isdisjoint(event):
+                self.usage = _object(event, "usage") or _object(_object(event, "x_groq"), "usage") or self.usage
+                self.timings = _object(event, "timings") or self.timings
             stated = event.get("model")
-            self.model = stated if isinstance(stated, str) and stated else self.model
+            if stated is not self.model and isinstance(stated, str) and stated:
+                self.model = stated
             for choice in event.get("choices") or ():
                 self._take_choice(choice, at_s)
         except (AttributeError, TypeError) as error:

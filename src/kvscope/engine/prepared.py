@@ -6,10 +6,11 @@ has the same cause either way.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvscope.engine.base import Generation
+from kvscope.engine.client_health import Ticker, coalesced
 from kvscope.engine.http_client import Exchange, Limits, exchange
 from kvscope.errors import EngineError
 
@@ -34,14 +35,19 @@ class Prepared:
 
 
 async def ask(prepared: Prepared) -> Generation:
-    """Send one request over a connection of its own and read its answer to the end.
+    """Send one request over a connection of its own and read its answer to the end. The answer has its ``health``.
 
     Raises an EngineError for every way in which that can fail, with the number of pieces until then in its evidence."""
     try:
-        async with exchange(
-            "POST", prepared.url, prepared.payload, limits=prepared.limits, headers=prepared.headers
-        ) as running:
-            return await prepared.read(running)
+        with Ticker() as ticker:
+            async with exchange(
+                "POST", prepared.url, prepared.payload, limits=prepared.limits, headers=prepared.headers
+            ) as running:
+                answer = await prepared.read(running)
     except EngineError as error:
         error.evidence.setdefault("pieces_received", 0)
         raise
+    health = ticker.health(
+        send_to_wire_s=running.reply.sent_s - ticker.begin_s, coalesced_fraction=coalesced(answer.reads)
+    )
+    return replace(answer, health=health)

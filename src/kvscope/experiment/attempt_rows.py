@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
-from kvscope.engine.base import Generation, ReportedBuffer
+from kvscope.engine.base import ClientHealth, Generation, ReportedBuffer
 from kvscope.experiment.ending import Ending
 from kvscope.prompt.counting.server_count import (
     ABSENT,
@@ -17,6 +17,7 @@ from kvscope.prompt.counting.server_count import (
 from kvscope.record.metrics import COALESCED_SHARE, REASONING_TOKENS, count_doubt, hidden_tokens, request_metrics
 from kvscope.record.rows import (
     TRUNCATED_SLUG,
+    Json,
     MapRow,
     MarkRow,
     OccupantRow,
@@ -81,8 +82,12 @@ class AttemptRows:
             finish_reason=answer.finish_reason,
             engine_timings={**answer.engine_timings, **thought},
             prompt_tokens_server_from=answer.prompt_tokens_from,
+            client={} if answer.health is None else health_fields(answer.health),
         )
         self.requests.append(row)
+        is_of_load = row.stream is not None  # whose health is noted as a whole
+        if answer.health is not None and row.role != "warmup" and not is_of_load:
+            self.note_health(answer.health)
         tokens = [
             TokenRow(request_index=row.index, index=number, at_s=event.at_s, text=event.text, kind=event.kind)
             for number, event in enumerate(answer.events)
@@ -99,6 +104,25 @@ class AttemptRows:
                 "cache-not-cleared",
                 f"The server reused {row.cached_tokens} tokens although reuse was turned off.",
                 "The time to the first token is shorter than for a new prompt.",
+            )
+
+    def note_health(self, health: ClientHealth) -> None:
+        """Keep how our own client was, of one request or of a load: of several, the worst. Nothing is kept where
+        nothing was measured (an engine that is not reached over HTTP)."""
+        if not health_fields(health):
+            return
+        for name, value in health_fields(health).items():
+            known = self.client.get(name)
+            if isinstance(value, float) and isinstance(known, float):
+                value = max(value, known)
+            self.client[name] = value
+        self.client["client_limited"] = bool(health.limited_by) or self.client.get("client_limited") is True
+        if health.limited_by:
+            self.warn(
+                "client-limited",
+                f"kvscope's own client may have been what limited: {'; '.join(health.limited_by)}.",
+                "Its times may be too long by as much. Leave it a processor of its own (fewer threads for the engine, "
+                "no other work on this machine), send fewer requests at once, or run it on another machine.",
             )
 
     def _judge_output(self, row: RequestRow, tokens: list[TokenRow]) -> None:
@@ -216,6 +240,14 @@ class AttemptRows:
             return self.cut
         short = any(_is_short(request, is_counted=request.index not in self.miscounted) for request in measured)
         return Ending(outcome="stopped_early" if short else "ok")
+
+
+def health_fields(health: ClientHealth) -> dict[str, Json]:
+    """What is known of a client's health, as the record keeps it; empty where nothing was measured."""
+    if health == ClientHealth():
+        return {}
+    found = {name: value for name, value in asdict(health).items() if value is not None and value != ()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
 
 def _is_same_model(asked: str, stated: str) -> bool:

@@ -6,9 +6,9 @@ read before and after.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
-from kvscope.engine.base import ChatRequest, ClientHealth, Engine, Load, LoadAnswer, LoadResult
+from kvscope.engine.base import ChatRequest, Engine, Load, LoadAnswer, LoadResult
 from kvscope.errors import EngineDied, KvscopeError, OutOfMemory, ProbeLost, PromptLengthUnreachable
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.design import Condition
@@ -148,15 +148,11 @@ class LoadTrial:
         begun_s = self.now()
         result = self.engine.generate_many(load)
         if role == "measured":
-            self._note_health(result.health)
+            self.rows.note_health(result.health)
         for answer in result.answers:
             index = first + answer.index
             self._add(answer, self._row(answer, index, role, begun_s, load, counted[answer.index], asked))
         return self._judge(result, role)
-
-    def _note_health(self, health: ClientHealth) -> None:
-        stated = {name: value for name, value in asdict(health).items() if value not in (None, ())}
-        self.rows.client |= {**stated, "client_limited": bool(health.limited_by)}
 
     def _row(
         self,
