@@ -78,8 +78,8 @@ def _of_level(values: Mapping[str, Any]) -> dict[str, object]:
     told: dict[str, object] = {}
     if "factor" in values and "level" in values:
         level = values["level"]
-        told["condition"] = _setting(values["factor"], level) if not isinstance(level, Mapping) else _value(level)
-        told["base"] = _value(values.get("baseline_level"))
+        told["condition"] = _setting(values["factor"], level) if not isinstance(level, Mapping) else level_text(level)
+        told["base"] = level_text(values.get("baseline_level"))
     if "metric" in values:
         metric = str(values["metric"])
         told["metric"] = name_of("moment", metric) if "bytes" in metric else name_of("metric", metric)
@@ -87,16 +87,7 @@ def _of_level(values: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _setting(name: object, value: object) -> str:
-    return say("claim.setting", name=name, value=_value(value))
-
-
-def _value(level: object) -> str:
-    """A level, that of a grid as its settings in a row."""
-    if isinstance(level, Mapping):
-        return ", ".join(_setting(name, value) for name, value in level.items())
-    if isinstance(level, bool) or level is None:
-        return say(f"value.{level}")
-    return format_count(level) if isinstance(level, int) else str(level)
+    return say("claim.setting", name=name, value=level_text(value))
 
 
 def _of_load(values: Mapping[str, Any]) -> dict[str, object]:
@@ -120,6 +111,15 @@ def _of_release(values: Mapping[str, Any]) -> dict[str, object]:
     bounds = [bound for bound in bounds if bound.holder != HOST_CACHE] or bounds
     reason = None if values["reason"] is None else say_note(Note(slug=values["reason"], values=values["reason_values"]))
     return {"kept_by": bounds_text(bounds), "reason": reason}
+
+
+def level_text(level: object) -> str:
+    """A level, or a held setting, as a reader writes it; that of a grid as its settings in a row."""
+    if isinstance(level, Mapping):
+        return ", ".join(_setting(name, value) for name, value in level.items()) or say("none")
+    if isinstance(level, bool) or level is None:
+        return say(f"value.{level}")
+    return format_count(level) if isinstance(level, int) else str(level)
 
 
 def bounds_text(bounds: Sequence[Bound]) -> str:

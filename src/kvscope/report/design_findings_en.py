@@ -120,7 +120,7 @@ _DESIGNS: dict[str, str] = {
     "cannot be told from {pairs:count} repeat.",
 }
 _REMARKS: dict[str, str] = {
-    "claim.evidence": "Rests on {total} trials (trial/attempt): {trials}.",
+    "claim.evidence": "The trials behind each of these: kvscope report --json, under evidence.",
     "claim.setting": "{name} = {value}",
     "moment.memory_loaded_bytes": "All memory after the load",
     "moment.memory_after_bytes": "All memory after the requests",
@@ -145,6 +145,7 @@ _REMARKS: dict[str, str] = {
     "also.checkpoints_in_copies": "Some copies hold context checkpoints too: they are larger than their tokens' cache.",
     "also.caches_of_processor": "Could also be: keys and values that no longer fit the processor's caches.",
     "also.both_factors_changed": "Both factors changed in this cell: the difference belongs to neither alone.",
+    "check_by.engine_lines": "To check: the engine's own lines are in the record (table reported_buffers).",
     "check_by.until_narrow": "To check: the same design with --until 5%.",
     "check_by.measure_further": "To check: add that length to --levels.",
     "check_by.cached_column": "To check: column cached_tokens of kvscope export, and the engine's own timings.",

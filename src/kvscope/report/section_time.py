@@ -1,15 +1,15 @@
 """4. Why does it slow down? The first token and the later ones apart. 5. What did one change do?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.levels import LevelRow
 from kvscope.analysis.study import DesignStudy, Study
 from kvscope.analysis.turns import turn_tables
-from kvscope.record.rows import Json
 from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, columns, row
 from kvscope.report.charts_time import completion_chart, tpot_chart, ttft_chart
-from kvscope.report.claims import claims
+from kvscope.report.claims import claim, claims
+from kvscope.report.claims import level_text as level_text
 from kvscope.report.numbers import difference_cell, estimate_cell, mib_cell, number_cell, seconds_cell
 from kvscope.report.section_growth import failed_levels
 from kvscope.report.turns import turn_block
@@ -58,15 +58,16 @@ def _limits(study: Study) -> Table:
     )
 
 
-def changes_section(study: Study) -> Section:
-    """Section 5."""
+def changes_section(study: Study, anchors: Mapping[str, Link]) -> Section:
+    """Section 5: each design with its table, what it says of it, what it held fixed and what could mislead."""
     blocks: list[Block] = [Paragraph(text=say("changes.lead"), kind="lead")]
     for design in study.designs:
-        blocks += _design_blocks(design)
+        said = [finding for finding in study.findings if finding.design_id == design.design.design_id]
+        blocks += _design_blocks(design, [claim(finding, anchors) for finding in said])
     return Section(slug="changes", title=say("title.changes"), blocks=tuple(blocks))
 
 
-def _design_blocks(study: DesignStudy) -> list[Block]:
+def _design_blocks(study: DesignStudy, said: Sequence[Block]) -> list[Block]:
     design = study.design
     blocks: list[Block] = []
     if design.is_grid:
@@ -80,22 +81,15 @@ def _design_blocks(study: DesignStudy) -> list[Block]:
             rows=tuple(_level_row(level) for level in study.levels),
         )
     )
+    blocks += said
     held = "; ".join(f"{name_of('factor', str(k))} = {level_text(v)}" for k, v in design.held.items())
     items = [say("changes.held", held=held or say("none"))]
+    items += [say("changes.holds", text=text) for text in design.holds]
     if any(level.num_measured == 1 for level in study.levels):
         items.append(say("changes.one_repeat"))
     items += [say("changes.confounder", text=text) for text in design.confounders]
     blocks.append(Bullets(items=tuple(items)))
     return blocks
-
-
-def level_text(level: Json) -> str:
-    """A level, or a held setting, as a reader writes it."""
-    if isinstance(level, Mapping):
-        return ", ".join(f"{k} = {level_text(v)}" for k, v in level.items()) or say("none")
-    if isinstance(level, bool) or level is None:
-        return say(f"value.{level}")
-    return number_cell(level) if isinstance(level, int) else str(level)
 
 
 def _level_row(level: LevelRow) -> Row:

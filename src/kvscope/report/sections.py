@@ -25,7 +25,7 @@ def study_page(study: Study, prefix: str) -> StudyPage:
             memory_section(study, anchors),
             growth_section(study, anchors),
             time_section(study, anchors),
-            changes_section(study),
+            changes_section(study, anchors),
             release_section(study, anchors),
             quality_section(),
             failures_section(study, anchors),

@@ -191,6 +191,7 @@ _TIME: dict[str, str] = {
     "changes.baseline": "{level} (baseline)",
     "changes.held": "Kept equal: {held}.",
     "changes.one_repeat": "One repeat only: no interval can be given.",
+    "changes.holds": "Held by the design: {text}",
     "changes.confounder": "Could mislead: {text}",
     "changes.changed": "{value}\n{difference}",
     "caption.design": "{question} ({name})",

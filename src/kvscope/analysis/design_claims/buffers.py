@@ -106,5 +106,5 @@ def _compared(
         evidence=evidence(design, attempts, level),
         size=seen,
         also_possible=("other_engine_build", "other_settings") if slug == "contradicted" else (),
-        how_to_check="compare_log",
+        how_to_check="engine_lines",
     )

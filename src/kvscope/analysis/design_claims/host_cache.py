@@ -88,7 +88,7 @@ def _of_level(design: DesignRow, level: Json, measured: Sequence[Attempt]) -> li
             evidence=keys,
             size=growth,
             also_possible=("checkpoints_in_copies",) if any(c.checkpoints for c in copies) else (),
-            how_to_check="compare_log",
+            how_to_check="engine_lines",
         )
     ]
 

@@ -53,7 +53,7 @@ def _places(design: DesignRow, attempts: Sequence[Attempt], level: Json) -> Find
         },
         evidence=evidence(design, attempts, level),
         also_possible=("build_without_device",) if slug == "offload_nothing_moved" else (),
-        how_to_check="compare_log",
+        how_to_check="engine_lines",
     )
 
 

@@ -85,7 +85,7 @@ def _checkpoints(design: DesignRow, attempts: Sequence[Attempt]) -> list[Finding
                         "held_bytes": median(size for _, size in held),
                     },
                     evidence=tuple(a.key for a in measured),
-                    how_to_check="compare_log",
+                    how_to_check="engine_lines",
                 )
             )
     return found
