@@ -3,6 +3,7 @@
 Ordinary least squares and Student's t. The only number taken from outside is t's quantile (scipy).
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -69,6 +70,7 @@ class Parabola:
         return parts[0] + parts[1] * x + parts[2] * x * x
 
 
+@functools.cache
 def t_quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
     """Two-sided quantile of Student's t, 95 % unless told otherwise."""
     from scipy.special import stdtrit

@@ -59,13 +59,16 @@ def level_rows(
 ) -> tuple[LevelRow, ...]:
     """One row per level of the design, the baseline first. Attempts of another design (another machine, engine build or
     model among them) are left out: they are never paired with these."""
-    own = [a for a in attempts if a.trial.design_id == design.design_id]
+    by_level: dict[str, list[Attempt]] = {}
+    for attempt in attempts:
+        if attempt.trial.design_id == design.design_id and attempt.trial.role == "measured":
+            by_level.setdefault(level_key(attempt.trial.level), []).append(attempt)
     base_key = level_key(design.baseline_level)
-    baseline = at_level(own, design.baseline_level)
+    baseline = by_level.get(base_key, [])
     levels = sorted(design.levels, key=lambda level: level_key(level) != base_key)
     rows = []
     for level in levels:
-        here, is_baseline = at_level(own, level), level_key(level) == base_key
+        here, is_baseline = by_level.get(level_key(level), []), level_key(level) == base_key
         measured = [a for a in here if a.is_measured]
         compared = (max(1, sum(level_key(level) != base_key for level in levels)), error_rates(design))
         rows.append(

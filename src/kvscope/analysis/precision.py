@@ -1,8 +1,8 @@
 """Whether the effect of a design is known as closely as was asked: the rule by which repeating ends (``--until``).
 
 Repeating until the interval is narrow stops, more often than not, where the noise happens to look small. Two things
-make up for it, both found by simulation (tests/analysis/test_precision.py): the interval has to be narrow at two looks
-in a row, and intervals of such a design are made a little wider than others (``effects.STOPPED``).
+make up for it, both found by simulation (tests/analysis/test_precision.py): the interval has to be narrow at three
+looks in a row, and intervals of such a design are made a little wider than others (``effects.STOPPED``).
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,8 @@ from kvscope.record.store import Records
 
 # Blocks between two looks: those after the first ones come in pairs (Design.trials).
 BLOCKS_BETWEEN_LOOKS = 2
+# At so many in a row the interval has to be narrow.
+LOOKS = 3
 # A look at fewer blocks says nothing of the noise.
 LEAST_BLOCKS = 3
 
@@ -45,13 +47,11 @@ def precision(
     most_blocks: int | None = None,
 ) -> Precision:
     """The state of a design: enough means that the interval of every level is as narrow as asked (``share`` of the
-    baseline's mean to either side), now and as it was one look ago. A level at which nothing could be measured (refused
-    each time, say) is not waited for."""
+    baseline's mean to either side), now and as it was at the looks before. A level at which nothing could be measured
+    (refused each time, say) is not waited for."""
     measured = [a for a in attempts if a.is_measured]
     num_blocks = max((a.trial.block for a in measured), default=-1) + 1
     rows = level_rows(design, measured, (metric,))
-    before = num_blocks - BLOCKS_BETWEEN_LOOKS
-    earlier = level_rows(design, [a for a in measured if a.trial.block < before], (metric,))
     widest = _widest(rows, metric)
     reached = None if widest is None else _share(widest, metric)
     return Precision(
@@ -62,7 +62,16 @@ def precision(
         share=reached,
         widest_level=None if widest is None else widest.level,
         needed_blocks=None if widest is None else _needed(widest, metric, share),
-        is_enough=before >= LEAST_BLOCKS and _is_narrow(rows, metric, share) and _is_narrow(earlier, metric, share),
+        is_enough=_is_narrow(rows, metric, share) and _was_narrow(design, measured, num_blocks, metric, share),
+    )
+
+
+def _was_narrow(design: DesignRow, measured: Sequence[Attempt], num_blocks: int, metric: str, asked: float) -> bool:
+    """Whether the intervals were narrow at the looks before this one."""
+    earlier = [num_blocks - back * BLOCKS_BETWEEN_LOOKS for back in range(1, LOOKS)]
+    return earlier[-1] >= LEAST_BLOCKS and all(
+        _is_narrow(level_rows(design, [a for a in measured if a.trial.block < blocks], (metric,)), metric, asked)
+        for blocks in earlier
     )
 
 
