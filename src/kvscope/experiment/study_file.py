@@ -69,10 +69,13 @@ def _study(study: Mapping[str, Any], file: Path, lines: StudyLines, number: int)
     for table, name, value in _entries(study, file, lines, number):
         line = lines.of_key(number, name, None if table == "study" else table)
         known = [each for each, says in SAYS.items() if says.table == table]
-        if name not in known:
+        if table not in _FREE and name not in known:
             raise _unknown(file, line, name, [*known, *(_TABLES if table == "study" else ())])
         try:
-            values[name] = read_value(name, value)
+            if table in _FREE:
+                values[table] = {**values.get(table, {}), **read_value(table, {name: value})}
+            else:
+                values[name] = read_value(name, value)
         except BadDesign as error:
             raise BadStudyFile(str(file), line, error.message.rstrip("."), hint=error.hint) from None
     if "design" not in values:
@@ -95,8 +98,6 @@ def _entries(study: Mapping[str, Any], file: Path, lines: StudyLines, number: in
                 f"{name} is {value!r}; a table was expected",
                 hint=f"Write [study.{name}], and its values below it.",
             )
-        elif table in _FREE:
-            yield table, name, value
         else:
             for each, inner in value.items():
                 yield table, each, inner
@@ -200,14 +201,16 @@ def complete(planned: Planned) -> Asked:
     settings = {name: (value,) for name, value in held.settings.items() if value is not None}
     varied = {name: levels for name, levels in second.items() if name not in _REQUESTS}
     is_grid = bool(asked.factors)
+    is_closed_load = held.is_load and held.arrival == "closed"
     return replace(
         asked,
         levels=None if is_grid else design.factor.levels,
         repeats=design.repeats,
+        grid=design.is_grid,
         input_tokens=of("prompt_tokens", held.prompt_tokens),
         output_tokens=of("output_tokens", held.output_tokens),
         requests=None if held.is_conversation else held.requests,
-        concurrency=of("concurrency", held.concurrency if held.concurrency > 1 else None),
+        concurrency=of("concurrency", held.concurrency if is_closed_load else None),
         rate_per_s=of("rate_per_s", held.rate_per_s),
         arrival=None if held.arrival == "closed" else held.arrival,
         shared_prefix_tokens=held.shared_prefix_tokens or None,
