@@ -27,7 +27,7 @@ from kvscope.record.store import create_records, open_records
 JOB_RUNNER = Path(__file__).with_name("job_runner.py")
 FAKE = EngineChoice(name="fake")
 # What depends on when and by whom a trial was run, and on how busy the machine was.
-OF_THE_MOMENT = ("run_id", "started_at", "client_cpu_share", "warnings")
+OF_THE_MOMENT = ("run_id", "started_at", "client_cpu_share", "warnings", "evidence")
 
 
 class Elsewhere:

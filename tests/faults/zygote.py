@@ -1,7 +1,7 @@
 """Runs small studies on the fake engine in forked copies of itself, and kills them where it is told: a process with
 everything imported, so that a kill costs a fork and not a start of Python.
 
-    python zygote.py     one JSON object a line on stdin: {"folder": ..., "kill": [kind, number]}; how it ended on stdout
+    python zygote.py     one JSON object a line on stdin: {"folder": ..., "kill": [kind, number]}; answers on stdout
 
 Kinds of kills, each the kernel's own, after which no code of the process runs any more:
   line      SIGKILL before the number-th line of kvscope's runner, trial or record
