@@ -58,6 +58,11 @@ def why_not_comparable(
     return tuple(d for d in differences(a, b, run_a=run_a, run_b=run_b) if d.kind in REFUSED)
 
 
+def setting_differences(a: Mapping[str, Json], b: Mapping[str, Json]) -> tuple[Difference, ...]:
+    """Settings that are not the same in two mappings of them."""
+    return tuple(_each(SETTING, a, b))
+
+
 def _machines(a: DesignRow, b: DesignRow, run_a: RunRow | None, run_b: RunRow | None) -> list[Difference]:
     if a.machine_id == b.machine_id:
         return []

@@ -27,6 +27,7 @@ COMMANDS = {
     "explain": ("kvscope.cli.explain", "An engine's error or log line: which product made its number."),
     "measure": ("kvscope.cli.measure", "Run one experiment on a real engine and record every trial."),
     "watch": ("kvscope.cli.watch", "A running engine, live: its memory by cause, its requests, its speed."),
+    "compare": ("kvscope.cli.compare", "Two runs or two conditions: what differs, and by how much."),
     "report": ("kvscope.cli.report", "Make the one-page report (or text) from a record."),
     "export": ("kvscope.cli.export", "Write the record as a table: JSON Lines or CSV."),
     "selftest": ("kvscope.cli.selftest", "Can this machine's client be believed? Held against known times."),
