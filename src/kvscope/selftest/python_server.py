@@ -85,7 +85,8 @@ class _Server:
         self.finished: list[_Answer] = []
         self.num_noted = 0
         self.num_under_way = 0
-        self.numbers = itertools.count()
+        self._numbers = itertools.count()
+        self.num_answered = 0
         self._log = None if log is None else Path(log).open("a", encoding="utf-8")  # noqa: SIM115  # while it serves
         self._queue: list[tuple[float, int, _Peer]] = []
         self._timer: asyncio.Handle | None = None
@@ -97,7 +98,7 @@ class _Server:
         return self._log is not None
 
     def enqueue(self, peer: "_Peer", answer: _Answer) -> None:
-        heapq.heappush(self._queue, (answer.due_s(), next(self.numbers), peer))
+        heapq.heappush(self._queue, (answer.due_s(), next(self._numbers), peer))
 
     def wake(self) -> None:
         """After something was put into the queue, or ended: what is due next may be something else."""
@@ -125,6 +126,7 @@ class _Server:
 
     def end(self, answer: _Answer) -> None:
         self.num_under_way -= 1
+        self.num_answered += 1
         self.finished.append(answer)
 
     def take_log(self) -> str:
@@ -206,7 +208,7 @@ class _Peer(asyncio.Protocol):
             self._refuse("503 Service Unavailable", "the log in memory is full: GET /truth/log empties it")
             return
         if not asked.id:
-            asked.id = f"n{next(server.numbers)}"
+            asked.id = f"n{server.num_answered + server.num_under_way}"
         server.num_noted += asked.tokens
         server.num_under_way += 1
         self._answer = _Answer(asked, received_s)

@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <math.h>
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <signal.h>
@@ -24,6 +25,7 @@
 #define MOST_BODY (64LL * 1024 * 1024)
 #define MOST_TOKENS 1000000
 #define MOST_GROUP 1000
+#define MOST_S 3600
 #define MOST_NOTED (30LL * 1000 * 1000) /* send times in memory: 240 MB */
 #define IDLE_MS 50                      /* so long without an answer under way, and the log is written */
 #define SENDS_PER_ROUND 64              /* then it looks for new requests again */
@@ -37,14 +39,14 @@ static long num_peers;
 /* --- requests --------------------------------------------------------------------------------------------------- */
 
 static void set_value(struct answer *answer, const char *key, size_t key_length, const char *value, size_t length) {
-    char number[32] = "";
+    char number[32] = "", *stop;
     memcpy(number, value, length < sizeof number ? length : sizeof number - 1);
-    double is = strtod(number, NULL);
-    if (!(is >= 0)) is = 0;
+    double is = strtod(number, &stop);
+    if (stop == number || *stop || is < 0) is = NAN; /* which is neither more nor less than anything */
 #define IS(name) (key_length == sizeof name - 1 && !memcmp(key, name, key_length))
     if (IS("id")) snprintf(answer->id, sizeof answer->id, "%.*s", (int)length, value);
-    if (IS("ttft_s") && is <= 3600) answer->ttft_s = is;
-    if (IS("gap_s") && is <= 3600) answer->gap_s = is;
+    if (IS("ttft_s") && is <= MOST_S) answer->ttft_s = is;
+    if (IS("gap_s") && is <= MOST_S) answer->gap_s = is;
     if (IS("tokens") && is >= 1) answer->tokens = is < MOST_TOKENS ? (long)is : MOST_TOKENS;
     if (IS("group") && is >= 1) answer->group = is < MOST_GROUP ? (long)is : MOST_GROUP;
 #undef IS

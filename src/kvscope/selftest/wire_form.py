@@ -13,7 +13,7 @@ HEAD = (
 _MOST_TOKENS = 1_000_000
 _MOST_GROUP = 1_000
 _MOST_S = 3600.0
-_PAIR = re.compile(r"(id|ttft_s|gap_s|tokens|group)=([\w.:+-]+)", re.ASCII)
+_PAIR = re.compile(r"(?<!\w)(id|ttft_s|gap_s|tokens|group)=([\w.:+-]+)", re.ASCII)
 _MARK = re.compile(r"\[truth ([^\]]*)\]")
 _MARK_OF_BYTES = re.compile(rb"\r\nx-truth:([^\r]*)", re.IGNORECASE)
 _LONGEST_ID = 64
