@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kvscope.analysis.attempts import load_attempts
+from kvscope.analysis.design_claims import recorded_claims
 from kvscope.analysis.study import releases_of
 from kvscope.analysis.table import table_rows
 from kvscope.analysis.turns import turn_tables
@@ -21,6 +22,7 @@ from kvscope.experiment.plan_preview import preview_plan
 from kvscope.experiment.runner import DesignSummary, RunOptions
 from kvscope.experiment.study_file import study_text
 from kvscope.record.store import open_records
+from kvscope.report.claim_lines import claim_lines
 from kvscope.report.files import write_file
 from kvscope.report.plan_text import render_plan
 from kvscope.report.release_text import release_lines
@@ -113,6 +115,7 @@ def _tell_one(summary: DesignSummary, records: str) -> None:
         say(f"{summary.kept_failed} of those kept had failed; to try them again add --retry-failed.", err=True)
     _tell_turns(summary, records)
     _tell_release(summary, records)
+    _tell_claims(summary, records)
 
 
 def _tell_turns(summary: DesignSummary, records: str) -> None:
@@ -128,4 +131,10 @@ def _tell_release(summary: DesignSummary, records: str) -> None:
         return
     with open_records(records) as found:
         for line in release_lines(releases_of(found, summary.design_id)):
+            say(line)
+
+
+def _tell_claims(summary: DesignSummary, records: str) -> None:
+    with open_records(records) as found:
+        for line in claim_lines(recorded_claims(found, summary.design_id)):
             say(line)

@@ -149,6 +149,9 @@ def plan_design(
         names = ", ".join([*varied.names, *(factor.name for factor in others)])
         many = len(others) + len(varied.names)
         raise BadDesign(f"This would vary {many} things at once: {names}.", hint="Give one value for each.")
+    if grid and others:
+        varied = _as_grid(varied, others[0], engine)
+        condition, _ = _hold(varied.names[:1], varied.kind.default_condition, held)
     design = make_design(
         varied.kind,
         levels=varied.levels,
@@ -196,6 +199,14 @@ def _varied(
     first = next((design_varying(each, engine) for each in factors), None) or kind
     both = grid_design.kind_of(first, chosen)
     return _Varied(kind=both, levels=chosen[0].levels, second=chosen[1])
+
+
+def _as_grid(varied: _Varied, other: Factor, engine: str) -> _Varied:
+    """A design with a second factor: the same grid that is asked for by name."""
+    levels = tuple(varied.levels or varied.kind.default_levels)
+    second = _grid_factor(other.name, other.levels, engine)
+    kind = grid_design.kind_of(varied.kind, (Factor(name=varied.kind.factor, levels=levels), second))
+    return _Varied(kind=kind, levels=levels, second=second)
 
 
 def _grid_factor(name: str, values: tuple[Level, ...], engine: str) -> Factor:

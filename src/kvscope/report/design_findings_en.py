@@ -38,6 +38,7 @@ _LEVELS: dict[str, str] = {
     "finding.time_less": f"{_DIFFERENCE_S}{{baseline_s:s}}).",
     "finding.time_no_difference_seen": "{metric} with {condition}: no difference from {base} is seen. One of more than "
     "{ruled_out_share:percent} ({ruled_out_s:s}) is ruled out.",
+    "finding.time_equal": "{metric} with {condition}: the same as with {base} in each of {pairs:count} pairs.",
     "finding.time_cannot_tell": "{metric} with {condition}: these repeats cannot tell a difference from {base} from "
     "noise; only one of more than {ruled_out_share:percent} ({ruled_out_s:s}) is ruled out. About {needed:count} "
     "repeats would narrow the interval to {asked_share:percent} to either side.",

@@ -73,6 +73,8 @@ def _time(effect: Effect, names: Mapping[str, object], keys: tuple[str, ...]) ->
     slug = effect.verdict
     if slug == "no_difference_seen" and not is_close:
         slug = "cannot_tell"
+    if ruled_out == 0:
+        slug = "equal"
     return Finding(
         slug=f"time_{slug}",
         values={

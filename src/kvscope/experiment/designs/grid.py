@@ -48,8 +48,15 @@ def kind_of(first: DesignKind, factors: Sequence[Factor]) -> DesignKind:
         factor=one,
         confounders=(*KIND.confounders, *own),
         default_levels=factors[0].levels,
-        default_condition=first.default_condition,
+        default_condition=_without(first.default_condition, factors[1]),
         holds=KIND.holds if first.name == NAME else first.holds,
         sets=first.sets,
         check_model=first.check_model,
     )
+
+
+def _without(condition: Condition, factor: Factor) -> Condition:
+    """A design's own requests, without what it holds of the settings that the second factor varies."""
+    varied = {factor.name, *(name for settings in factor.sets.values() for name in settings)}
+    kept = {name: value for name, value in condition.settings.items() if name not in varied}
+    return replace(condition, settings=kept)
