@@ -54,9 +54,10 @@ def plain_prompt(engine: FakeEngine, trial: Trial, seed: int) -> tuple[Message, 
 
 
 class SimulatedStudy:
-    """One study, trial by trial. ``study`` makes its trials' ids its own."""
+    """One study, trial by trial. ``study`` makes its trials' ids its own; ``prompt``, where given, its prompts, behind a
+    warm-up as in a real trial."""
 
-    def __init__(self, design: Design, study: str, prompt: Prompt = plain_prompt) -> None:
+    def __init__(self, design: Design, study: str, prompt: Prompt | None = None) -> None:
         self.design = design
         self.row = row_of(design, study)
         self.trials = [trial for trial in design.trials(study) if trial.role == "measured"]
@@ -80,8 +81,9 @@ class SimulatedStudy:
         engine = FakeEngine(settings=law, clock=self._clock)
         engine.launch()
         engine.load()
-        engine.generate(ChatRequest(messages=WARMUP_MESSAGES, max_output_tokens=WARMUP_OUTPUT_TOKENS, seed=0))
-        messages = self._prompt(engine, trial, self.design.seed)
+        if self._prompt is not None:
+            engine.generate(ChatRequest(messages=WARMUP_MESSAGES, max_output_tokens=WARMUP_OUTPUT_TOKENS, seed=0))
+        messages = (self._prompt or plain_prompt)(engine, trial, self.design.seed)
         asked = ChatRequest(messages=messages, max_output_tokens=trial.condition.output_tokens, seed=self.design.seed)
         rows = AttemptRows()
         rows.add_answer(_sent(trial), engine.generate(asked), reuse_prefix=False)

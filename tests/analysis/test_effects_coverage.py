@@ -84,10 +84,6 @@ def test_the_interval_holds_the_truth(noise: str) -> None:
     # From 20 to 100 tokens: 0.04 s, which is 0.04 ÷ 0.11 of the baseline.
     assert 930 <= holding(studies, 0.04) <= 970
     assert 930 <= holding(studies, 0.04 / 0.11, share=True) <= 970
-    # The share leaves out zero exactly where the difference does.
-    shares = [one for (one,) in studies if one.relative.has_interval]
-    assert len(shares) > 980  # none where the baseline itself is not told from zero
-    assert all(one.relative.contains(0.0) == one.difference.contains(0.0) for one in shares)
 
 
 @pytest.mark.parametrize("noise", ["slow minutes", "drift"])

@@ -12,7 +12,7 @@ nothing differs, no more than 5 % call anything a difference, however many level
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import expm1, log, sqrt
 from statistics import fmean
 
 from kvscope.analysis.fit import Estimate, mean, t_quantile
@@ -21,6 +21,8 @@ from kvscope.analysis.notes import note
 PAIRED, UNPAIRED, NO_METHOD = "paired_t", "welch_t", "none"
 # A number of repeats beyond which none is worth naming.
 MOST_NEEDED = 100_000
+# An interval of a ratio that reaches further than to this many times as much (or as little) says nothing.
+MOST_RATIO = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +45,11 @@ class Effect:
     """changed − baseline of one metric.
 
     ``baseline`` and ``changed`` are the means that the difference is between. ``difference`` has the 95 % interval of
-    this level by itself; ``relative`` is the same as a share of the baseline's mean (the ratio of the means less one,
-    Fieller's interval, which leaves out zero exactly where the difference's does). ``together`` is the wider interval
-    that holds for all ``num_levels`` levels compared with one baseline. ``method``: paired_t (Student's t on the
-    differences of ``num_pairs`` blocks), welch_t (no blocks in common) or none (too few). ``spread``: the standard
-    deviation of the paired differences."""
+    this level by itself. ``relative`` is the change as a share: the ratio changed ÷ baseline of each block, averaged as
+    logarithms (the geometric mean), less one; a block that was slow for both has the same ratio as any other.
+    ``together`` is the wider interval of the difference that holds for all ``num_levels`` levels compared with one
+    baseline. ``method``: paired_t (Student's t on the differences of ``num_pairs`` blocks), welch_t (no blocks in
+    common) or none (too few). ``spread``: the standard deviation of the paired differences."""
 
     metric: str
     baseline: float | None
@@ -128,7 +130,9 @@ def paired_effect(
         baseline=base,
         changed=fmean(c for _, c in pairs) if pairs else None,
         difference=difference,
-        relative=_paired_share(pairs, rates),
+        relative=_as_share(mean([log(c / b) for b, c in pairs], confidence=1 - rates.interval))
+        if all(min(pair) > 0 for pair in pairs)
+        else _no_share(differences),
         together=mean(differences, confidence=1 - rates.call / num_levels),
         method=PAIRED if count >= 2 else NO_METHOD,
         num_pairs=count,
@@ -185,50 +189,23 @@ def _welch_quantile(baseline: Sequence[float], changed: Sequence[float], error: 
     return t_quantile(total**2 / below if below else len(baseline) + len(changed) - 2, 1 - error)
 
 
-def _paired_share(pairs: Sequence[tuple[float, float]], rates: ErrorRates) -> Estimate:
-    """(mean changed / mean baseline) − 1 by Fieller: all ratios r for which changed − r · baseline has a mean that t
-    does not tell from zero. A block that was slow for both counts for both, so it does not widen the interval."""
-    count = len(pairs)
-    base = fmean(b for b, _ in pairs) if pairs else 0.0
-    if base <= 0:
-        return _no_share(pairs)
-    units = [b / base for b, _ in pairs]
-    ratio = fmean(c for _, c in pairs) / base
-    share = fmean(c - b for b, c in pairs) / base
-    if count < 2:
-        return Estimate(value=share, num=count, reason=note("one_repeat"))
-    errors = [c / base - ratio * u for (_, c), u in zip(pairs, units, strict=True)]
-    k = t_quantile(count - 1, 1 - rates.interval) ** 2 / count / (count - 1)
-    unit_errors = [u - 1 for u in units]
-    uu = k * sum(u * u for u in unit_errors)
-    eu = k * sum(e * u for e, u in zip(errors, unit_errors, strict=True))
-    ee = k * sum(e * e for e in errors)
-    return _between(share, -eu, 1 - uu, ee, count)
-
-
 def _unpaired_share(baseline: Sequence[float], changed: Sequence[float], error: float) -> Estimate:
-    """The same for two sets that share no blocks."""
-    count = len(baseline) + len(changed)
-    base = fmean(baseline) if baseline else 0.0
-    if base <= 0 or not changed:
+    if min((*baseline, *changed), default=1.0) <= 0:
         return _no_share((*baseline, *changed))
-    ratio = fmean(changed) / base
-    if len(baseline) < 2 or len(changed) < 2:
-        return Estimate(value=ratio - 1, num=count, reason=note("one_repeat"))
-    square = _welch_quantile(baseline, changed, error) ** 2
-    uu = square * (_deviation(baseline) / base) ** 2 / len(baseline)
-    vv = square * (_deviation(changed) / base) ** 2 / len(changed)
-    return _between(ratio - 1, uu * ratio, 1 - uu, vv + uu * ratio**2, count)
+    logs = [[log(v) for v in values] for values in (baseline, changed)]
+    value = fmean(logs[1]) - fmean(logs[0]) if logs[0] and logs[1] else None
+    return _as_share(_welch(value, logs[0], logs[1], error))
 
 
-def _no_share(values: Sequence[object]) -> Estimate:
-    return Estimate(value=None, num=len(values), reason=note("baseline_zero" if values else "nothing_measured"))
+def _as_share(logarithm: Estimate) -> Estimate:
+    """The logarithm of a ratio as the ratio less one; without an interval where that would reach beyond anything."""
+    value, low, high = logarithm.value, logarithm.low, logarithm.high
+    if value is None or low is None or high is None or max(abs(low), abs(high)) > log(MOST_RATIO):
+        reason = logarithm.reason if low is None else note("any_ratio")
+        known = None if value is None or abs(value) > log(MOST_RATIO) else expm1(value)
+        return Estimate(value=known, num=logarithm.num, reason=reason)
+    return Estimate(value=expm1(value), low=expm1(low), high=expm1(high), num=logarithm.num, reason=logarithm.reason)
 
 
-def _between(share: float, middle: float, square: float, constant: float, count: int) -> Estimate:
-    """``share`` with the two roots x of square · x² − 2 · middle · x − constant = 0 added to it. Where the baseline's
-    mean is not told from zero (square ≤ 0), a ratio to it has no interval."""
-    if square <= 0:
-        return Estimate(value=share, num=count, reason=note("baseline_unclear"))
-    root = sqrt(middle**2 + square * constant)
-    return Estimate(value=share, low=share + (middle - root) / square, high=share + (middle + root) / square, num=count)
+def _no_share(values: Sequence[float]) -> Estimate:
+    return Estimate(value=None, num=len(values), reason=note("not_above_zero" if values else "nothing_measured"))
