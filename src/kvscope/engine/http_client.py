@@ -79,14 +79,17 @@ class _Parsed:
             self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
+        if self.done:  # the begin of an answer that nobody asked for
+            return
         self.status = self.parser.get_status_code()
         self.headers_done = not self._is_interim()
 
     def on_body(self, body: bytes) -> None:
-        self.pieces.append(body)
+        if not self.done:
+            self.pieces.append(body)
 
     def on_message_complete(self) -> None:
-        self.done = not self._is_interim()
+        self.done = self.done or not self._is_interim()
         if not self.done:
             self.headers = {}
 
@@ -138,7 +141,7 @@ class Exchange:
         sent_s = self._wire.sent_s
         # A server may refuse a request before it has read all of it; it was then never wholly sent.
         self.reply = Reply(
-            status=self._parser.get_status_code(),
+            status=self._parsed.status or 0,
             headers=self._parsed.headers,
             sent_s=self._early[0].at_s if sent_s is None else sent_s,
         )

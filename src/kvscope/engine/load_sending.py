@@ -55,7 +55,9 @@ class Sending:
             assert self.where is not None
             assert self.recording is not None
             self.playback = Playback(self.prepared, self.where, self.recording, self.begun_s)
-        return self.playback.advance()
+        if self.playback.advance() and self.recording is not None:
+            self.recording.drop()
+        return self.playback.is_done
 
     @property
     def sent_s(self) -> float:

@@ -49,6 +49,11 @@ class Recording:
         """Suspends whoever reads; ``Playback`` goes on when there may be more."""
         await _until_more()
 
+    def drop(self) -> None:
+        """Forget what nobody has taken: nobody will."""
+        self.reads.clear()
+        self.num_received = self.num_kept
+
     def end(self) -> None:
         """No more will come."""
         self.closed = True
