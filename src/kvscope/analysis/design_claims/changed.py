@@ -12,6 +12,8 @@ from kvscope.record.rows import DesignRow, Json
 TIMES = ("ttft_s", "tpot_s")
 # How closely a time should be known before "no difference" says much: so far to either side, of the baseline.
 ASKED_SHARE = 0.05
+# Times closer than any clock tells.
+_SAME_S = 1e-9
 
 
 def changed_rows(
@@ -73,7 +75,7 @@ def _time(effect: Effect, names: Mapping[str, object], keys: tuple[str, ...]) ->
     slug = effect.verdict
     if slug == "no_difference_seen" and not is_close:
         slug = "cannot_tell"
-    if ruled_out == 0:
+    if ruled_out is not None and ruled_out < _SAME_S:
         slug = "equal"
     return Finding(
         slug=f"time_{slug}",

@@ -1,0 +1,199 @@
+"""What designs say of copies of prompts, of lengths and of a grid, from rows made by hand with known laws."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from study_rows import answered, attempt, design_row, mark, memory, reported, request_row, trial_row
+
+from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.design_claims import claims_of
+from kvscope.analysis.finding import Finding
+from kvscope.record.rows import DesignRow
+
+MIB = 2**20
+
+
+def a_design(name: str, levels: tuple[Any, ...], factor: str, **changes: Any) -> DesignRow:
+    own = {"factor": factor, "levels": levels, "baseline_level": levels[0], **changes}
+    return replace(design_row("context_limit"), name=name, **own)
+
+
+def found(design: DesignRow, attempts: list[Attempt], slug: str) -> Finding:
+    (one,) = [finding for finding in claims_of(design, attempts) if finding.slug == slug]
+    return one
+
+
+HOST_CACHE = a_design("host_cache", (8192, 24, 0), "cache_ram_mib")
+# 527 tokens × 23,040 B = 12,142,080 B. llama.cpp's log printed 11.586 MiB for such a copy on a real run: 12 B a token
+# and some for each layer more.
+COPY_LINE = "update:    - prompt 0x7f51: {tokens:7d} tokens, checkpoints: {checkpoints:2d}, {mib} MiB"
+STEP_BYTES = 12_150_000
+
+
+def cached(
+    copies: int, *, mib: str = "11.586", limit: str = "8192.000", checkpoints: int = 0, step: int = STEP_BYTES
+) -> dict[str, Any]:
+    """Four conversations, each adding ``step`` bytes, after which the log lists ``copies`` copies."""
+    lines = [COPY_LINE.format(tokens=527, checkpoints=checkpoints, mib=mib) for _ in range(copies)]
+    total = f"{copies * float(mib):.3f}"
+    line = "\n".join(
+        [f"update: - cache state: {copies} prompts, {total} MiB (limits: {limit} MiB, 768 tokens)", *lines]
+    )
+    said = (reported("host_cache", total, phase="after_request", request_index=4, line=line),) if copies else ()
+    marks = tuple(
+        replace(mark("after_request", 0, request_index=n), anon_bytes=80 * MIB + n * step) for n in (1, 2, 3, 4)
+    )
+    return {"marks": marks, "requests": tuple(request_row(index=n) for n in (1, 2, 3, 4)), "reported": said}
+
+
+def host_cache(level: int, *each: dict[str, Any]) -> list[Attempt]:
+    return [attempt(trial_row(HOST_CACHE, level, n), design=HOST_CACHE, **rows) for n, rows in enumerate(each)]
+
+
+def test_a_copy_is_the_bytes_of_its_tokens() -> None:
+    finding = found(HOST_CACHE, host_cache(8192, cached(3), cached(3)), "host_cache_as_predicted")
+    assert finding.values["kv_bytes"] == 527 * 23_040
+    assert finding.values["tokens"] == 527
+    # 11.586 MiB are 12,148,801 B: 6,721 B more, 12.75 a token, as far as three decimals tell.
+    assert finding.values["beside_bytes"] == pytest.approx(6_721 / 527, abs=0.01)
+    assert finding.values["growth_bytes"] == STEP_BYTES
+    assert finding.size is not None
+    assert finding.size.num == 2
+    assert not finding.is_contradiction
+
+
+def test_a_copy_that_takes_more_than_its_tokens_is_a_contradiction() -> None:
+    assert found(HOST_CACHE, host_cache(8192, cached(3, mib="12.000")), "host_cache_differs").is_contradiction
+    # With checkpoints in it, it is larger for a reason.
+    with_checkpoints = host_cache(8192, cached(3, mib="12.000", checkpoints=1))
+    assert not found(HOST_CACHE, with_checkpoints, "host_cache_with_checkpoints").is_contradiction
+
+
+def test_where_the_limit_stops_it() -> None:
+    bounded = found(HOST_CACHE, host_cache(24, cached(2, limit="24.000", step=0)), "host_cache_bounded")
+    assert bounded.values["limit_bytes"] == 24 * MIB
+    assert bounded.values["held_bytes"] == round(2 * 11.586 * MIB)
+    over = host_cache(24, cached(3, limit="24.000"))
+    assert found(HOST_CACHE, over, "host_cache_over_limit").is_contradiction
+    # One copy is kept however large it is.
+    found(HOST_CACHE, host_cache(24, cached(1, limit="8.000", step=0)), "host_cache_bounded")
+
+
+def test_without_a_cache_nothing_is_kept() -> None:
+    attempts = host_cache(0, {**cached(0, step=0), "effective": {"cache_ram_mib": 0}})
+    none = found(HOST_CACHE, attempts, "host_cache_none_kept")
+    assert none.values["growth_bytes"] == 0
+    assert none.values["copies"] == 0
+
+
+INPUTS = a_design("input_length", (128, 512, 1024, 2048), "prompt_tokens")
+
+
+def lengths(law: Any, blocks: int, levels: tuple[int, ...] = INPUTS.levels) -> list[Attempt]:
+    return [
+        attempt(trial_row(INPUTS, n, b), design=INPUTS, **{**memory(), **answered(n, ttft_s=law(n) * (1 + 0.01 * b))})
+        for n in levels
+        for b in range(blocks)
+    ]
+
+
+def test_the_law_of_ttft_is_recovered_with_both_parts() -> None:
+    attempts = lengths(lambda n: 0.1 + 0.001 * n + 1e-6 * n * n, 3)
+    linear, square = claims_of(INPUTS, attempts)
+    assert (linear.slug, square.slug) == ("input_length_linear", "input_length_quadratic")
+    # Blocks are slower by 0, 1 and 2 %: 1 % on average. Per 1,000 tokens 1 s, for (1,000 tokens)² 1 s.
+    assert linear.values["linear_s"] == pytest.approx(1.01)
+    assert linear.values["intercept_s"] == pytest.approx(0.101)
+    assert square.values["quadratic_s"] == pytest.approx(1.01)
+    assert square.values["part_s"] == pytest.approx(1.01 * 2048**2 * 1e-6)
+    assert square.values["further_s"] == pytest.approx(1.01 * (0.1 + 4.096 + 4.096**2))
+    assert square.size is not None
+    assert square.size.contains(1.01)
+    assert square.size.num == 3
+
+
+def test_a_straight_law_has_no_square_that_is_seen() -> None:
+    noise = {128: 1.01, 512: 0.99, 1024: 1.02, 2048: 0.98}
+    attempts = [
+        attempt(trial_row(INPUTS, n, b), design=INPUTS,
+                **{**memory(), **answered(n, ttft_s=(0.1 + 0.001 * n) * (noise[n] if b % 2 else 2 - noise[n]))})
+        for n in INPUTS.levels for b in range(4)
+    ]  # fmt: skip
+    square = found(INPUTS, attempts, "input_length_quadratic_not_seen")
+    most = square.values["most_s"]
+    assert isinstance(most, float)
+    assert most > 0
+
+
+def test_one_block_tells_no_bend_and_two_lengths_no_law() -> None:
+    found(INPUTS, lengths(lambda n: 0.1 + 0.001 * n, 1), "input_length_quadratic_unknown")
+    two = claims_of(INPUTS, lengths(lambda n: 0.001 * n, 3, (128, 512)))
+    assert [finding.slug for finding in two] == ["time_more"]
+
+
+OUTPUTS = a_design("output_length", (16, 64), "output_tokens")
+
+
+def outputs(*tokens: int, limit: int | None = None) -> list[Attempt]:
+    found = []
+    for n in tokens:
+        for block in range(3):
+            rows = answered(output=n, tpot_s=0.02)
+            if limit is not None and n == max(tokens):
+                rows["requests"] = (replace(rows["requests"][0], output_tokens_limit=limit),)
+            found.append(attempt(trial_row(OUTPUTS, n, block), design=OUTPUTS, **rows))
+    return found
+
+
+def test_each_further_output_token_takes_its_time() -> None:
+    finding = found(OUTPUTS, outputs(16, 64), "output_length_per_token")
+    # 64 − 16 tokens, 20 ms each.
+    assert finding.values["per_token_s"] == pytest.approx(0.02)
+    assert "time_equal" in [f.slug for f in claims_of(OUTPUTS, outputs(16, 64))]
+
+
+def test_an_answer_that_ended_early_is_held_against_what_came() -> None:
+    finding = found(OUTPUTS, outputs(16, 64, limit=256), "output_length_short")
+    assert (finding.values["limits"], finding.values["fewest"]) == ((256,), 64)
+
+
+CELLS: tuple[dict[str, int], ...] = tuple({"a": a, "b": b} for a in (1, 2) for b in (1, 2))
+GRID = a_design("grid", CELLS, "a × b", is_grid=True)
+
+
+def grid(both: float, blocks: int = 3) -> list[Attempt]:
+    """TTFT by cell: 1 s; a alone +0.5, b alone +0.25; a and b together ``both``. Blocks differ by 0.1 s as a whole."""
+    times = {(1, 1): 1.0, (2, 1): 1.5, (1, 2): 1.25, (2, 2): both}
+    found = []
+    for cell in CELLS:
+        for block in range(blocks):
+            ttft = times[cell["a"], cell["b"]] + 0.1 * block + 0.001 * block * cell["a"]
+            trial = trial_row(GRID, cell, block, trial_id=f"{cell}{block}")
+            found.append(attempt(trial, design=GRID, **{**memory(), **answered(ttft_s=ttft)}))
+    return found
+
+
+def test_a_grid_lays_no_difference_of_two_changes_to_one_of_them() -> None:
+    claims = claims_of(GRID, grid(2.5))
+    assert claims[0].slug == "grid_label"
+    cells = {str(f.values["level"]): f for f in claims if f.values.get("metric") == "ttft_s" and f.slug == "time_more"}
+    assert len(cells) == 3
+    labelled = [key for key, f in cells.items() if "both_factors_changed" in f.also_possible]
+    assert labelled == [str({"a": 2, "b": 2})]
+
+
+def test_the_interaction_is_what_both_do_beyond_the_sum_of_each() -> None:
+    claims = claims_of(GRID, grid(2.5))
+    seen = next(f for f in claims if f.slug == "interaction_time_seen" and f.values["metric"] == "ttft_s")
+    # 2.5 − 1.5 − 1.25 + 1.0
+    assert seen.values["beyond_s"] == pytest.approx(0.75)
+    added_up = claims_of(GRID, grid(1.75))
+    alone = [f.slug for f in added_up if f.values.get("metric") == "ttft_s" and f.slug.startswith("interaction")]
+    assert alone == ["interaction_time_not_seen"]
+    once = [f.slug for f in claims_of(GRID, grid(2.5, blocks=1)) if f.slug.startswith("interaction_time")]
+    assert once[0] == "interaction_time_unknown"
+
+
+def test_a_grid_of_any_design_speaks_as_a_grid() -> None:
+    assert claims_of(replace(GRID, name="input_length"), grid(2.5))[0].slug == "grid_label"
