@@ -220,7 +220,7 @@ SAYS: Mapping[str, Says] = {
         table="held",
     ),
     "requests": Says(
-        help="Conversations per trial, one after another.",
+        help="Conversations per trial, one after another; of a load, all its requests.",
         expected="a whole number from 1",
         like=4,
         read=_whole(1),

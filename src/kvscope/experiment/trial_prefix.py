@@ -20,7 +20,6 @@ BEFORE = "before"
 # So many texts are counted in search of one that differs in a character and has as many tokens.
 _MOST_COUNTS = 24
 _NEAR = 12
-_FRESH_LETTERS = 12
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", "가나다라마바사아자차카타파하")
 
 Count = Callable[[Sequence[Message]], int]
@@ -156,17 +155,12 @@ def prefix_prompts(prompts: Sequence[tuple[Message, ...]], *, tokens: int, count
 
 
 def _unsent(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """``messages`` with the first letters of the last one's text replaced by others that nobody has sent."""
+    """``messages`` with the letters of the last one's first word replaced by others: nobody has sent a text that begins
+    so."""
     text = list(messages[-1].content)
-    random = iter(uuid.uuid4().bytes)
-    for index, character in enumerate(text):
-        alphabet = _alphabet(character)
+    for index, number in zip(range(len(text)), uuid.uuid4().bytes, strict=False):
+        alphabet = _alphabet(text[index])
         if alphabet is None:
-            continue
-        number = next(random, None)
-        if number is None:
             break
         text[index] = alphabet[number % len(alphabet)]
-        if index >= _FRESH_LETTERS:
-            break
     return (*messages[:-1], replace(messages[-1], content="".join(text)))

@@ -11,7 +11,7 @@ PREFIX_FINDINGS: Mapping[str, str] = {
     "warning of their trials.",
     "finding.prefix_not_stated": "The server does not state how many tokens it reused of {total:count} requests.",
     "finding.prefix_reused": "{level}: {cached_tokens:count} of {prompt_tokens:count} prompt tokens came from the "
-    "cache; {recomputed_tokens:count} were computed.",
+    "cache; computed anew: {recomputed_tokens:count}.",
     "finding.prefix_changed_start": "One character changed at the start of the text: {recomputed_tokens:count} of "
     "{prompt_tokens:count} prompt tokens were computed again.",
     "finding.prefix_changed_middle": "One character changed in the middle of the text: {recomputed_tokens:count} of "
