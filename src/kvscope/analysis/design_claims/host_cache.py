@@ -64,8 +64,10 @@ def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...
 
 def _of_level(design: DesignRow, level: Json, measured: Sequence[Attempt]) -> list[Finding]:
     last = measured[-1]
-    copies, price, growth = listed_copies(last), token_price(last.prediction), growth_of(measured)
+    copies, price = listed_copies(last), token_price(last.prediction)
     limit = host_cache_limit(last.result).num_bytes
+    is_full = 0 < len(copies) < len(last.measured_requests) - 1
+    growth = growth_of(measured, last_half=is_full)
     values = {
         "factor": design.factor,
         "level": level,
@@ -137,11 +139,12 @@ def _copies(row: ReportedBufferRow) -> list[Copy]:
     ]
 
 
-def growth_of(attempts: Sequence[Attempt]) -> Estimate:
+def growth_of(attempts: Sequence[Attempt], *, last_half: bool = False) -> Estimate:
     """Memory that each further conversation added, in bytes: of each attempt the middle step from the second
-    conversation on (the first touches buffers); over several attempts their mean with its interval, of one the mean of
-    its steps."""
-    steps = [found for attempt in attempts if (found := _steps(attempt))]
+    conversation on (the first touches buffers), of the last half of them alone where the copies have come to their
+    limit; over several attempts their mean with its interval, of one the mean of its steps."""
+    all_steps = [found for attempt in attempts if (found := _steps(attempt))]
+    steps = [each[len(each) // 2 :] if last_half else each for each in all_steps]
     if len(steps) == 1:
         return mean(steps[0])
     return mean([median(each) for each in steps])
