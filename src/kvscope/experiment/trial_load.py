@@ -4,6 +4,7 @@ Nothing is asked of the engine while the load runs; memory is read by the sample
 read before and after.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +27,11 @@ from kvscope.record.rows import RequestRow
 WARMUP_OUTPUT_TOKENS = 4
 # Of an engine that does not say how many slots it has, so many are warmed up at most.
 MOST_WARMED_UP = 16
-# What a prompt for the warm-up leaves out of the measured one that it is made of.
-_LEFT_OUT = 8
+WARMUP_ROUNDS = 2
+# llama.cpp's usual microbatch: longer prompts touch no more of its compute buffer.
+FULL_BATCH_TOKENS = 512
+# A warm-up's text is as much shorter than what would fit, as its tokens are not counted before.
+WARMUP_FILL = 0.85
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,9 +86,11 @@ class LoadTrial:
         return self.counts.ids_by_files([self.request_of(messages) for messages in each])
 
     def warm_up(self, prompts: Sequence[ExactPrompt]) -> None:
-        """One round of other prompts in all slots, so that the buffers that the load needs have been touched."""
+        """Other prompts in all slots at once, twice, so that the buffers that the load needs have been touched: the
+        second time they are computed together, as those of the load will be."""
         number = min(self._slots(), MOST_WARMED_UP)
-        texts = [_warmup_messages(prompts[index % len(prompts)], index) for index in range(number)]
+        length = self._warmup_length(prompts[0])
+        texts = [_warmup_messages(prompts, index, length) for index in range(WARMUP_ROUNDS * number)]
         requests = [
             ChatRequest(messages=messages, max_output_tokens=WARMUP_OUTPUT_TOKENS, seed=self.seed) for messages in texts
         ]
@@ -94,10 +100,23 @@ class LoadTrial:
             raise error
         self.memory.settle()
 
-    def _slots(self) -> int:
+    def _warmup_length(self, prompt: ExactPrompt) -> int:
+        """Characters of a text that takes a slot nearly whole, or a microbatch, or as much as what is measured: as much
+        of the compute buffer as the load can touch."""
+        stated = self._stated_slots()
+        tokens = max(prompt.prompt_tokens, FULL_BATCH_TOKENS)
+        if stated:
+            tokens = min(tokens, stated[0] - WARMUP_OUTPUT_TOKENS)
+        elif self.rows.limit_tokens is None:
+            tokens = prompt.prompt_tokens
+        return int(len(prompt.text) * tokens / prompt.prompt_tokens * WARMUP_FILL)
+
+    def _stated_slots(self) -> Sequence[int]:
         slots = self.rows.effective.get("slots")
-        stated = len(slots) if isinstance(slots, list) else 0
-        return stated or (self.condition.concurrency if self.condition.arrival == "closed" else 1)
+        return slots if isinstance(slots, list) else []
+
+    def _slots(self) -> int:
+        return len(self._stated_slots()) or (self.condition.concurrency if self.condition.arrival == "closed" else 1)
 
     def run(self, prompts: Sequence[ExactPrompt]) -> None:
         """Send the load, keep every answer as a row, and read memory after it. Raises the error of the request that
@@ -130,7 +149,7 @@ class LoadTrial:
         client["arrival"] = load.arrival
         client["rate_per_s"] = load.rate_per_s
         slots = self._slots()
-        if self.rows.effective.get("slots") and load.arrival == "closed" and load.concurrency > slots:
+        if self._stated_slots() and load.arrival == "closed" and load.concurrency > slots:
             self.rows.warn(
                 "more-than-slots",
                 f"{load.concurrency} requests were under way at once on {slots} slot{'s' if slots > 1 else ''}: the "
@@ -214,7 +233,12 @@ def standing_error(errors: Sequence[KvscopeError]) -> KvscopeError:
     return errors[0]
 
 
-def _warmup_messages(prompt: ExactPrompt, number: int) -> tuple[Message, ...]:
-    """A prompt that is a little shorter than ``prompt`` and begins otherwise."""
-    text = prompt.text
-    return (Message(role="user", content=f"{number} {text[len(text) // _LEFT_OUT :]}"),)
+def _warmup_messages(prompts: Sequence[ExactPrompt], number: int, length: int) -> tuple[Message, ...]:
+    """A text of about so many characters that begins as none of ``prompts``."""
+    words = itertools.chain.from_iterable(
+        prompt.text.split() for prompt in itertools.islice(itertools.cycle(prompts), number, None)
+    )
+    text = f"{number}"
+    while len(text) < length:
+        text += " " + next(words)
+    return (Message(role="user", content=text),)

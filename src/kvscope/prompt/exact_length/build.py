@@ -173,8 +173,13 @@ class _Wish:
         return tuple(frame for frame in frames if frame.has_key or not self.key_required)
 
     def draft(self) -> Draft:
-        variant = f"{self.source.language}|{self.prompt_tokens}|{self.salt}"
+        variant = draft_variant(self.source.language, self.prompt_tokens, self.salt)
         return Draft(self.source, seed=self.seed, variant=variant, key_sentence=self.key_sentence)
+
+
+def draft_variant(language: str, prompt_tokens: int, salt: str) -> str:
+    """What makes the texts of one seed differ: see ``Draft`` and ``label``."""
+    return f"{language}|{prompt_tokens}|{salt}"
 
 
 class _Builder:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 
 from kvscope.errors import BadDesign
 from kvscope.prompt.conversation import Message
-from kvscope.prompt.exact_length.build import ExactPrompt, build_prompt
+from kvscope.prompt.exact_length.build import ExactPrompt, build_prompt, draft_variant
+from kvscope.prompt.exact_length.draft import label
 from kvscope.prompt.exact_length.search import Count, one_message
 from kvscope.prompt.exact_length.source_text import SourceText
 
 _JOINT = "\n\n"
-# What two prompts may go on with: their labels begin with different letters.
-_ONE_END, _OTHER_END = "A one", "z other"
+# Where there is one prompt alone, what another one could go on with.
+_OTHER_LABELS = ("A", "z")
 
 # The token ids of whole prompts of one user message each; None where they cannot be had.
 Ids = Callable[[Sequence[tuple[Message, ...]]], Sequence[Sequence[int]] | None]
@@ -67,7 +68,10 @@ def build_sharing(
 
     head = ""
     if shared_tokens:
-        common = count if ids is None or ids([one_message("")]) is None else _common_counter(ids)
+        common = count
+        if ids is not None and ids([one_message("")]) is not None:
+            variant = draft_variant(language if source is None else source.language, prompt_tokens, salt)
+            common = _common_counter(ids, [label(seed + index, variant) for index in range(number)])
         head = build(shared_tokens, common, seed, f"{salt}/shared").text + _JOINT
 
     def count_behind(messages: Sequence[Message]) -> int:
@@ -87,14 +91,16 @@ def common_tokens(prompts: Sequence[ExactPrompt], ids: Ids | None) -> int | None
     return min(_common(found[0], each) for each in found[1:])
 
 
-def _common_counter(ids: Ids) -> Count:
-    """Counts the tokens that two prompts have in common that begin with a text and then differ."""
+def _common_counter(ids: Ids, labels: Sequence[str]) -> Count:
+    """Counts the tokens that prompts have in common that begin with a text and go on with ``labels``. What follows a
+    line's end may decide how it is cut into tokens, a digit otherwise than a letter."""
+    ends = list({text[0]: text for text in [*labels, *_OTHER_LABELS]}.values())
 
     def count(messages: Sequence[Message]) -> int:
         head = messages[0].content + _JOINT
-        found = ids([one_message(head + _ONE_END), one_message(head + _OTHER_END)])
+        found = ids([one_message(f"{head}{end}:") for end in ends])
         assert found is not None
-        return _common(found[0], found[1])
+        return min(_common(found[0], each) for each in found[1:])
 
     return count
 
