@@ -653,7 +653,8 @@ def _ctrl_c_is_heard() -> Iterator[None]:
 @pytest.mark.parametrize("arrival", ["closed", "constant"])
 @pytest.mark.parametrize("is_in_a_loop", [False, True])
 def test_ctrl_c_ends_all_at_once(arrival: str, is_in_a_loop: bool) -> None:
-    """The server answers nothing; both connections are closed when it has been heard."""
+    """The server answers nothing; both connections are closed when it has been heard. A notebook has a loop that runs,
+    and leaves Ctrl-C to Python's own handler."""
     closed = threading.Semaphore(0)
 
     async def talk(server: KeptServer, asked: Asked, writer: asyncio.StreamWriter) -> bool:
@@ -665,14 +666,21 @@ def test_ctrl_c_ends_all_at_once(arrival: str, is_in_a_loop: bool) -> None:
             closed.release()
         return False
 
-    load = Load(requests=chats(2), concurrency=2, arrival=arrival, rate_per_s=1000.0)  # type: ignore[arg-type]
+    load = Load(requests=(chat(timeout_s=100),) * 2, concurrency=2, arrival=arrival, rate_per_s=1000.0)  # type: ignore[arg-type]
 
-    async def notebook() -> LoadResult:
+    async def cell() -> LoadResult:
         return sent(server.url, load)
+
+    def notebook() -> None:
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(cell())
+        finally:
+            loop.close()
 
     with kept(talk) as server:
         with pytest.raises(KeyboardInterrupt):
-            asyncio.run(notebook()) if is_in_a_loop else sent(server.url, load)
+            notebook() if is_in_a_loop else sent(server.url, load)
         assert closed.acquire(timeout=10)
         assert closed.acquire(timeout=10)
 
