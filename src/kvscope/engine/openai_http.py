@@ -3,16 +3,13 @@
 A server that refuses unknown fields is sent none: whoever knows which server it is says which of its own it takes.
 """
 
-import asyncio
 import json
-import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kvscope.engine.api_key import ApiKey
-from kvscope.engine.base import ChatRequest, ClientHealth, Generation, Load, LoadAnswer, LoadResult, Message
+from kvscope.engine.base import ChatRequest, Generation, Message
 from kvscope.engine.http_client import (
     Exchange,
     Limits,
@@ -21,13 +18,12 @@ from kvscope.engine.http_client import (
     hidden_in_errors,
     keys_among,
     request,
-    run,
     verbatim,
 )
 from kvscope.engine.openai_answer import read_answer
 from kvscope.engine.prepared import Prepared, ask
 from kvscope.engine.server_errors import REPLY_HINT, raise_for_status
-from kvscope.errors import EngineReplyError, KvscopeError, UsageError
+from kvscope.errors import EngineReplyError, UsageError
 from kvscope.prompt.conversation import Image
 
 # A server may cut a token's text into several pieces, and one that pays no heed to the limit has no end. So reading
@@ -183,35 +179,6 @@ def _prepared(url: str, body: Mapping[str, Any], chat: ChatRequest, headers: Map
         timeout_s=chat.timeout_s, stall_s=chat.stall_s, max_bytes=_EXTRA_BYTES + _BYTES_PER_TOKEN * most_pieces
     )
     return Prepared(url=url, payload=body, limits=limits, headers=headers or {}, read=read)
-
-
-def send_load(load: Load, generate: Callable[[ChatRequest], Awaitable[Generation]]) -> LoadResult:
-    """Send the requests of ``load`` through ``generate``, each at its time. See ``Engine.generate_many``."""
-    return run(_send_load(load, generate))
-
-
-async def _send_load(load: Load, generate: Callable[[ChatRequest], Awaitable[Generation]]) -> LoadResult:
-    started_s = time.perf_counter()
-    waiting = deque(enumerate(load.requests))
-    answers: dict[int, LoadAnswer] = {}
-
-    async def stream(number: int) -> None:
-        while waiting:
-            index, chat = waiting.popleft()
-            sent_s = time.perf_counter() - started_s
-            generation, error = None, None
-            try:
-                generation = await generate(chat)
-            except KvscopeError as failure:
-                error = failure
-            answers[index] = LoadAnswer(index=index, stream=number, sent_s=sent_s, generation=generation, error=error)
-
-    await asyncio.gather(*(stream(number) for number in range(load.concurrency)))
-    return LoadResult(
-        answers=tuple(answers[index] for index in sorted(answers)),
-        wall_s=time.perf_counter() - started_s,
-        health=ClientHealth(),
-    )
 
 
 def _without_key(answer: Generation, key: ApiKey) -> Generation:
