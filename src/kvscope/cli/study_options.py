@@ -74,7 +74,7 @@ def studies_asked(design: str, flags: Mapping[str, Any]) -> tuple[Asked, ...]:
     }
     if not is_study_file(design):
         return (Asked(design=design, **given),)
-    refused = [flag_of(name).split("/")[0] for name in given if not SAYS[name].is_where]
+    refused = [flag_of(name).split("/")[0] for name in FIELDS if name in given and not SAYS[name].is_where]
     if refused:
         beside = ", ".join(flag_of(name) for name in FIELDS if SAYS[name].is_where)
         raise UsageError(
