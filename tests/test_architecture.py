@@ -32,7 +32,10 @@ EXEMPT = {"__init__", "__main__"}
 # Packages that must work where nothing but the standard library is installed.
 STANDARD_LIBRARY_ONLY = {"errors", "units", "dtypes", "scenario", "model", "predict", "record", "prompt"}
 # What may be borrowed all the same, inside the function that needs it: the package works without, that function not.
-BORROWED = {"prompt": {"jinja2", "tokenizers", "tiktoken", "sentencepiece", "mistral_common"}}
+BORROWED = {
+    "prompt": {"jinja2", "tokenizers", "tiktoken", "sentencepiece", "mistral_common"},
+    "record": {"pyarrow", "duckdb"},
+}
 
 
 def _is_module(text: str) -> bool:

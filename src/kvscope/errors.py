@@ -34,6 +34,7 @@
     └── RecordError                    the store refuses                                   exit 4
         ├── RecordNotFound · RecordBusy · RecordUnwritable
         ├── SchemaMismatch             version found, version expected
+        ├── RecordConflict             two files say different things of the same row
         └── DesignMismatch             what differs between two things that cannot be compared
 
 `slug` is stable: it is stored in the record and is an anchor in docs/reference/messages.md.
@@ -337,6 +338,12 @@ class RecordUnwritable(RecordError):
 
 class SchemaMismatch(RecordError):
     slug = "schema-mismatch"
+
+
+class RecordConflict(RecordError):
+    """Two records say different things of the same sitting, design or attempt: they are not merged."""
+
+    slug = "record-conflict"
 
 
 class DesignMismatch(RecordError):

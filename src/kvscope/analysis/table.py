@@ -1,7 +1,7 @@
 """The record as tables, with the column that only the analysis can fill: what stayed unexplained. Rows are made one at
 a time, so that a record of any size can be written."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from kvscope.analysis.attribute import unexplained_bytes
 from kvscope.record.export import export_requests, export_row, export_samples, export_tokens
@@ -16,29 +16,31 @@ def table_rows(records: Records, design_id: str | None = None) -> Rows:
     one design, or of all. Unknown values are None."""
     runs = {run.run_id: run for run in records.runs()}
     designs = {design.design_id: design for design in records.designs()}
-    for trial in records.trials(design_id):
+    for trial in records.each_trial(design_id):
         yield table_row(records.result(trial), designs[trial.design_id], runs[trial.run_id], records.prediction(trial))
 
 
 def request_rows(records: Records) -> Rows:
     """One dict per request of every attempt, warm-ups and failures included."""
-    return _part_rows(records, export_requests)
+    return _part_rows(records, export_requests, {"requests", "tokens"})
 
 
 def token_rows(records: Records) -> Rows:
     """One dict per piece of every answer, with its time of arrival."""
-    return _part_rows(records, export_tokens)
+    return _part_rows(records, export_tokens, {"tokens"})
 
 
 def sample_rows(records: Records) -> Rows:
     """One dict per reading of memory between the marked moments."""
-    return _part_rows(records, export_samples)
+    return _part_rows(records, export_samples, {"samples"})
 
 
-def _part_rows(records: Records, parts: Callable[[TrialResult, DesignRow], Iterable[dict[str, Json]]]) -> Rows:
+def _part_rows(
+    records: Records, export: Callable[[TrialResult, DesignRow], Iterable[dict[str, Json]]], parts: Collection[str]
+) -> Rows:
     designs = {design.design_id: design for design in records.designs()}
-    for trial in records.trials():
-        yield from parts(records.result(trial), designs[trial.design_id])
+    for trial in records.each_trial():
+        yield from export(records.result(trial, parts), designs[trial.design_id])
 
 
 def table_row(

@@ -1,46 +1,76 @@
-"""kvscope export: the record as a table."""
+"""kvscope export: the record as tables."""
 
-import io
 import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import click
 
-from kvscope.analysis.table import request_rows, table_rows
+from kvscope.analysis.table import request_rows, sample_rows, table_rows, token_rows
 from kvscope.cli.output import say
+from kvscope.errors import UsageError
 from kvscope.experiment.measure import DEFAULT_RECORDS
 from kvscope.record.export import FORMATS, write_csv, write_jsonl
-from kvscope.record.store import open_records
-from kvscope.report.files import write_file
+from kvscope.record.export_files import write_duckdb, write_parquet
+from kvscope.record.rows import Json
+from kvscope.record.store import Records, open_records
+from kvscope.report.files import write_with
 
-WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
-ROWS = {"trials": table_rows, "requests": request_rows}
+TEXT_WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
+ROWS = {"trials": table_rows, "requests": request_rows, "tokens": token_rows, "samples": sample_rows}
 
 
 @click.command()
 @click.option("--records", default=DEFAULT_RECORDS, show_default=True, help="Record file.")
 @click.option(
-    "--format", "file_format", type=click.Choice(FORMATS), default="jsonl", show_default=True, help="Of the table."
+    "--format",
+    "file_format",
+    type=click.Choice(FORMATS),
+    default="jsonl",
+    show_default=True,
+    help="Of the table; duckdb is one database with all of them.",
 )
 @click.option(
     "--rows",
     type=click.Choice(tuple(ROWS)),
-    default="trials",
-    show_default=True,
-    help="One row per attempt of a trial, or one per request: each turn of a conversation is one.",
+    help="One row per attempt of a trial (trials, the default), per request (each turn of a conversation is one), per "
+    "token, or per sample of memory.",
 )
 @click.option("--out", type=click.Path(dir_okay=False), help="File to write; standard output if left out.")
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
-def export(records: str, file_format: str, rows: str, out: str | None, force: bool, as_json: bool) -> int:
-    """Write the record as a table: one row per attempt of a trial, or per request; failures are rows like any other."""
+def export(records: str, file_format: str, rows: str | None, out: str | None, force: bool, as_json: bool) -> int:
+    """Write the record as a table: one row per attempt of a trial, per request, token or sample; failures are rows
+    like any other. Parquet and DuckDB need: pip install 'kvscope[records]'."""
+    file_format = "jsonl" if as_json else file_format
     with open_records(records) as found:
-        table = list(ROWS[rows](found))
-    write = WRITERS["jsonl" if as_json else file_format]
-    if out is None:
-        write(table, sys.stdout)
-        return 0
-    text = io.StringIO()
-    write(table, text)
-    write_file(out, text.getvalue(), force=force)
-    say(f"Wrote {len(table)} rows to {out}.", err=True)
+        if found.doubt is not None:
+            say(f"warning: {found.doubt}", err=True)
+        if out is None:
+            _print(found, file_format, rows or "trials")
+            return 0
+        counts: dict[str, int] = {}
+        write_with(out, lambda path: counts.update(_write(found, file_format, rows, path)), force=force)
+    told = ", ".join(f"{count} rows" if len(counts) == 1 else f"{name} {count}" for name, count in counts.items())
+    say(f"Wrote {told} to {out}.", err=True)
     return 0
+
+
+def _print(records: Records, file_format: str, rows: str) -> None:
+    if file_format not in TEXT_WRITERS:
+        raise UsageError(f"{file_format} is not a text: it needs a file.", hint="Name one with --out FILE.")
+    TEXT_WRITERS[file_format](ROWS[rows](records), sys.stdout)
+
+
+def _write(records: Records, file_format: str, rows: str | None, path: Path) -> Mapping[str, int]:
+    """Write the file; returns table → how many rows."""
+    if file_format == "duckdb":
+        tables: dict[str, Iterable[Mapping[str, Json]]] = {
+            name: make(records) for name, make in ROWS.items() if rows in (None, name)
+        }
+        return write_duckdb(tables, path)
+    name = rows or "trials"
+    if file_format == "parquet":
+        return {name: write_parquet(name, ROWS[name](records), path)}
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as out:
+        return {name: TEXT_WRITERS[file_format](ROWS[name](records), out)}

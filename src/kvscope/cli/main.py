@@ -29,7 +29,8 @@ COMMANDS = {
     "watch": ("kvscope.cli.watch", "A running engine, live: its memory by cause, its requests, its speed."),
     "compare": ("kvscope.cli.compare", "Two runs or two conditions: what differs, and by how much."),
     "report": ("kvscope.cli.report", "Make the one-page report (or text) from a record."),
-    "export": ("kvscope.cli.export", "Write the record as a table: JSON Lines or CSV."),
+    "export": ("kvscope.cli.export", "Write the record as tables: JSON Lines, CSV, Parquet or DuckDB."),
+    "merge": ("kvscope.cli.merge", "Several machines' records in one file, their rows kept apart."),
     "selftest": ("kvscope.cli.selftest", "Can this machine's client be believed? Held against known times."),
     "doctor": ("kvscope.cli.doctor", "Which engines and probes work here, which do not, and what to install."),
 }

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -39,6 +39,8 @@ PACKED: Mapping[str, tuple[Callable[[Any], Iterable[Mapping[str, Any]]], Callabl
     "reads": (packed.pack_reads, packed.unpack_reads),
     "samples": (packed.pack_samples, packed.unpack_samples),
 }
+# The kinds of rows that an attempt leaves, by their attribute of TrialResult.
+ALL_PARTS: Collection[str] = frozenset({*PACKED, *(attribute for attribute, _ in PLAIN.values())})
 _ORDER = {"tokens": "request_index", "reads": "request_index"}
 # Predictions are long and few: so many parsed ones are kept at hand.
 _PARSED_PREDICTIONS = 64
@@ -59,15 +61,17 @@ class AttemptRows:
         ).fetchone()
         return None if found is None else int(found[0])
 
-    def result(self, key: int) -> TrialResult:
-        """Everything the attempt left."""
+    def result(self, key: int, parts: Collection[str] = ALL_PARTS) -> TrialResult:
+        """Everything the attempt left, or only these kinds of rows of it."""
         trial = dict(self._connection.execute("SELECT * FROM trials WHERE attempt_id = ?", (key,)).fetchone())
         children: dict[str, Any] = {
             attribute: tuple(from_columns(row_type, dict(row)) for row in self._rows(table, key))
             for table, (attribute, row_type) in PLAIN.items()
+            if attribute in parts
         }
         for table, (_, unpack) in PACKED.items():
-            children[table] = tuple(chain.from_iterable(unpack(row) for row in self._rows(table, key)))
+            if table in parts:
+                children[table] = tuple(chain.from_iterable(unpack(row) for row in self._rows(table, key)))
         effective = json.loads(trial["effective"]) if trial["effective"] else {}
         return TrialResult(trial=from_columns(TrialRow, trial), effective=effective, **children)
 

@@ -4,11 +4,12 @@ Written as JSON Lines or CSV, a row at a time."""
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import chain
 from typing import TextIO
 
 from kvscope.record.metrics import metrics_of, request_metrics, tokens_by_request
-from kvscope.record.rows import DesignRow, Json, RequestRow, RunRow, TrialResult
+from kvscope.record.rows import DesignRow, Json, RequestRow, RunRow, SampleRow, TokenRow, TrialResult
 from kvscope.record.table_columns import (
     REQUEST_COLUMNS,
     SAMPLE_COLUMNS,
@@ -20,7 +21,7 @@ from kvscope.record.table_columns import (
 )
 from kvscope.record.turns import turns_of
 
-FORMATS = ("jsonl", "csv")
+FORMATS = ("jsonl", "csv", "parquet", "duckdb")
 
 
 def export_row(
@@ -80,12 +81,27 @@ def export_requests(result: TrialResult, design: DesignRow) -> list[dict[str, Js
 
 def export_tokens(result: TrialResult, design: DesignRow) -> Iterator[dict[str, Json]]:
     """The columns of each token of an attempt."""
-    return (_row(TOKEN_COLUMNS, PartFacts(result=result, design=design, part=token)) for token in result.tokens)
+    return _part_rows(TOKEN_COLUMNS, result, design, result.tokens)
 
 
 def export_samples(result: TrialResult, design: DesignRow) -> Iterator[dict[str, Json]]:
     """The columns of each sample of an attempt."""
-    return (_row(SAMPLE_COLUMNS, PartFacts(result=result, design=design, part=sample)) for sample in result.samples)
+    return _part_rows(SAMPLE_COLUMNS, result, design, result.samples)
+
+
+def _part_rows(
+    columns: Sequence[Column], result: TrialResult, design: DesignRow, parts: Sequence[TokenRow | SampleRow]
+) -> Iterator[dict[str, Json]]:
+    """Rows of many small parts. What they have of their attempt is the same in all: it is asked of the first."""
+    if not parts:
+        return
+    first = _row(columns, PartFacts(result=result, design=design, part=parts[0]))
+    own = [field.name for field in fields(parts[0]) if field.name in first]
+    for part in parts:
+        row = first.copy()
+        for name in own:
+            row[name] = getattr(part, name)
+        yield row
 
 
 def write_jsonl(rows: Iterable[Mapping[str, Json]], out: TextIO) -> int:

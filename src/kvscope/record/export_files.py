@@ -39,18 +39,23 @@ def write_duckdb(tables: Mapping[str, Iterable[Row]], path: Path) -> dict[str, i
         import duckdb
     except ImportError as error:
         raise MissingDependency("Writing DuckDB", "records", "duckdb") from error
-    counts = {}
-    with duckdb.connect(str(path)) as connection:
-        for table, rows in tables.items():
-            counts[table] = 0
-            connection.register("incoming", _schema(arrow, table).empty_table())
-            connection.execute(f'CREATE TABLE "{table}" AS SELECT * FROM incoming')
-            # Batch by batch from here: DuckDB would read a stream of them in threads of its own.
-            for batch in _batches(arrow, table, rows):
-                connection.register("incoming", arrow.Table.from_batches([batch]))
-                connection.execute(f'INSERT INTO "{table}" SELECT * FROM incoming')
-                counts[table] += batch.num_rows
-    return counts
+    try:
+        with duckdb.connect(str(path)) as connection:
+            return {table: _fill(arrow, connection, table, rows) for table, rows in tables.items()}
+    except duckdb.IOException as error:
+        raise OSError(str(error)) from error
+
+
+def _fill(arrow: Any, connection: Any, table: str, rows: Iterable[Row]) -> int:
+    connection.register("incoming", _schema(arrow, table).empty_table())
+    connection.execute(f'CREATE TABLE "{table}" AS SELECT * FROM incoming')
+    count = 0
+    # Batch by batch from here: DuckDB would read a stream of them in threads of its own.
+    for batch in _batches(arrow, table, rows):
+        connection.register("incoming", arrow.Table.from_batches([batch]))
+        connection.execute(f'INSERT INTO "{table}" SELECT * FROM incoming')
+        count += batch.num_rows
+    return count
 
 
 def _pyarrow(feature: str) -> Any:

@@ -4,10 +4,10 @@ row for each token, read and sample."""
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from kvscope.record.attempt_rows import PLAIN
+from kvscope.record.attempt_rows import ALL_PARTS, PLAIN
 from kvscope.record.columns import from_columns
 from kvscope.record.rows import PredictionRow, ReadRow, SampleRow, TokenRow, TrialResult, TrialRow
 
@@ -43,10 +43,12 @@ class OlderAttemptRows:
         ).fetchone()
         return None if found is None else key
 
-    def result(self, key: Key) -> TrialResult:
-        """Everything the attempt left."""
+    def result(self, key: Key, parts: Collection[str] = ALL_PARTS) -> TrialResult:
+        """Everything the attempt left, or only these kinds of rows of it."""
         children: dict[str, Any] = {}
         for table, (attribute, row_type) in self._tables.items():
+            if attribute not in parts:
+                continue
             rows = self._connection.execute(
                 f"SELECT {_SELECT.get(table, '*')} FROM {table} WHERE trial_id = ? AND attempt = ? "
                 f"ORDER BY {_ORDER.get(table, 'rowid')}",

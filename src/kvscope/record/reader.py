@@ -1,14 +1,14 @@
 """A record file that is read. Any release's: what an older one did not keep yet is not known."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kvscope.errors import RecordNotFound
 from kvscope.record import older
-from kvscope.record.attempt_rows import AttemptRows
+from kvscope.record.attempt_rows import ALL_PARTS, AttemptRows
 from kvscope.record.columns import from_columns
 from kvscope.record.metrics_table import METRICS, are_current, scalar_metrics
 from kvscope.record.rows import DesignRow, Json, PredictionRow, RunRow, TrialResult, TrialRow
@@ -93,15 +93,16 @@ class Records:
             key: Any = self._attempts.key(trial)
             return None if key is None else self._attempts.prediction(key)
 
-    def result(self, trial: TrialRow) -> TrialResult:
-        """Everything one attempt left: ``trial`` names it by its design, its trial and its number. Raises
-        RecordNotFound if there is no such attempt."""
+    def result(self, trial: TrialRow, parts: Collection[str] = ALL_PARTS) -> TrialResult:
+        """Everything one attempt left, or only these ``parts`` of it (attributes of TrialResult); the others are empty
+        then. ``trial`` names it by its design, its trial and its number. Raises RecordNotFound if there is no such
+        attempt."""
         with explained(self.path):
             key: Any = self._attempts.key(trial)
             if key is None:
                 which = f"attempt {trial.attempt} of trial {trial.trial_id}"
                 raise RecordNotFound(f"{self.path} holds no {which} in design {trial.design_id}.")
-            return self._attempts.result(key)
+            return self._attempts.result(key, parts)
 
     def metrics(self, trial: TrialRow) -> Mapping[str, int | float | None]:
         """The attempt's metrics that are one number each: as the file keeps them, else derived from its rows."""

@@ -91,6 +91,12 @@ class Recorder(Records):
             complete_trial(connection, key, result)
             keep_metrics(connection, key, result)
 
+    def find(self, trial: TrialRow) -> TrialResult | None:
+        """What an attempt of this design, trial and number left; None if there is none."""
+        with explained(self.path):
+            key = self._rows.key(trial)
+            return None if key is None else self._rows.result(key)
+
     def complete_interrupted(self) -> int:
         """Mark attempts that a killed process left open as interrupted; returns how many there were."""
         left_open = [

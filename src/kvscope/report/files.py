@@ -3,6 +3,7 @@
 import errno
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from kvscope.errors import OutputExists, RecordUnwritable
@@ -10,8 +11,19 @@ from kvscope.record.schema import APPLICATION_ID
 
 
 def write_file(out_path: str | Path, text: str, *, force: bool) -> Path:
-    """Write a text file in one step: what was there stays whole until the new one is complete, and keeps its
-    permissions. A link is followed; what is no regular file (a pipe, a device) is written into as it is.
+    """Write a text file in one step, as ``write_with`` does."""
+
+    def write(target: Path) -> None:
+        # Recorded text may hold bytes that are no UTF-8 (a file's name): written escaped, not refused.
+        target.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+
+    return write_with(out_path, write, force=force)
+
+
+def write_with(out_path: str | Path, write: Callable[[Path], object], *, force: bool) -> Path:
+    """Have ``write`` make a file in one step: what was there stays whole until the new one is complete, and keeps its
+    permissions. A link is followed; what is no regular file (a pipe, a device) is written into as it is. ``write`` is
+    given the file to make, which does not exist yet unless it is no regular one.
 
     Raises OutputExists if it exists and ``force`` is not set, or if it is a record; RecordUnwritable if it cannot be
     written.
@@ -27,9 +39,9 @@ def write_file(out_path: str | Path, text: str, *, force: bool) -> Path:
         if mode is not None and stat.S_ISREG(mode) and _is_record(target):
             raise OutputExists(f"{path} is a record: it holds measurements.", hint="Name another file.")
         if mode is None or stat.S_ISREG(mode):
-            _replace(target, text, 0o644 if mode is None else stat.S_IMODE(mode))
+            _replace(target, write, 0o644 if mode is None else stat.S_IMODE(mode))
         else:
-            target.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+            write(target)
     except (OSError, RuntimeError) as error:  # a ring of links is a RuntimeError of pathlib's
         reason = getattr(error, "strerror", None) or str(error)
         raise RecordUnwritable(f"Cannot write {path}: {reason}.", hint=_hint(error)) from error
@@ -43,20 +55,12 @@ def _is_record(path: Path) -> bool:
     return header.startswith(b"SQLite format 3\0") and header[68:72] == APPLICATION_ID.to_bytes(4, "big")
 
 
-def _replace(target: Path, text: str, mode: int) -> None:
-    # Recorded text may hold bytes that are no UTF-8 (a file's name): written escaped, not refused.
-    made = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed below, before it takes the target's place
-        "w", encoding="utf-8", errors="backslashreplace", newline="", dir=target.parent, delete=False
-    )
-    new = Path(made.name)
-    try:
-        with made as file:
-            file.write(text)
+def _replace(target: Path, write: Callable[[Path], object], mode: int) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{target.name[:50]}-", dir=target.parent) as folder:
+        new = Path(folder) / target.name
+        write(new)
         new.chmod(mode)
         new.replace(target)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
 
 
 def _hint(error: Exception) -> str:

@@ -1,0 +1,51 @@
+"""kvscope merge: several machines' records in one file."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from kvscope.cli.output import say, say_json
+from kvscope.errors import KvscopeError, UsageError
+from kvscope.record.merge import Merged
+from kvscope.record.merge import merge as merge_records
+from kvscope.record.store import create_records, open_records
+
+
+@click.command()
+@click.argument("out", type=click.Path(dir_okay=False))
+@click.argument("records", nargs=-1, required=True, type=click.Path(dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def merge(out: str, records: tuple[str, ...], as_json: bool) -> int:
+    """Add the rows of RECORDS to the record OUT, which is made if it does not exist. Rows of different machines stay
+    apart, RECORDS are not changed, and merging the same file again adds nothing."""
+    merged = _merge(Path(out), [Path(each) for each in records])
+    if as_json:
+        counts = [
+            {"records": path, "added": each.added, "known": each.known, "unfinished": each.unfinished}
+            for path, each in zip(records, merged, strict=True)
+        ]
+        say_json({"out": out, "merged": counts})
+        return 0
+    for path, each in zip(records, merged, strict=True):
+        left = f", {each.unfinished} not ended yet and left out" if each.unfinished else ""
+        say(f"{path}: {each.added} attempts added, {each.known} there already{left}.")
+    say(f"See it: kvscope report --records {out} --out report.html")
+    return 0
+
+
+def _merge(out: Path, paths: list[Path]) -> tuple[Merged, ...]:
+    if any(out.exists() and path.exists() and path.samefile(out) for path in paths):
+        raise UsageError(f"{out} cannot be merged into itself.", hint="The first name is the file that is added to.")
+    is_new = not out.exists()
+    with ExitStack() as opened:
+        sources = [opened.enter_context(open_records(path)) for path in paths]
+        for doubt in (source.doubt for source in sources if source.doubt is not None):
+            say(f"warning: {doubt}", err=True)
+        recorder = opened.enter_context(create_records(out))
+        try:
+            return merge_records(recorder, sources)
+        except KvscopeError:
+            if is_new:
+                out.unlink()
+            raise
