@@ -3,6 +3,7 @@ written. {condition}: the changed level as a person writes it; {base}: the level
 
 from collections.abc import Mapping
 
+from kvscope.report.load_findings_en import LOAD_FINDINGS
 from kvscope.report.prefix_findings_en import PREFIX_FINDINGS
 
 _DIFFERENCE_S = "{metric} with {condition}: {difference_s:signed_s} against {base} ({share:signed_percent} of its "
@@ -152,4 +153,4 @@ _REMARKS: dict[str, str] = {
     "check_by.cached_column": "To check: column cached_tokens of kvscope export, and the engine's own timings.",
 }
 
-DESIGN_FINDINGS: Mapping[str, str] = {**_LEVELS, **_DESIGNS, **_REMARKS, **PREFIX_FINDINGS}
+DESIGN_FINDINGS: Mapping[str, str] = {**_LEVELS, **_DESIGNS, **_REMARKS, **PREFIX_FINDINGS, **LOAD_FINDINGS}

@@ -25,6 +25,8 @@ DESIGN_SIZES: Mapping[str, str] = {
     **{f"buffer_{how}": "size.seen_bytes" for how in _BUFFERS},
     **{f"reuse_{how}": "size.difference_tokens" for how in ("differs", "unclear")},
     **{f"host_cache_{how}": "size.growth_bytes" for how in _HOST_CACHE},
+    **{f"load_{name}": "size.difference_rate" for name in ("rates", "rates_open", "capacity")},
+    **{f"load_memory_{how}": _BYTES for how in ("flat", "grows", "falls", "unclear")},
     **{f"input_length_{how}": "size.thousand_s" for how in ("linear", "linear_unclear")},
     **{f"input_length_{how}": "size.thousand_squared_s" for how in _QUADRATIC},
     **{f"output_length_{how}": "size.output_token_s" for how in ("per_token", "per_token_unclear")},

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kvscope.analysis.attempts import Attempt, load_attempts
 from kvscope.analysis.design_claims import (
+    concurrency,
     flash_attention,
     grid,
     host_cache,
@@ -25,6 +26,7 @@ Claims = Callable[[DesignRow, Sequence[Attempt]], tuple[Finding, ...]]
 
 # The name of a design → what it says of its rows. A design without an entry says nothing beyond the study's findings.
 CLAIMS: Mapping[str, Claims] = {
+    "concurrency": concurrency.claims,
     "flash_attention": flash_attention.claims,
     "host_cache": host_cache.claims,
     "input_length": input_length.claims,
