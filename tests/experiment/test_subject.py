@@ -91,3 +91,20 @@ def test_what_a_token_takes_is_known_of_the_model_where_the_server_says_nothing_
         assert found.predict(condition) is None
         assert found.cache_bytes_per_token(condition) == 23_040  # 30 layers x (K + V) x 3 heads x 64 x 2 B
         assert subject(server).cache_bytes_per_token(condition) is None
+
+
+@pytest.mark.parametrize(("turns", "status"), [(1, "exact"), (3, "estimated")])
+def test_the_prediction_of_a_conversation_is_marked_as_the_most_it_can_be(turns: int, status: str) -> None:
+    """An engine that holds what is there, and no more: answers may be shorter than their limit."""
+    design = plan_design("turns", engine="fake", levels=[turns])
+    found = Subject.of(load_model(MODEL), EngineChoice(name="fake")).predict(design.condition(design.points()[0]))
+    assert found is not None
+    assert found.status == status
+    assert ("conversation_length" in [each.what for each in found.unknown]) == (turns > 1)
+
+
+def test_where_the_cache_is_reserved_a_conversations_length_changes_nothing() -> None:
+    design = plan_design("turns", engine="llama.cpp", levels=[3])
+    found = Subject.of(load_model(MODEL), EngineChoice(name="llama.cpp")).predict(design.condition(design.points()[0]))
+    assert found is not None
+    assert "conversation_length" not in [each.what for each in found.unknown]

@@ -23,6 +23,9 @@ from kvscope.scenario import SettingValue
 
 Warned = tuple[str, str, str]
 
+# Engines whose caches are as long as what they hold: for others, a conversation's length changes nothing.
+_HOLD_WHAT_IS_NEEDED = ("transformers", "logical")
+_AT_MOST = "a conversation's length is known only when the model has answered: this is the most that so many turns take"
 _UNSTATED = "the running server does not state its cache types, batch sizes and buffers: its defaults are taken"
 
 
@@ -143,7 +146,11 @@ class Subject:
             return None
         try:
             found = predict_condition(self.model, self.choice, condition, served=self.served, version=self.version)
-            return _as_estimate(found) if self._is_estimate else found
+            if self._is_estimate:
+                found = _as_estimate(found, "settings", _UNSTATED)
+            if condition.is_conversation and condition.requests > 1 and self.choice.rules in _HOLD_WHAT_IS_NEEDED:
+                found = _as_estimate(found, "conversation_length", _AT_MOST)
+            return found
         except UsageError:
             if self.served is None:
                 raise
@@ -192,9 +199,9 @@ def _digest(facts: Mapping[str, SettingValue]) -> str:
     return hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _as_estimate(found: Prediction) -> Prediction:
+def _as_estimate(found: Prediction, what: str, why: str) -> Prediction:
     status = "estimated" if found.status == "exact" else found.status
-    return replace(found, status=status, unknown=(*found.unknown, Unknown(what="settings", why=_UNSTATED)))
+    return replace(found, status=status, unknown=(*found.unknown, Unknown(what=what, why=why)))
 
 
 def _check_same_model(model: ModelSpec, served: Served) -> None:
