@@ -22,8 +22,9 @@ from kvscope.experiment.design import (
     make_design,
 )
 from kvscope.experiment.designs import DESIGNS, design_kind, design_varying
+from kvscope.experiment.designs import concurrency as concurrency_design
 from kvscope.experiment.designs import grid as grid_design
-from kvscope.experiment.slots import with_slots
+from kvscope.experiment.slots import check_load, with_slots
 from kvscope.predict.allocation import llama_cpp_offload, vllm_settings
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.growth import round_up
@@ -139,6 +140,8 @@ def plan_design(
     text of one's own what read_own_text raises."""
     varied = _varied(name, engine, levels, factors or {}, is_attached)
     held = held or Held()
+    if varied.kind.name == concurrency_design.KIND.name and held.rate_per_s:
+        varied, held = _at_rates(varied, held)
     if is_attached:
         _check_nothing_is_set(varied, held, engine)
     elif engine in _CANONICAL:
@@ -163,6 +166,7 @@ def plan_design(
         until=until,
     )
     _check_prefix(design)
+    check_load(design, engine)
     return design if is_attached else _with_slots_and_limit(design, engine)
 
 
@@ -199,6 +203,17 @@ def _varied(
     first = next((design_varying(each, engine) for each in factors), None) or kind
     both = grid_design.kind_of(first, chosen)
     return _Varied(kind=both, levels=chosen[0].levels, second=chosen[1])
+
+
+def _at_rates(varied: _Varied, held: Held) -> tuple[_Varied, Held]:
+    """The concurrency design as an open loop, whose factor is the rate. Raises BadDesign for levels of both."""
+    if varied.levels is not None:
+        raise BadDesign(
+            "At a fixed rate, how many requests are under way at once is not set: it follows from the rate.",
+            hint="Give --rate or --levels.",
+        )
+    open_loop = replace(varied, kind=concurrency_design.open_loop(), levels=held.rate_per_s)
+    return open_loop, replace(held, rate_per_s=())
 
 
 def _as_grid(varied: _Varied, other: Factor, engine: str) -> _Varied:

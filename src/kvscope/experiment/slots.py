@@ -8,11 +8,14 @@ then the same too. To see what slots themselves cost, vary ``n_parallel`` (see d
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kvscope.errors import BadDesign
 from kvscope.experiment.design import Condition, Design
 from kvscope.predict.allocation.llama_cpp_settings import AUTO_SLOTS
 from kvscope.predict.growth import round_up
 from kvscope.scenario import SettingValue
 
+# Engines that have no queue.
+ONE_AT_A_TIME = ("transformers",)
 # Of an open loop it is not known how many requests will be under way.
 OPEN_LOOP_SLOTS = 4
 # Requests of a load where their number is not given: so many for each stream, and at least so many.
@@ -47,6 +50,28 @@ def sequences_at_once(condition: Condition, settings: Mapping[str, SettingValue]
     elif most is None:
         asked = 1
     return asked if most is None else min(asked, most)
+
+
+def check_load(design: Design, engine: str) -> None:
+    """Raises BadDesign where requests at once are asked of what has none: an engine that answers one at a time, or a
+    conversation; and where a shared beginning is asked of requests that are not sent as a load."""
+    conditions = [design.condition(point) for point in design.points()]
+    loads = [condition for condition in conditions if condition.is_load]
+    if loads and engine in ONE_AT_A_TIME:
+        raise BadDesign(
+            f"{engine} answers one request at a time: it has no server that takes several at once.",
+            hint="Ask this of llama.cpp, vLLM, or a running server (--url).",
+        )
+    if any(condition.is_conversation or condition.same_again for condition in loads):
+        raise BadDesign(
+            f"{design.kind.name} sends one request after another, each when the last is answered.",
+            hint="Leave out --concurrency and --rate.",
+        )
+    if any(condition.shared_prefix_tokens for condition in conditions if not condition.is_load):
+        raise BadDesign(
+            "A shared beginning is one of several requests of a trial.",
+            hint="Say how many are under way at once: --concurrency 1, or more.",
+        )
 
 
 def with_slots(design: Design, engine: str) -> Design:

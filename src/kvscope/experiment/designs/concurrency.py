@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from kvscope.errors import BadDesign
 from kvscope.experiment.design import Condition, DesignKind
 from kvscope.experiment.designs.holds import ALL_ELSE, FRESH_PROCESS, SAME_REQUEST
 
@@ -34,16 +33,6 @@ KIND = DesignKind(
     default_levels=(1, 2, 4, 8),
     default_condition=Condition(settings={}, prompt_tokens=256, output_tokens=32),
 )
-
-
-def kind_for(engine: str, *, is_attached: bool) -> DesignKind:
-    """The design. Raises BadDesign for an engine that answers one request at a time."""
-    if engine == "transformers":
-        raise BadDesign(
-            "transformers answers one request at a time: it has no server that takes several at once.",
-            hint="Ask this of llama.cpp, vLLM, or a running server (--url).",
-        )
-    return KIND
 
 
 def open_loop() -> DesignKind:
