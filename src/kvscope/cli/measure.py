@@ -6,11 +6,6 @@ from typing import Any
 
 import click
 
-from kvscope.analysis.attempts import load_attempts
-from kvscope.analysis.design_claims import recorded_claims
-from kvscope.analysis.study import releases_of
-from kvscope.analysis.table import table_rows
-from kvscope.analysis.turns import turn_tables
 from kvscope.cli.options import check_minutes, command_line, json_option
 from kvscope.cli.output import say, say_json
 from kvscope.cli.progress import show_progress
@@ -21,12 +16,8 @@ from kvscope.experiment.plan import Planned, plan
 from kvscope.experiment.plan_preview import preview_plan
 from kvscope.experiment.runner import DesignSummary, RunOptions
 from kvscope.experiment.study_file import study_text
-from kvscope.record.store import open_records
-from kvscope.report.claim_lines import claim_lines
 from kvscope.report.files import write_file
 from kvscope.report.plan_text import render_plan
-from kvscope.report.release_text import release_lines
-from kvscope.report.turns import turn_lines
 
 EXAMPLE = f"""\
 \b
@@ -74,7 +65,9 @@ def measure(
         _show_plans(studies, records, as_json)
     else:
         summaries = _run(studies, records, options)
-        _tell(summaries, records, as_json)
+        from kvscope.cli.measured import tell  # after the trials: they need not wait until it is loaded
+
+        tell(summaries, records, as_json)
         return 1 if any(summary.failed + summary.kept_failed for summary in summaries) else 0
     return 0
 
@@ -93,48 +86,3 @@ def _show_plans(studies: Sequence[Planned], records: str, as_json: bool) -> None
         say_json(plans[0] if len(plans) == 1 else plans)
     else:
         say("\n\n".join(render_plan(each) for each in plans))
-
-
-def _tell(summaries: Sequence[DesignSummary], records: str, as_json: bool) -> None:
-    if as_json:
-        with open_records(records) as found:
-            ids = dict.fromkeys(summary.design_id for summary in summaries)
-            say_json([row for design_id in ids for row in table_rows(found, design_id)], indent=None)
-        return
-    for summary in summaries:
-        _tell_one(summary, records)
-    say(f"See it: kvscope report --records {shlex.quote(records)} --out report.html", err=True)
-
-
-def _tell_one(summary: DesignSummary, records: str) -> None:
-    text = f"{summary.name}: {summary.measured} measured, {summary.failed} failed, {summary.kept} kept from before"
-    if summary.not_run:
-        text += f", {summary.not_run} not run ({summary.stopped_by}; run the same command to go on)"
-    say(f"{text}. Recorded in {records}.", err=True)
-    if summary.kept_failed:
-        say(f"{summary.kept_failed} of those kept had failed; to try them again add --retry-failed.", err=True)
-    _tell_turns(summary, records)
-    _tell_release(summary, records)
-    _tell_claims(summary, records)
-
-
-def _tell_turns(summary: DesignSummary, records: str) -> None:
-    with open_records(records) as found:
-        design = next(row for row in found.designs() if row.design_id == summary.design_id)
-        tables = turn_tables(load_attempts(found, design, {run.run_id: run for run in found.runs()}))
-    for line in turn_lines(tables):
-        say(line)
-
-
-def _tell_release(summary: DesignSummary, records: str) -> None:
-    if summary.name != "release":
-        return
-    with open_records(records) as found:
-        for line in release_lines(releases_of(found, summary.design_id)):
-            say(line)
-
-
-def _tell_claims(summary: DesignSummary, records: str) -> None:
-    with open_records(records) as found:
-        for line in claim_lines(recorded_claims(found, summary.design_id)):
-            say(line)

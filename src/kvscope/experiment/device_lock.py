@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,6 +34,8 @@ from kvscope.probe.machine_memory import process_name
 VARIABLE = "KVSCOPE_LOCKS"
 _LOOK_EVERY_S = 0.05
 _MOST_READ = 1000
+# Who has just taken a lock has not said so yet.
+_UNTIL_KNOWN_S = 1.0
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _PROC = Path("/proc")
 
@@ -217,13 +219,15 @@ class _Waiting:
     on_wait: Callable[[Busy], None]
     until_s: float | None
     told: Busy | None = None
+    began_s: float = field(default_factory=time.monotonic)
 
     def wait(self, busy: Busy | None = None) -> None:
         """Let a moment pass. ``busy``: who is waited for; None: whoever holds the lock. Raises DeviceBusy."""
         late = self.until_s is not None and time.monotonic() >= self.until_s
         if busy is None and (late or self.told is None or not _is_running(self.told)):
             busy = _holder(self.device)
-        if busy is not None and busy != self.told:
+        is_known = busy is not None and (busy.pid is not None or time.monotonic() - self.began_s > _UNTIL_KNOWN_S)
+        if busy is not None and (late or is_known) and busy != self.told:
             self.told = busy
             if not late:
                 self.on_wait(busy)

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import pairwise
 from typing import TypedDict
 
-from kvscope.analysis.precision import is_precise_enough
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import DeviceBusy, UsageError
 from kvscope.experiment.design import Design, Trial
@@ -209,9 +208,11 @@ class _Loop:
 
     def _is_precise_enough(self) -> bool:
         until = self.design.until
-        return until is not None and is_precise_enough(
-            self.recorder, self.design_row, metric=until.metric, share=until.share
-        )
+        if until is None:
+            return False
+        from kvscope.analysis.precision import is_precise_enough  # statistics that most studies need not wait for
+
+        return is_precise_enough(self.recorder, self.design_row, metric=until.metric, share=until.share)
 
     def _summary(self, outcomes: Sequence[str | None], stopped_by: str | None) -> DesignSummary:
         left = {trial.trial_id for trial in self.left}
