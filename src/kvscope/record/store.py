@@ -45,17 +45,21 @@ def open_records(path: str | Path) -> Records:
 
 def _connect_for_reading(path: Path) -> sqlite3.Connection:
     resolved = path.resolve()
-    if _beside(resolved, "-wal"):
-        # What was written last is in there. Read-only: only a recorder may bring the two together, or a reader that
-        # ends last would.
-        return _connect(path, f"{resolved.as_uri()}?mode=ro")
+    has_wal = _beside(resolved, "-wal")
+    # Opened read-write where possible: only then can SQLite roll back what a killed writer left half-written. With
+    # FILE-wal read-only: only a recorder may bring the two together, and the last reader to end would.
     try:
-        # Opened read-write where possible: only then can SQLite roll back what a killed writer left half-written.
-        return _connect(path, f"{resolved.as_uri()}?mode=rw")
-    except sqlite3.OperationalError:
-        if _beside(resolved, "-journal"):
+        return _connect(path, f"{resolved.as_uri()}?mode={'ro' if has_wal else 'rw'}")
+    except sqlite3.OperationalError as error:
+        # In a folder that cannot be written to SQLite cannot put the files that it works with.
+        if not any(words in str(error) for words in ("unable to open", "readonly")) or _beside(resolved, "-journal"):
             raise
-        # A folder that cannot be written to, where SQLite cannot put the files it works with: nobody writes there.
+        if has_wal:
+            raise RecordUnwritable(
+                f"What was recorded last into {path} is in {path.name}-wal, which cannot be read in a folder that "
+                f"cannot be written to.",
+                hint="Copy both files into another folder, and read the copy.",
+            ) from error
         return _connect(path, f"{resolved.as_uri()}?mode=ro&immutable=1")
 
 
