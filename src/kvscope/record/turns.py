@@ -1,5 +1,8 @@
 """The turns of a recorded conversation: which request is which turn, and how each request ended."""
 
+from functools import cache
+
+from kvscope.errors import EngineError
 from kvscope.record.rows import TRUNCATED_SLUG, RequestRow, TrialResult
 
 FACTOR = "turns"
@@ -14,10 +17,22 @@ def turns_of(result: TrialResult) -> dict[int, int]:
 
 
 def request_outcome(request: RequestRow, of_attempt: str | None) -> str:
-    """How one request ended, given how its attempt did."""
+    """How one request ended, given how its attempt did. Of several at once each can end in a way of its own."""
     if request.error_slug == TRUNCATED_SLUG:
         return "truncated_input"
     if request.error_slug is not None:
-        return of_attempt or "interrupted"
+        own = None if request.stream is None else _outcome_by_slug().get(request.error_slug)
+        return own or of_attempt or "interrupted"
     is_short = request.output_tokens is not None and request.output_tokens < request.output_tokens_limit
     return "stopped_early" if is_short else "ok"
+
+
+@cache
+def _outcome_by_slug() -> dict[str, str]:
+    """Slug of an engine's error → the outcome that it is."""
+    found, kinds = {}, [EngineError]
+    while kinds:
+        kind = kinds.pop()
+        found[kind.slug] = kind.outcome
+        kinds += kind.__subclasses__()
+    return found
