@@ -7,13 +7,16 @@ from statistics import fmean, stdev
 
 from kvscope.analysis.attempts import Attempt, latest_attempts
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
-from kvscope.analysis.fit import FEW_REPEATS
+from kvscope.analysis.fit import FEW_REPEATS, Estimate, fit_line, scaled
 from kvscope.analysis.levels import at_level, level_key
+from kvscope.analysis.precision import stated_precision
 from kvscope.record.metrics import COALESCED_SHARE, last_mark
 from kvscope.record.rows import TRUNCATED_SLUG, DesignRow
 from kvscope.units import MIB
 
 DRIFT_SHARE = 0.15
+# A line through all baselines that is surely not level is a doubt from here on.
+TREND_SHARE = 0.05
 SPREAD_SHARE = 0.10
 LATE_SAMPLE_S = 0.02
 LATE_SHARE = 0.05
@@ -50,6 +53,7 @@ def run_checks(
         _cached_tokens(measured),
         _spread(designs),
         _drift(designs),
+        _precision(designs),
         _late_samples(attempts),
         _coalesced(measured),
         _swap(attempts),
@@ -204,25 +208,82 @@ def _relative(values: Sequence[float]) -> float:
 
 
 def _drift(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
-    """The baseline run first against the baseline run last: did the machine change under way?"""
-    worst: tuple[float, str, str] | None = None
+    """Did the machine change under way? The baseline, which is run first, in the middle and last, over the order in
+    which it was run: its last time against its first, and the line through all of them with its interval."""
+    found = [drift for _, drift in baseline_drifts(designs)]
+    if not found:
+        return None
+    worst = max(found, key=lambda drift: (drift.is_doubt, abs(drift.share)))
+    return Check(
+        slug="drift",
+        passed=not worst.is_doubt,
+        values={
+            "share": worst.share,
+            "limit_share": DRIFT_SHARE,
+            "trend_share": worst.trend.value,
+            "low_share": worst.trend.low,
+            "high_share": worst.trend.high,
+            "trend_limit_share": TREND_SHARE,
+            "count": worst.trend.num,
+        },
+        evidence=worst.evidence,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How the baseline's time to the first token changed over a design. ``share``: of its first time, from the first to
+    the last. ``trend``: of its mean, along the line through all of them from the first trial's start to the last's."""
+
+    share: float
+    trend: Estimate
+    evidence: tuple[str, ...]
+
+    @property
+    def is_doubt(self) -> bool:
+        """From first to last by more than DRIFT_SHARE; or a line that is surely not level, and rises or falls by more
+        than TREND_SHARE."""
+        is_trend = self.trend.has_interval and not self.trend.contains(0.0) and abs(self.trend.value or 0) > TREND_SHARE
+        return abs(self.share) > DRIFT_SHARE or is_trend
+
+
+def baseline_drifts(
+    designs: Sequence[tuple[DesignRow, Sequence[Attempt]]],
+) -> tuple[tuple[DesignRow, Drift], ...]:
+    """The drift of each design whose baseline was timed at least twice."""
+    found = []
     for design, attempts in designs:
         timed = [a for a in at_level(attempts, design.baseline_level) if a.is_measured and a.metrics.ttft_s]
         timed.sort(key=lambda a: (a.trial.started_at, a.trial.position))
         if len(timed) < 2:
             continue
-        first, last = timed[0].metrics.ttft_s, timed[-1].metrics.ttft_s
-        share = (last - first) / first if first and last else 0.0
-        if worst is None or abs(share) > abs(worst[0]):
-            worst = (share, timed[0].key, timed[-1].key)
-    if worst is None:
+        times = _ttfts(timed)
+        line = fit_line([(float(a.trial.position), time) for a, time in zip(timed, times, strict=True)])
+        span = timed[-1].trial.position - timed[0].trial.position
+        drift = Drift(
+            share=(times[-1] - times[0]) / times[0],
+            trend=scaled(line.slope, span / fmean(times)) if span > 0 else line.slope,
+            evidence=(timed[0].key, timed[-1].key),
+        )
+        found.append((design, drift))
+    return tuple(found)
+
+
+def _precision(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
+    """Of designs that were to be repeated until their interval is narrow: the one that is furthest from it."""
+    stated = [(design, p) for design, attempts in designs if (p := stated_precision(design, attempts)) is not None]
+    if not stated:
         return None
-    return Check(
-        slug="drift",
-        passed=abs(worst[0]) <= DRIFT_SHARE,
-        values={"share": worst[0], "limit_share": DRIFT_SHARE},
-        evidence=worst[1:],
-    )
+    design, worst = max(stated, key=lambda pair: (not pair[1].is_enough, pair[1].share or 0.0))
+    values = {
+        "design": design.name,
+        "share": worst.share,
+        "asked_share": worst.asked_share,
+        "blocks": worst.num_blocks,
+        "most": worst.most_blocks,
+        "needed": worst.needed_blocks,
+    }
+    return Check(slug="precision", passed=worst.is_enough if worst.num_blocks else None, values=values)
 
 
 def _late_samples(attempts: Sequence[Attempt]) -> Check | None:

@@ -10,19 +10,36 @@ from kvscope.analysis.effects import FIXED, STOPPED, Effect, ErrorRates, paired_
 from kvscope.analysis.fit import Estimate, mean
 from kvscope.record.rows import DesignRow, Json
 
-# What is compared between levels. Names are those of record.metrics.TrialMetrics.
+_TIMES = ("ttft_s", "tpot_s", "completion_s", "first_answer_s", "itl_p50_s", "itl_p99_s")
+_SPEEDS = ("prefill_tokens_per_s", "decode_tokens_per_s")
+_LOADS = ("ttft_p50_s", "ttft_p99_s", "ttft_max_s", "queue_wait_s", "load_wall_s", "output_tokens_per_s_all")
+_MEMORY = tuple(
+    f"memory_{moment}_bytes{kind}"
+    for kind in ("", "_device", "_file")
+    for moment in ("baseline", "loaded", "peak", "after", "released")
+)
+
+
+def _metric(name: str) -> Callable[[Attempt], float | None]:
+    return lambda attempt: getattr(attempt.metrics, name)
+
+
+def _of_load(name: str) -> Callable[[Attempt], float | None]:
+    return lambda attempt: None if attempt.metrics.load is None else getattr(attempt.metrics.load, name)
+
+
+# What is compared between levels. Names are those of record.metrics.TrialMetrics, and columns of the record.
 METRICS: Mapping[str, Callable[[Attempt], float | None]] = {
-    "ttft_s": lambda attempt: attempt.metrics.ttft_s,
-    "tpot_s": lambda attempt: attempt.metrics.tpot_s,
-    "completion_s": lambda attempt: attempt.metrics.completion_s,
-    "memory_loaded_bytes": lambda attempt: attempt.metrics.memory_loaded_bytes,
-    "memory_peak_bytes": lambda attempt: attempt.metrics.memory_peak_bytes,
-    "memory_after_bytes": lambda attempt: attempt.metrics.memory_after_bytes,
-    "memory_loaded_bytes_device": lambda attempt: attempt.metrics.memory_loaded_bytes_device,
-    "memory_peak_bytes_device": lambda attempt: attempt.metrics.memory_peak_bytes_device,
-    "memory_after_bytes_device": lambda attempt: attempt.metrics.memory_after_bytes_device,
+    **{name: _metric(name) for name in (*_TIMES, *_SPEEDS, *_MEMORY)},
+    **{name: _of_load(name) for name in _LOADS},
     "output_tokens": lambda attempt: attempt.output_tokens,
 }
+# What a table of a design shows of them, in this order, where it was measured.
+SHOWN = (
+    *("ttft_s", "tpot_s", "completion_s", "ttft_max_s", "queue_wait_s", "load_wall_s", "output_tokens_per_s_all"),
+    *("memory_loaded_bytes", "memory_peak_bytes", "memory_after_bytes"),
+    *("memory_loaded_bytes_device", "memory_peak_bytes_device"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,10 +34,11 @@ def estimate_cell(estimate: Estimate, write: Callable[[float | None], str]) -> s
     return say("estimate.interval", value=write(estimate.value), low=write(estimate.low), high=write(estimate.high))
 
 
-def difference_cell(estimate: Estimate, write: Callable[[float | None], str]) -> str:
-    """A difference with its sign and interval; says so where it may be zero."""
+def difference_cell(estimate: Estimate, write: Callable[[float | None], str], *, is_seen: bool) -> str:
+    """A difference with its sign and interval; says so where it has one and is not called a difference
+    (``Effect.is_seen``)."""
     text = estimate_cell(estimate, lambda v: _signed(v, write))
-    return say("estimate.maybe_zero", text=text) if estimate.contains(0.0) else text
+    return say("estimate.maybe_zero", text=text) if estimate.has_interval and not is_seen else text
 
 
 def _signed(value: float | None, write: Callable[[float | None], str]) -> str:

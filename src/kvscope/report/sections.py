@@ -6,11 +6,12 @@ from kvscope.report.blocks import Chart, StudyPage
 from kvscope.report.charts import draw_file
 from kvscope.report.claims import row_anchors
 from kvscope.report.section_answer import answer
+from kvscope.report.section_effects import changes_section
 from kvscope.report.section_growth import growth_section
 from kvscope.report.section_memory import memory_section
 from kvscope.report.section_release import release_section
 from kvscope.report.section_rows import rows_section, sources_section
-from kvscope.report.section_time import changes_section, time_section
+from kvscope.report.section_time import time_section
 from kvscope.report.section_trust import failures_section, quality_section, trust_section
 from kvscope.report.words import say
 

@@ -4,6 +4,7 @@ titles and names in ``names_en``.
 
 from collections.abc import Mapping
 
+from kvscope.report.effects_en import EFFECTS
 from kvscope.report.findings_en import FINDINGS
 from kvscope.report.names_en import NAMES
 
@@ -320,8 +321,6 @@ _TRUST: dict[str, str] = {
     "check.cached_tokens": "{reused} of {total} requests reused tokens that were to be computed anew.",
     "check.spread": "The time to the first token varies by {share:percent} (standard deviation) among repeats at "
     "worst, at {factor} = {level} (limit {limit_share:percent}).",
-    "check.drift": "From the first baseline to the last, the time to the first token changed by {share:percent} "
-    "(limit {limit_share:percent}).",
     "check.late_samples": "{late:count} of {total:count} readings that were due came more than {late_s:s} late or, "
     "{missed:count} of them, not at all ({share:percent}, limit {limit_share:percent}); in {stopped:count} trials "
     "reading stopped with an error. Short peaks may be missed.",
@@ -375,6 +374,7 @@ _ROWS: dict[str, str] = {
 WORDS: Mapping[str, str] = {
     **NAMES,
     **FINDINGS,
+    **EFFECTS,
     **_GENERAL,
     **_ANSWER,
     **_MEMORY,

@@ -1,0 +1,101 @@
+"""The effects of a design in a terminal, at most 80 columns wide: differences with their intervals, level by level."""
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+from kvscope.analysis.attempts import Attempt, load_attempts
+from kvscope.analysis.checks import baseline_drifts
+from kvscope.analysis.levels import LevelRow, level_rows
+from kvscope.analysis.precision import stated_precision
+from kvscope.record.rows import DesignRow
+from kvscope.record.store import Records
+from kvscope.report.claims import level_text
+from kvscope.report.effect_cells import effect_cells, shown_metrics
+from kvscope.report.prediction_text import aligned
+from kvscope.report.words import NO_BREAK, name_of, say
+
+WIDTH = 80
+# A design of more levels than this is read in the page; a terminal shows the first and says so.
+MOST_LEVELS = 8
+
+
+def recorded_effects(records: Records, design_id: str) -> list[str]:
+    """The lines of one design of a record."""
+    design = next(row for row in records.designs() if row.design_id == design_id)
+    return effect_lines(design, load_attempts(records, design, {run.run_id: run for run in records.runs()}))
+
+
+def effect_lines(design: DesignRow, attempts: Sequence[Attempt]) -> list[str]:
+    """What each level changed, and by how much; whether repeating was enough; whether the machine changed under way.
+    Nothing for a design of one level."""
+    rows = level_rows(design, attempts)
+    changed = [row for row in rows if not row.is_baseline]
+    if not changed:
+        return []
+    base = level_text(design.baseline_level)
+    told = [line for row in changed[:MOST_LEVELS] for line in ["", *_level(design, row, base)]]
+    lines = [*_wrapped(effects_lead(changed)), *told]
+    if len(changed) > MOST_LEVELS:
+        lines += ["", say("effects.more_levels", count=len(changed) - MOST_LEVELS)]
+    for text in (until_text(design, attempts), drift_text(design, attempts)):
+        lines += ["", *_wrapped(text)] if text else []
+    return lines
+
+
+def effects_lead(changed: Sequence[LevelRow]) -> str:
+    """How the differences of these levels were made, and when one is called one."""
+    known = [effect.method for row in changed for effect in row.effects.values() if effect.num_pairs]
+    method = say(f"method.{known[0]}") if known else say("effects.none")
+    if not known:
+        return method
+    if len(changed) == 1:
+        return say("effects.lead_one", method=method)
+    return say("effects.lead", method=method, levels=len(changed))
+
+
+def _level(design: DesignRow, row: LevelRow, base: str) -> list[str]:
+    title = say("effects.against", factor=name_of("factor", design.factor), level=level_text(row.level), base=base)
+    if not row.num_measured:
+        nothing = say("effects.nothing", failed=row.num_failed)
+        return _wrapped(f"{title} ({nothing})")
+    effects = [row.effects[name] for name in shown_metrics([row])]
+    pairs = max((effect.num_pairs for effect in effects), default=0)
+    slug = "effects.counts_failed" if row.num_failed else "effects.counts"
+    counts = say(slug, measured=row.num_measured, failed=row.num_failed, pairs=pairs)
+    heads = ("at_baseline", "difference", "interval", "share")
+    table = [["", *(say(f"col.{name}") for name in heads), say("effects.seen")]]
+    for effect in effects:
+        cells = effect_cells(effect)
+        seen = {"more": "effects.yes", "less": "effects.yes", "unknown": "effects.one_pair"}
+        verdict = say(seen.get(effect.verdict, "effects.no"))
+        table.append([cells.what, cells.baseline, cells.difference, cells.interval, cells.share, verdict])
+    return [*_wrapped(f"{title} ({counts})"), *(aligned(table) if effects else [])]
+
+
+def until_text(design: DesignRow, attempts: Sequence[Attempt]) -> str | None:
+    """What repeating ended with; None for a design that was not told to repeat until it is precise enough."""
+    found = stated_precision(design, attempts)
+    if found is None:
+        return None
+    slug = "until.unknown" if found.share is None else "until.reached" if found.is_enough else "until.not_reached"
+    return say(
+        slug,
+        blocks=found.num_blocks,
+        most=found.most_blocks,
+        metric=name_of("effect_name", found.metric),
+        share=found.share,
+        asked_share=found.asked_share,
+        needed=found.needed_blocks,
+    )
+
+
+def drift_text(design: DesignRow, attempts: Sequence[Attempt]) -> str | None:
+    """That the machine changed under way, where it did."""
+    doubts = [drift for _, drift in baseline_drifts([(design, attempts)]) if drift.is_doubt]
+    return say("drift.doubt", share=doubts[0].share) if doubts else None
+
+
+def _wrapped(text: str) -> list[str]:
+    plain = re.sub(r"[ \n]+", " ", text.replace(NO_BREAK, " "))
+    return textwrap.wrap(plain, WIDTH, subsequent_indent="  ", break_on_hyphens=False)

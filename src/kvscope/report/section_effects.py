@@ -1,0 +1,118 @@
+"""5. What did one change do? Every design with its levels, its differences with their intervals, and what it says."""
+
+from collections.abc import Mapping, Sequence
+
+from kvscope.analysis.levels import LevelRow
+from kvscope.analysis.study import DesignStudy, Study
+from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, row
+from kvscope.report.charts_effects import effects_chart
+from kvscope.report.claims import claim, level_text
+from kvscope.report.effect_cells import effect_cells, shown_metrics
+from kvscope.report.effects_text import drift_text, effects_lead, until_text
+from kvscope.report.numbers import difference_cell, estimate_cell, mib_cell, seconds_cell
+from kvscope.report.words import name_of, say
+
+# Metrics of the table of levels, with how a value is written.
+_TIMES = ("ttft_s", "tpot_s", "completion_s")
+_MEMORY = ("memory_loaded_bytes", "memory_peak_bytes")
+# Designs that have charts in a section of their own.
+CHARTED_ELSEWHERE = ("context_limit", "input_length", "output_length", "turns", "release")
+
+
+def changes_section(study: Study, anchors: Mapping[str, Link]) -> Section:
+    """Section 5: each design with its tables, what it says of it, what it held fixed and what could mislead."""
+    blocks: list[Block] = [Paragraph(text=say("changes.lead"), kind="lead")]
+    for number, design in enumerate(study.designs, start=1):
+        said = [finding for finding in study.findings if finding.design_id == design.design.design_id]
+        blocks += _design_blocks(design, [claim(finding, anchors) for finding in said], f"effects-{number}")
+    return Section(slug="changes", title=say("title.changes"), blocks=tuple(blocks))
+
+
+def _design_blocks(study: DesignStudy, said: Sequence[Block], slug: str) -> list[Block]:
+    design = study.design
+    blocks: list[Block] = []
+    if design.is_grid:
+        blocks.append(Paragraph(text=say("changes.grid", factor=design.factor), kind="doubt"))
+    titles = [Column(title=name_of("factor", design.factor))]
+    titles += [Column(title=say(f"col.{name}"), is_number=True) for name in ("repeats", "failed", *_TIMES, *_MEMORY)]
+    blocks.append(
+        Table(
+            caption=say("caption.design", question=design.question, name=design.name),
+            columns=tuple(titles),
+            rows=tuple(_level_row(level) for level in study.levels),
+        )
+    )
+    blocks += effect_blocks(study, slug)
+    blocks += said
+    held = "; ".join(f"{name_of('factor', str(k))} = {level_text(v)}" for k, v in design.held.items())
+    items = [say("changes.held", held=held or say("none"))]
+    items += [say("changes.holds", text=text) for text in design.holds]
+    if any(level.num_measured == 1 for level in study.levels):
+        items.append(say("changes.one_repeat"))
+    items += [say("changes.confounder", text=text) for text in design.confounders]
+    blocks.append(Bullets(items=tuple(items)))
+    return blocks
+
+
+def effect_blocks(study: DesignStudy, slug: str) -> list[Block]:
+    """What changed, and by how much: every difference with its interval, drawn where no other section draws it; whether
+    repeating was enough, and whether the machine changed under way. Nothing where no level has a pair."""
+    table = _effects_table(study)
+    if table is None:
+        return []
+    blocks: list[Block] = []
+    chart = None
+    if study.design.name not in CHARTED_ELSEWHERE:
+        chart = effects_chart(slug, study.design, study.levels, table)
+    blocks.append(table if chart is None else chart)
+    until, drift = until_text(study.design, study.attempts), drift_text(study.design, study.attempts)
+    blocks += [Paragraph(text=until)] if until else []
+    blocks += [Paragraph(text=drift, kind="doubt")] if drift else []
+    return blocks
+
+
+def _effects_table(study: DesignStudy) -> Table | None:
+    changed = [level for level in study.levels if not level.is_baseline]
+    rows = [
+        row(level_text(level.level), c.what, c.baseline, c.difference, c.interval, c.share, c.pairs, c.verdict)
+        for level in changed
+        for name in shown_metrics([level])
+        for c in (effect_cells(level.effects[name]),)
+    ]
+    if not rows:
+        return None
+    heads = ("level_changed", "what", "at_baseline", "difference", "interval", "share", "pairs", "seen_difference")
+    numbers = ("at_baseline", "difference", "share", "pairs")
+    return Table(
+        caption=say("effects.caption", name=study.design.name, lead=effects_lead(changed)),
+        columns=tuple(Column(title=say(f"col.{head}"), is_number=head in numbers) for head in heads),
+        rows=tuple(rows),
+        summary=say("effects.summary"),
+    )
+
+
+def _level_row(level: LevelRow) -> Row:
+    label = level_text(level.level)
+    if level.is_baseline:
+        label = say("changes.baseline", level=label)
+    cells = [_change(level, name) for name in (*_TIMES, *_MEMORY)]
+    kind = "baseline" if level.is_baseline else ""
+    return row(label, str(level.num_measured), str(level.num_failed), *cells, kind=kind)
+
+
+def _change(level: LevelRow, name: str) -> str:
+    """The mean with its interval; for a changed condition its difference from the baseline beside it."""
+
+    def write(value: float | None) -> str:
+        return mib_cell(value) if name in _MEMORY else seconds_cell(value)
+
+    mean = level.means[name]
+    if level.num_measured == 0:
+        return say("none")
+    if level.is_baseline or mean.value is None:
+        return estimate_cell(mean, write)
+    effect = level.effects[name]
+    if effect.difference.value is None:
+        return write(mean.value)
+    difference = difference_cell(effect.difference, write, is_seen=effect.is_seen)
+    return say("changes.changed", value=write(mean.value), difference=difference)
