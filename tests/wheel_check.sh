@@ -22,6 +22,11 @@ grep -q "class default of transformers" shown.json
 "$kvscope" report --records "$root/tests/golden/records/lab.db" --out report.html
 grep -q "</html>" report.html
 "$kvscope" export --records "$root/tests/golden/records/lab.db" --format csv --out rows.csv
+# The truth server in C is in the wheel, and compiles from there.
+"$work/venv/bin/python" -c 'from kvscope.selftest.native import SOURCE; assert SOURCE.with_name("truth_answers.h").exists()'
+if command -v cc >/dev/null; then
+    "$work/venv/bin/python" -c 'import os; from kvscope.selftest.native import compile_server; os.fstat(compile_server())'
+fi
 # With no engine installed, asking for one says so and what to install.
 code=0; "$kvscope" lab --model "$root/tests/golden/gguf/tiny-gemma3.gguf" 2>lab.err || code=$?
 [ "$code" = 2 ] && grep -q "pip install" lab.err || { echo "kvscope lab without an engine: exit $code"; cat lab.err; exit 1; }

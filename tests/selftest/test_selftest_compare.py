@@ -118,6 +118,17 @@ def test_a_server_that_fell_behind_is_known_by_its_own_log() -> None:
     assert why_not(cell, found, failed=0, is_limited=False) == ["server_behind"]
 
 
+def test_a_late_server_that_does_not_know_when_requests_came_in_is_not_the_clients_fault() -> None:
+    # Every token 5 ms late; the request may have waited as long to be read.
+    line = {"arrived_s": None, "sent_s": [100.056, 100.066, 100.076, 100.086]}
+    found = compare({"a": answer([0.060, 0.070, 0.080, 0.090])}, read_sent(log(line)))
+    assert not found.arrivals_known
+    assert why_not(timed_cells(1.0)[3], found, failed=0, is_limited=False) == ["server_behind"]
+    line["arrived_s"] = 100.001
+    known = compare({"a": answer([0.060, 0.070, 0.080, 0.090])}, read_sent(log(line)))
+    assert why_not(timed_cells(1.0)[3], known, failed=0, is_limited=False) == ["ttft"]
+
+
 def test_groups_are_due_together() -> None:
     line = {"group": 2, "sent_s": [100.051, 100.051, 100.071, 100.071]}
     (sent,) = read_sent(log(line)).values()

@@ -121,6 +121,9 @@ def test_the_whole_for_scripts_and_for_people(in_python: bool) -> None:
         assert row["tokens_per_s"] == pytest.approx(row["tokens"] / row["wall_s"])
         assert row["cpu_s_per_request"] == pytest.approx(row["cpu_s"] / row["answers"])
         assert row["within"] == (row["why_not"] == [])
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "selftest.md").read_text(encoding="utf-8")
+    fields = {*data, *data["server"], *data["rows"][0]} - {"schema", "rows"}
+    assert {name for name in fields if f"`{name}`" not in page} == set()
     text = render_selftest(data)
     assert all(name in text for name in told)
     assert ("in Python" in text) == (data["server"]["kind"] == "python")

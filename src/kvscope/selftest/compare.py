@@ -58,6 +58,7 @@ def compare(seen: Mapping[str, Generation], sent: Mapping[str, SentAnswer]) -> C
         server_late_s=spread(sums.late_s),
         server_pace=sums.planned_s / true_s if true_s > 0 else None,
         server_blocked=sum(answer.blocked for answer in sent.values()),
+        arrivals_known=all(answer.arrived_s is not None for answer in sent.values()),
     )
 
 

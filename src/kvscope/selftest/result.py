@@ -36,9 +36,10 @@ class Compared:
     the mean gap that the client saw ÷ the true mean gap − 1. ``gap_error_s``: how far off each gap was, up or down.
     ``gap_seen_s`` and ``gap_true_s``: the gaps themselves. ``server_late_s``: how late the server was against its
     schedule; ``server_pace``: its schedule's time between first and last tokens ÷ the time it took; ``server_blocked``:
-    its writes that had to wait until the client read. ``unmatched``: answers that the other side does not know, or has
-    with another text or number of tokens. ``coalesced_fraction``: tokens that the client found in one read with the
-    token before, of all; the server sent each alone."""
+    its writes that had to wait until the client read. ``arrivals_known``: it knows by the kernel's stamps when each
+    request came in; otherwise a request that it read late counts as if it had been sent late. ``unmatched``: answers
+    that the other side does not know, or has with another text or number of tokens. ``coalesced_fraction``: tokens that
+    the client found in one read with the token before, of all; the server sent each alone."""
 
     answers: int
     tokens: int
@@ -52,6 +53,7 @@ class Compared:
     server_late_s: Spread
     server_pace: float | None
     server_blocked: int
+    arrivals_known: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
