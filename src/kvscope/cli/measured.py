@@ -9,9 +9,10 @@ from kvscope.analysis.study import releases_of
 from kvscope.analysis.table import table_rows
 from kvscope.analysis.turns import turn_tables
 from kvscope.cli.output import say, say_json
-from kvscope.experiment.runner import DesignSummary
+from kvscope.experiment.runner import NARROW_ENOUGH, DesignSummary
 from kvscope.record.store import open_records
 from kvscope.report.claim_lines import claim_lines
+from kvscope.report.effects_text import recorded_effects
 from kvscope.report.release_text import release_lines
 from kvscope.report.turns import turn_lines
 
@@ -30,13 +31,14 @@ def tell(summaries: Sequence[DesignSummary], records: str, as_json: bool) -> Non
 
 def _tell_one(summary: DesignSummary, records: str) -> None:
     text = f"{summary.name}: {summary.measured} measured, {summary.failed} failed, {summary.kept} kept from before"
-    if summary.not_run:
+    if summary.not_run and summary.stopped_by != NARROW_ENOUGH:
         text += f", {summary.not_run} not run ({summary.stopped_by}; run the same command to go on)"
     say(f"{text}. Recorded in {records}.", err=True)
     if summary.kept_failed:
         say(f"{summary.kept_failed} of those kept had failed; to try them again add --retry-failed.", err=True)
     _tell_turns(summary, records)
     _tell_release(summary, records)
+    _tell_effects(summary, records)
     _tell_claims(summary, records)
 
 
@@ -53,6 +55,14 @@ def _tell_release(summary: DesignSummary, records: str) -> None:
         return
     with open_records(records) as found:
         for line in release_lines(releases_of(found, summary.design_id)):
+            say(line)
+
+
+def _tell_effects(summary: DesignSummary, records: str) -> None:
+    if summary.name in ("release", "turns"):  # they have tables of their own
+        return
+    with open_records(records) as found:
+        for line in recorded_effects(found, summary.design_id):
             say(line)
 
 

@@ -73,7 +73,7 @@ def _share(effect: Effect) -> str:
     value = effect.relative.value
     if value is None:
         return say("none")
-    text = format_number(value * 100, 0 if abs(value) >= 10 else 1)
+    text = format_number(value * 100, 0 if abs(value) >= 0.995 else 1)
     return say("effects.share", value=f"+{text}" if value > 0 and text.strip("0.,") else text)
 
 
