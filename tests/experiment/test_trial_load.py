@@ -151,7 +151,7 @@ def test_all_prompts_differ_from_the_first_word_on() -> None:
 
     clock = VirtualClock()
     result = run(clock, Noting(settings={**LAW, "n_parallel": 2}, clock=clock), reuse_prefix=True)
-    assert len({text.split()[0] for text in sent}) == len(sent) == 2 * 2 + 8  # two rounds in two slots before
+    assert len({text.split()[0] for text in sent}) == len(sent) == 1 + 2 + 8  # one, and one in each slot, before
     assert {row.cached_tokens for row in measured(result)} == {0}
 
 
@@ -179,7 +179,7 @@ def test_memory_is_read_before_and_after_and_stays_as_it_was() -> None:
 def test_the_warm_up_is_recorded_as_such_and_counts_in_nothing() -> None:
     result = run(law={"n_parallel": 4}, concurrency=2)
     warm = [request for request in result.requests if request.role == "warmup"]
-    assert len(warm) == 8  # four slots, twice
+    assert len(warm) == 1 + 4  # one alone, and one in each slot
     assert len(measured(result)) == 8
     assert max(row.sent_at_s for row in warm) < begin_s(result)
 
@@ -198,7 +198,7 @@ class Failing(FakeEngine):
     def generate_many(self, load: Load) -> LoadResult:
         result = super().generate_many(load)
         self.loads += 1
-        if self.loads == 1:  # the warm-up
+        if self.loads <= 2:  # the warm-up
             return result
         return replace(result, answers=tuple(self._changed(answer) for answer in result.answers))
 
@@ -239,7 +239,7 @@ def test_refusals_for_being_too_many_are_told_and_counted() -> None:
 
 
 def test_an_engine_that_dies_in_the_middle_ends_those_under_way() -> None:
-    result = run(law={"n_parallel": 2, "die_at_request": 4 + 3})  # four of the warm-up before
+    result = run(law={"n_parallel": 2, "die_at_request": 3 + 3})  # three of the warm-up before
     assert result.trial.outcome == "engine_died"
     assert [row.error_slug for row in measured(result)] == [None] * 2 + ["engine-died"] * 6
     assert [row.completed_s for row in measured(result)][:2] == pytest.approx([3.0] * 2)

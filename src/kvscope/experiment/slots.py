@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from kvscope.errors import BadDesign
 from kvscope.experiment.design import Condition, Design
+from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.allocation.llama_cpp_settings import AUTO_SLOTS
 from kvscope.predict.growth import round_up
 from kvscope.scenario import SettingValue
@@ -21,6 +22,8 @@ OPEN_LOOP_SLOTS = 4
 # Requests of a load where their number is not given: so many for each stream, and at least so many.
 ROUNDS_PER_STREAM = 4
 LEAST_REQUESTS = 8
+# A prompt of so many tokens fills llama.cpp's usual microbatch (512): a slot of this design holds it, for the warm-up.
+FILLING_TOKENS = 704
 # What each engine calls its slots.
 _SLOTS_SETTING: Mapping[str, str] = {"llama.cpp": "n_parallel", "fake": "n_parallel"}
 _SLOT_NAMES = ("n_parallel", "num_parallel", "max_num_seqs", "max_running_requests")
@@ -88,9 +91,11 @@ def with_slots(design: Design, engine: str) -> Design:
     closed = [condition.concurrency for condition in conditions if condition.arrival == "closed"]
     slots = max([*closed, *(OPEN_LOOP_SLOTS for condition in loads if condition.arrival != "closed")])
     settings: dict[str, SettingValue] = {**design.held.settings, name: slots}
-    if engine == "fake" and "n_ctx" not in settings and "n_ctx" not in varied:
-        longest = max(condition.longest_tokens for condition in conditions)
-        settings["n_ctx"] = slots * round_up(longest + 1, _FAKE_CELLS)
-    if design.kind.name == "concurrency" and "cache_ram_mib" not in settings and "cache_ram_mib" not in varied:
-        settings["cache_ram_mib"] = 0  # copies of old prompts grow with the number of requests, not with those at once
+    longest = max(condition.longest_tokens for condition in conditions)
+    own = {"n_ctx": slots * round_up(longest + 1, _FAKE_CELLS)} if engine == "fake" else {}
+    if design.kind.name == "concurrency":
+        if engine == "llama.cpp" and not settings.get("kv_unified"):
+            own["n_ctx"] = slots * round_up(max(longest, FILLING_TOKENS), CELL_MULTIPLE)
+        own["cache_ram_mib"] = 0  # copies of old prompts grow with the number of requests, not with those at once
+    settings |= {name: value for name, value in own.items() if name not in settings and name not in varied}
     return replace(design, held=replace(design.held, settings=settings))

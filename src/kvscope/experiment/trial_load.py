@@ -16,7 +16,7 @@ from kvscope.experiment.design import Condition
 from kvscope.experiment.draft_counts import DraftCounts
 from kvscope.experiment.own_count import OwnCount
 from kvscope.experiment.request_counts import RequestCounts
-from kvscope.experiment.slots import num_requests
+from kvscope.experiment.slots import FILLING_TOKENS, num_requests
 from kvscope.experiment.trial_memory import TrialMemory
 from kvscope.experiment.trial_prefix import prompts_salt
 from kvscope.prompt.conversation import Message
@@ -27,9 +27,6 @@ from kvscope.record.rows import RequestRow
 WARMUP_OUTPUT_TOKENS = 4
 # Of an engine that does not say how many slots it has, so many are warmed up at most.
 MOST_WARMED_UP = 16
-WARMUP_ROUNDS = 2
-# llama.cpp's usual microbatch: longer prompts touch no more of its compute buffer.
-FULL_BATCH_TOKENS = 512
 # A warm-up's text is as much shorter than what would fit, as its tokens are not counted before.
 WARMUP_FILL = 0.85
 
@@ -86,30 +83,29 @@ class LoadTrial:
         return self.counts.ids_by_files([self.request_of(messages) for messages in each])
 
     def warm_up(self, prompts: Sequence[ExactPrompt]) -> None:
-        """Other prompts in all slots at once, twice, so that the buffers that the load needs have been touched: the
-        second time they are computed together, as those of the load will be."""
+        """Other prompts: one that fills a microbatch, as far as a slot holds it, then one in every slot. All that the
+        load needs has then been touched, so that memory does not rise with the first full batch that chance makes."""
         number = min(self._slots(), MOST_WARMED_UP)
-        length = self._warmup_length(prompts[0])
-        texts = [_warmup_messages(prompts, index, length) for index in range(WARMUP_ROUNDS * number)]
-        requests = [
-            ChatRequest(messages=messages, max_output_tokens=WARMUP_OUTPUT_TOKENS, seed=self.seed) for messages in texts
-        ]
-        load = Load(requests=tuple(requests), concurrency=number)
-        error = self._send(load, "warmup", ours=[self.counts.of_engine(messages) for messages in texts], asked=None)
-        if error is not None:
-            raise error
+        own = len(prompts[0].text)
+        self._warm_up_with([_warmup_messages(prompts, 0, self._filling_length(prompts[0]))])
+        self._warm_up_with([_warmup_messages(prompts, index + 1, int(own * WARMUP_FILL)) for index in range(number)])
         self.memory.settle()
 
-    def _warmup_length(self, prompt: ExactPrompt) -> int:
-        """Characters of a text that takes a slot nearly whole, or a microbatch, or as much as what is measured: as much
-        of the compute buffer as the load can touch."""
-        stated = self._stated_slots()
-        tokens = max(prompt.prompt_tokens, FULL_BATCH_TOKENS)
-        if stated:
-            tokens = min(tokens, stated[0] - WARMUP_OUTPUT_TOKENS)
-        elif self.rows.limit_tokens is None:
-            tokens = prompt.prompt_tokens
-        return int(len(prompt.text) * tokens / prompt.prompt_tokens * WARMUP_FILL)
+    def _warm_up_with(self, texts: Sequence[tuple[Message, ...]]) -> None:
+        requests = tuple(
+            ChatRequest(messages=messages, max_output_tokens=WARMUP_OUTPUT_TOKENS, seed=self.seed) for messages in texts
+        )
+        ours = [self.counts.of_engine(messages) for messages in texts]
+        error = self._send(Load(requests=requests, concurrency=len(requests)), "warmup", ours=ours, asked=None)
+        if error is not None:
+            raise error
+
+    def _filling_length(self, prompt: ExactPrompt) -> int:
+        """Characters of a text that fills a microbatch, or as much of one as a sequence may hold."""
+        tokens = max(prompt.prompt_tokens, FILLING_TOKENS)
+        limit = self.rows.limit_tokens
+        most = prompt.prompt_tokens if limit is None else limit - WARMUP_OUTPUT_TOKENS
+        return int(len(prompt.text) * min(tokens, most) / prompt.prompt_tokens * WARMUP_FILL)
 
     def _stated_slots(self) -> Sequence[int]:
         slots = self.rows.effective.get("slots")

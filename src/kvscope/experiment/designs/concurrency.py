@@ -16,9 +16,11 @@ KIND = DesignKind(
     holds=(
         FRESH_PROCESS,
         "The slots: as many as the highest level, at every level, so that the pool is the same (llama.cpp: n_parallel, "
-        "and n_ctx of slots × the longest request; a cache of each slot's own unless kv_unified is set).",
+        "and n_ctx of slots × the longest request, but 768 tokens at least; a cache of each slot's own unless "
+        "kv_unified is set).",
         "llama.cpp's host cache of old prompts is off (cache_ram_mib 0): it would grow with the number of requests.",
-        "One round of other prompts in all slots before anything is measured, so that every buffer has been touched.",
+        "Other prompts before anything is measured, one that fills a microbatch and then one in each slot, so that "
+        "every buffer has been touched.",
         SAME_REQUEST,
         ALL_ELSE,
     ),
