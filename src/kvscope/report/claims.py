@@ -79,11 +79,21 @@ def _of_level(values: Mapping[str, Any]) -> dict[str, object]:
     if "factor" in values and "level" in values:
         level = values["level"]
         told["condition"] = _setting(values["factor"], level) if not isinstance(level, Mapping) else level_text(level)
-        told["base"] = level_text(values.get("baseline_level"))
+        base = values.get("baseline_level")
+        told["base"] = say("claim.baseline_cell") if isinstance(base, Mapping) else level_text(base)
+    for name in ("places", "baseline_places"):
+        if name in values:
+            told[name] = tuple(_place(str(place)) for place in values[name])
     if "metric" in values:
         metric = str(values["metric"])
         told["metric"] = name_of("moment", metric) if "bytes" in metric else name_of("metric", metric)
     return told
+
+
+def _place(place: str) -> str:
+    """A place such as kv_cache: CPU with the component's name."""
+    component, _, where = place.partition(": ")
+    return f"{name_of('component', component)}: {where}"
 
 
 def _setting(name: object, value: object) -> str:

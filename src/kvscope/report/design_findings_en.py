@@ -49,8 +49,8 @@ _LEVELS: dict[str, str] = {
     "finding.level_not_taken": "With {condition} the engine used {used} instead: that is what was measured there.",
     "finding.microbatch_not_filled": "With {condition} no microbatch was ever full: the prompts had "
     "{prompt_tokens:count} tokens. Its buffer is reserved all the same, and only in part in memory.",
-    "finding.offload_nothing_moved": "With {condition} nothing was moved. The engine's own log has {places:list}; with "
-    "{base}: {baseline_places:list}. In {unconfirmed} of {measured} trials it did not confirm the setting. Any "
+    "finding.offload_nothing_moved": "With {condition} nothing was moved: the engine's own log has {places:list}, all "
+    "of it in host memory, as with {base}. In {unconfirmed} of {measured} trials it did not confirm the setting. Any "
     "difference in time between the two is noise.",
     "finding.offload_moved": "With {condition} the engine's own log has {places:list}; with {base}: "
     "{baseline_places:list}.",
@@ -106,8 +106,8 @@ _DESIGNS: dict[str, str] = {
     "({per_token_s:s}; answers of {from_tokens:count} to {to_tokens:count} tokens, as produced).",
     "finding.output_length_short": "Not every answer reached its limit ({limits:list}): the shortest had "
     "{fewest:count} tokens. Times are held against what was produced.",
-    "finding.grid_label": "A grid of {factors}, {cells:count} cells, each compared with the baseline cell. Where "
-    "both factors changed, a difference is laid to neither alone.",
+    "finding.grid_label": "A grid of {factors}, {cells:count} cells, each compared with the baseline cell "
+    "({baseline}). Where both factors changed, a difference is laid to neither alone.",
     "finding.interaction_time_seen": "{metric} with {condition}: the two changes together make {beyond_s:signed_s} "
     "beside what each makes alone, added up. They act on one another.",
     "finding.interaction_time_not_seen": "{metric} with {condition}: that the two changes act on one another is not "
@@ -123,6 +123,7 @@ _DESIGNS: dict[str, str] = {
 }
 _REMARKS: dict[str, str] = {
     "claim.evidence": "The trials behind each of these: kvscope report --json, under evidence.",
+    "claim.baseline_cell": "the baseline cell",
     "claim.setting": "{name} = {value}",
     "moment.memory_loaded_bytes": "All memory after the load",
     "moment.memory_after_bytes": "All memory after the requests",

@@ -16,7 +16,9 @@ _MEMORY = "memory_after_bytes"
 
 def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
     """What a grid's differences are, first; then cells; then interactions."""
-    label = Finding(slug="grid_label", values={"factors": design.factor, "cells": len(design.levels)})
+    cell = ", ".join(f"{name} = {value}" for name, value in dict(design.baseline_level).items())
+    values = {"factors": design.factor, "cells": len(design.levels), "baseline": cell}
+    label = Finding(slug="grid_label", values=values)
     cells = (*time_findings(design, attempts), *memory_findings(design, attempts, _MEMORY))
     return (
         label,

@@ -48,7 +48,7 @@ class Copy:
 
     def is_predicted(self, price: TokenPrice) -> bool:
         """Whether it is the KV bytes of its tokens and what is written beside them, to the last digit of the log."""
-        digit = MIB / 2 / 10 ** len(self.printed_mib.partition(".")[2])
+        digit = MIB / 2 / 10.0 ** len(self.printed_mib.partition(".")[2])
         return -digit <= self.exceeds_by(price) <= digit + _BESIDE_TOKEN_BYTES * self.tokens + _BESIDE_BYTES
 
 

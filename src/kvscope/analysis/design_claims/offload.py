@@ -39,15 +39,16 @@ def _places(design: DesignRow, attempts: Sequence[Attempt], level: Json) -> Find
     if not here:
         return None
     places = _named_places(here[-1])
+    before = _named_places(base[-1]) if base else ()
     slug = "offload_not_stated"
     if places:
-        slug = "offload_moved" if any(map(_is_device, places)) else "offload_nothing_moved"
+        slug = "offload_moved" if any(map(_is_device, (*places, *before))) else "offload_nothing_moved"
     return Finding(
         slug=slug,
         values={
             **named(design, level),
             "places": places,
-            "baseline_places": _named_places(base[-1]) if base else (),
+            "baseline_places": before,
             "unconfirmed": sum(any(w.slug == "setting-not-confirmed" for w in a.result.warnings) for a in here),
             "measured": len(here),
         },

@@ -75,14 +75,15 @@ def _checkpoints(design: DesignRow, attempts: Sequence[Attempt]) -> list[Finding
     for level in design.levels:
         measured = [a for a in at_level(attempts, level) if a.is_measured]
         held = [_held_checkpoints(a) for a in measured]
-        if held and max(count for count, _ in held):
+        counts, sizes = [count for count, _ in held], [size for _, size in held]
+        if any(counts):
             found.append(
                 Finding(
                     slug="window_checkpoints",
                     values={
                         **named(design, level),
-                        "count": median(count for count, _ in held),
-                        "held_bytes": median(size for _, size in held),
+                        "count": median(counts),
+                        "held_bytes": median(sizes),
                     },
                     evidence=tuple(a.key for a in measured),
                     how_to_check="engine_lines",

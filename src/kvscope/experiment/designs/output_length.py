@@ -8,7 +8,8 @@ KIND = DesignKind(
     version=1,
     question="What does a longer answer do to completion time, to time per token and to memory?",
     factor="output_tokens",
-    says="How completion time grows with the output limit, beside the number of tokens really produced.",
+    says="What each further output token takes, by the tokens really produced, and whether later ones take longer; "
+    "limits that were not reached.",
     confounders=(
         "The limit is not the length: both are recorded, and answers that ended early are marked stopped_early.",
         "Later tokens attend to a longer context, so time per token rises with length by itself.",
