@@ -11,6 +11,7 @@ import pytest
 from kvscope.engine.base import ChatRequest, Generation
 from kvscope.engine.fake import FakeEngine, FakeMemory, VirtualClock
 from kvscope.errors import EngineDied
+from kvscope.experiment.cache_state import begin_uncached
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.own_count import OwnCount, OwnCounter
 from kvscope.experiment.request_counts import Expected
@@ -393,3 +394,26 @@ def test_prompts_are_counted_before_memory_is_marked(clock: VirtualClock, monkey
         word for number, word in enumerate(order) if number > first and word == "count" and order[number - 1] != "ask"
     ]
     assert between == []
+
+
+@pytest.mark.parametrize(
+    ("owned", "clears", "state"),
+    [
+        (True, True, "fresh process"),
+        (False, True, "cleared"),
+        (False, False, "not cleared"),
+        (False, None, "not cleared"),
+    ],
+)
+def test_a_row_says_what_the_engine_could_hold_when_it_began(owned: bool, clears: bool | None, state: str) -> None:
+    asked: list[str] = []
+
+    class Clearing(FakeEngine):
+        capabilities = replace(FakeEngine.capabilities, owns_process=owned, can_clear_cache=clears is not None)
+
+        def clear_cache(self) -> str | None:
+            asked.append("clear")
+            return None if clears else "It is busy."
+
+    assert begin_uncached(Clearing(settings={})) == state
+    assert len(asked) == (0 if owned or clears is None else 1)

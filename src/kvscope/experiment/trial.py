@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, ReportedBuffer
 from kvscope.errors import KvscopeError, ProbeError, ProbeLost, PromptLengthUnreachable
 from kvscope.experiment.attempt_rows import AttemptRows, reported_row
+from kvscope.experiment.cache_state import begin_uncached
 from kvscope.experiment.design import Trial
 from kvscope.experiment.draft_counts import DraftCounts
 from kvscope.experiment.ending import INTERRUPTED, UNKNOWN_OUTLOOK, Ending, Outlook, ending_of, why_lost
@@ -204,6 +205,7 @@ class _TrialRun:
             "engine_version": report.version,
             "engine_build": report.build,
             "notes": list(report.notes),
+            "cache": begin_uncached(self.engine),
         }
         self.counts.note_limit(report.context_limit)
         self.rows.reported += [reported_row(buffer, "loaded", None) for buffer in report.buffers]

@@ -132,6 +132,7 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
     Column("requests", "int", _measured_requests),
     *_trial("int", "prompt_tokens_asked"),
     *_REQUEST_COUNTS,
+    Column("cache", "text", lambda facts: facts.result.effective.get("cache")),
     Column("context_limit_tokens", "int", lambda facts: facts.result.effective.get("context_limit_tokens")),
     Column("context_limit_from", "text", lambda facts: facts.result.effective.get("context_limit_from")),
     Column("concurrency", "int", partial(_from_client, "concurrency")),
