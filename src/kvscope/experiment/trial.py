@@ -23,7 +23,7 @@ from kvscope.experiment.reuse_prediction import SentBefore
 from kvscope.experiment.settings_check import memory_settings_unstated, settings_not_obeyed
 from kvscope.experiment.trial_load import LoadTrial
 from kvscope.experiment.trial_memory import TrialMemory
-from kvscope.experiment.trial_prefix import PrefixTrial, prefix_prompts, prompts_salt
+from kvscope.experiment.trial_prefix import Count, PrefixTrial, prefix_prompts, prompts_salt
 from kvscope.probe.cgroup import available_bytes
 from kvscope.probe.proc import process_exists, process_tree
 from kvscope.prompt.conversation import Message
@@ -149,6 +149,7 @@ class _TrialRun:
         self.trial = trial
         self.seed = seed
         self.sent: list[SentBefore] = []
+        self.count: Count | None = None  # who counts prompts, once they have been built
         self.now, self.sleep = clock
         self.rows = rows
         self.counts = RequestCounts(engine, rows, expected)
@@ -245,7 +246,7 @@ class _TrialRun:
     def _build_prompts(self) -> list[ExactPrompt]:
         """One prompt per request, each of exactly the asked length as the engine counts, none like another."""
         condition = self.trial.condition
-        count = self.counts.prompt_counter((condition.prompt_tokens, condition.output_tokens))
+        count = self.count = self.counts.prompt_counter((condition.prompt_tokens, condition.output_tokens))
         salt = self.trial.trial_id if condition.prefix is None else prompts_salt(self.trial.trial_id, self.engine)
         try:
             prompts = [
@@ -294,7 +295,7 @@ class _TrialRun:
             )
 
     def _measure_prefix(self, prompts: list[ExactPrompt]) -> None:
-        count = None if self.counts.counts_by_sending else self.counts.prompt_counter()
+        count = None if self.counts.counts_by_sending else self.count
         trial = PrefixTrial(
             engine=self.engine,
             rows=self.rows,
