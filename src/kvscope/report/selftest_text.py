@@ -130,6 +130,8 @@ def _load_verdict(found: Mapping[str, Any]) -> str:
     said = f"Under load it can be believed up to {name}." if name else "Under load it cannot be believed here."
     if "client_limited" in first["why_not"]:
         marked = "its rows say so themselves (client_limited)"
+    elif "failed" in first["why_not"]:
+        marked = "its requests end in errors"
     elif first["why_not"] == ["server_behind"]:
         marked = "the server could not send that fast here, so that more was not tried"
     elif first["disturbed"]:
