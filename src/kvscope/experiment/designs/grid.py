@@ -21,7 +21,7 @@ KIND = DesignKind(
     says="For every combination of levels the difference from the baseline cell, labelled as a grid's: where both "
     "factors changed it is laid to neither alone. And whether the two together do what they do one by one, added "
     "up (their interaction).",
-    holds=(holds.CONTEXT_LIMIT, holds.SAME_REQUEST, holds.FRESH_PROCESS, holds.ALL_ELSE),
+    holds=(holds.CONTEXT_LIMIT, holds.SAME_REQUEST, holds.FRESH_OR_RUNNING, holds.ALL_ELSE),
     confounders=(
         "A difference between two cells that differ in both factors cannot be laid to either alone.",
         "There are as many comparisons as cells: one in twenty intervals misses the truth.",

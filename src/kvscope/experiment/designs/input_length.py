@@ -16,10 +16,10 @@ KIND = DesignKind(
         "Other programs on the machine slow the engine down; the order of trials is random within blocks.",
     ),
     holds=(
-        "The context limit: what the longest prompt needs, for all of them, unless n_ctx is set.",
+        holds.CONTEXT_LIMIT,
         holds.NO_REUSE,
         "The same output limit.",
-        holds.FRESH_PROCESS,
+        holds.FRESH_OR_RUNNING,
         holds.ALL_ELSE,
     ),
     default_levels=(128, 512, 1024, 2048),

@@ -16,9 +16,9 @@ KIND = DesignKind(
     ),
     holds=(
         "A prompt of the same number of tokens, with a text of its own for each trial.",
-        "The context limit: what the longest answer needs, for all of them, unless n_ctx is set.",
+        holds.CONTEXT_LIMIT,
         "Answers are made to run to their limit, as far as the engine obeys.",
-        holds.FRESH_PROCESS,
+        holds.FRESH_OR_RUNNING,
         holds.ALL_ELSE,
     ),
     default_levels=(16, 64, 256),

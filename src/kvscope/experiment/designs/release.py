@@ -32,7 +32,7 @@ KIND = DesignKind(
         "Six conversations one after another in one process, each with a text of its own, then the last text three "
         "more times; the engine may reuse and keep what it likes of them.",
         holds.CONTEXT_LIMIT,
-        "A fresh engine process for every trial, with one short warm-up request before it is measured.",
+        holds.FRESH_OR_RUNNING,
         holds.ALL_ELSE,
     ),
     default_levels=(8192, 0),

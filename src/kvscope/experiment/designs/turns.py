@@ -18,8 +18,8 @@ KIND = DesignKind(
     holds=(
         "User messages of the same number of tokens, and the same output limit in every turn.",
         "Whether the engine may reuse earlier turns: it may, unless --no-reuse-prefix.",
-        "The context limit: what the longest conversation needs, for all of them, unless n_ctx is set.",
-        holds.FRESH_PROCESS,
+        holds.CONTEXT_LIMIT,
+        holds.FRESH_OR_RUNNING,
         holds.ALL_ELSE,
     ),
     default_levels=(1, 2, 4, 8),
