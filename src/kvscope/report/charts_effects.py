@@ -45,7 +45,7 @@ def effects_chart(slug: str, design: DesignRow, rows: Sequence[LevelRow], table:
         plot([{"share": 0}]).mark_rule(color=AXIS, strokeDash=[4, 3]).encode(x="share:Q"),
         plot(values).mark_rule(color=AXIS, strokeWidth=2).encode(y=place["y"], x="low:Q", x2="high:Q"),
         plot(seen).mark_point(shape="circle", filled=True, size=80, opacity=1, color=MEASURED).encode(**place),
-        plot(unsure).mark_point(shape="square", filled=False, size=80, strokeWidth=2, color=SECOND).encode(**place),
+        plot(unsure).mark_point(shape="square", filled=True, size=80, opacity=1, color=SECOND).encode(**place),
         *key(items),
     ).properties(width=WIDTH - 190, height=ROW_HEIGHT * len(values) + 20)
     return Chart(

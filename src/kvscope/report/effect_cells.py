@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from kvscope.analysis.effects import Effect
 from kvscope.analysis.levels import SHOWN, LevelRow
 from kvscope.report.words import name_of, say
-from kvscope.units import MIB, format_number
+from kvscope.units import GIB, MIB, format_number
+
+# From here on times are shown in seconds instead of milliseconds, and memory in GiB instead of MiB.
+LARGE_S = 10.0
+LARGE_BYTES = 10 * GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +33,7 @@ def shown_metrics(rows: Sequence[LevelRow]) -> tuple[str, ...]:
 
 def effect_cells(effect: Effect) -> EffectCells:
     """One effect in the units of its kind: milliseconds, MiB, tokens a second."""
-    unit, scale = _unit(effect.metric)
+    unit, scale = _unit(effect)
     digits = _digits(effect, scale)
 
     def write(value: float | None, *, signed: bool = True) -> str:
@@ -52,19 +56,23 @@ def effect_cells(effect: Effect) -> EffectCells:
     )
 
 
-def _unit(metric: str) -> tuple[str, float]:
-    """The kind of a metric, and what its values are divided by to be shown."""
-    if "_bytes" in metric:
-        return "bytes", MIB
-    if "_per_s" in metric:
+def _unit(effect: Effect) -> tuple[str, float]:
+    """The unit of a metric, and what its values are divided by to be shown in it. It follows the baseline, so that all
+    levels of a design are shown in one."""
+    size = abs(effect.baseline or 0.0)
+    if "_bytes" in effect.metric:
+        return ("gib", GIB) if size >= LARGE_BYTES else ("bytes", MIB)
+    if "_per_s" in effect.metric:
         return "per_s", 1.0
-    return ("s", 1e-3) if metric.endswith("_s") else ("other", 1.0)
+    if effect.metric.endswith("_s"):
+        return ("whole_s", 1.0) if size >= LARGE_S else ("s", 1e-3)
+    return "other", 1.0
 
 
 def _digits(effect: Effect, scale: float) -> int:
     """Decimals: fewer for large numbers, so that a column stays readable."""
     size = max(abs(effect.baseline or 0.0), abs(effect.changed or 0.0)) / scale
-    if "_bytes" in effect.metric:
+    if scale == MIB:
         return 1
     return 0 if size >= 1000 else 1 if size >= 100 else 2
 

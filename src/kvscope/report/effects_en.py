@@ -37,6 +37,8 @@ EFFECTS: Mapping[str, str] = {
     "col.pairs": "pairs",
     "col.seen_difference": "difference seen?",
     "effect_unit.s": "{name} (ms)",
+    "effect_unit.whole_s": "{name} (s)",
+    "effect_unit.gib": "{name} (GiB)",
     "effect_unit.bytes": "{name} (MiB)",
     "effect_unit.per_s": "{name} (tokens/s)",
     "effect_unit.other": "{name}",
@@ -52,10 +54,10 @@ EFFECTS: Mapping[str, str] = {
     "effect_name.memory_after_bytes": "memory, after",
     "effect_name.memory_loaded_bytes_device": "device, loaded",
     "effect_name.memory_peak_bytes_device": "device, peak",
-    "effects.chart_title": "Each change as a share of the baseline, with its 95 % interval",
+    "effects.chart_title": "What each change did, as a share of the baseline, with its 95 % interval ({name})",
     "effects.chart_description": "A row for each changed level and quantity. A mark is the change as a share of the "
-    "baseline, the line through it is the 95 % interval, and the upright line is no change. A filled mark is a "
-    "difference that is called one; a hollow mark may be noise.",
+    "baseline, the line through it is the 95 % interval, and the upright dashed line is no change. A dot is a "
+    "difference that is called one; a square may be noise.",
     "effects.axis_share": "change against the baseline (%)",
     "series.seen": "difference seen",
     "series.not_seen": "may be noise",

@@ -1,0 +1,178 @@
+"""Effects in a terminal and on the page: differences with intervals, what is called one, failures beside, no line too
+long. The numbers are of a study whose effects are known."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from study_rows import answered, attempt, design_row, memory, trial_row, whole_lab, write_record
+
+from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.levels import level_rows
+from kvscope.analysis.study import DesignStudy, analyse
+from kvscope.record.rows import DesignRow
+from kvscope.record.store import open_records
+from kvscope.report.blocks import Chart, Paragraph, Table
+from kvscope.report.charts import draw_file
+from kvscope.report.effect_cells import effect_cells
+from kvscope.report.effects_text import WIDTH, effect_lines
+from kvscope.report.page import render_page
+from kvscope.report.section_effects import effect_blocks
+
+# The first token of the baseline takes 400 ms; of each level 400 ms and so much more, block by block.
+MORE_MS = {"f16": (0, 0, 0, 0, 0), "q8_0": (-8, 4, 6, -4, 2), "q4_0": (80, 82, 84, 86, 88)}
+
+
+def a_design(**changes: object) -> DesignRow:
+    row = replace(design_row("context_limit"), name="kv_dtype", factor="kv_dtype", baseline_level="f16")
+    return replace(row, levels=tuple(MORE_MS), **changes)  # type: ignore[arg-type]
+
+
+def attempts_of(design: DesignRow, blocks: int = 5) -> list[Attempt]:
+    runtime_kib = {"f16": 27_000, "q8_0": 27_000 - 10_240, "q4_0": 27_000 - 15_360}
+    return [
+        attempt(
+            trial_row(design, level, block, position=block * 3 + place),
+            design=design,
+            **memory(runtime_kib=runtime_kib[level]),
+            **answered(ttft_s=0.4 + MORE_MS[level][block] / 1000),
+        )
+        for block in range(blocks)
+        for place, level in enumerate(MORE_MS)
+    ]
+
+
+def study(design: DesignRow, attempts: list[Attempt]) -> DesignStudy:
+    return DesignStudy(design=design, attempts=tuple(attempts), levels=level_rows(design, attempts))
+
+
+def line_of(lines: list[str], level: str, what: str) -> str:
+    """The line of a quantity under the title of a level."""
+    start = next(n for n, line in enumerate(lines) if f"{level} against" in line)
+    return next(line for line in lines[start:] if what in line)
+
+
+def test_a_terminal_says_each_difference_with_its_interval() -> None:
+    design = a_design()
+    lines = effect_lines(design, attempts_of(design))
+    # q4_0: 80, 82, 84, 86, 88: mean 84, standard deviation √10; half width 2.7764 × 3.1623 / √5 = 3.93.
+    line = line_of(lines, "q4_0", "first token")
+    assert "400.0" in line
+    assert "+84.0" in line
+    assert "+80.1 to +87.9" in line
+    assert "+21.0 %" in line
+    assert line.endswith("yes")
+    # q8_0: −8, 4, 6, −4, 2: mean 0, standard deviation √34 = 5.831; half width 7.24.
+    line = line_of(lines, "q8_0", "first token")
+    assert "-7.2 to +7.2" in line
+    assert line.endswith("no")
+    # 10,240 KiB are 10 MiB less, in every block.
+    assert "-10.0 to -10.0" in line_of(lines, "q8_0", "memory, loaded")
+    assert "all 2 changed levels together" in " ".join(lines)
+    assert max(map(len, lines)) <= WIDTH == 80
+
+
+def test_large_numbers_and_long_names_stay_within_the_terminal() -> None:
+    levels = (131_072, 262_144)
+    design = replace(design_row("input_length"), levels=levels, baseline_level=levels[0])
+    found = [
+        attempt(trial_row(design, x, b), design=design, **memory(60_000), **answered(ttft_s=x / 20 + 50 * b * b))
+        for b in range(3)
+        for x in levels
+    ]
+    lines = effect_lines(design, found)
+    assert max(map(len, lines)) <= WIDTH
+    # 131,072 ÷ 20 = 6,553.6 s more.
+    assert "+6,554" in line_of(lines, "262,144", "first token (s)")
+
+
+def test_failures_stand_beside_the_pairs() -> None:
+    design = a_design()
+    found = attempts_of(design)
+    lost = trial_row(design, "q4_0", 5, outcome="engine_died", trial_id="lost")
+    lines = effect_lines(design, [*found, attempt(lost, design=design)])
+    assert any("5 measured, 1 failed (in no difference), 5 pairs" in line for line in lines)
+    only_failed = [a for a in found if a.trial.level != "q4_0"] + [attempt(lost, design=design)]
+    assert any("q4_0 against f16 (nothing measured, 1 failed)" in line for line in effect_lines(design, only_failed))
+
+
+def test_one_repeat_has_no_interval_and_no_verdict() -> None:
+    design = a_design()
+    lines = effect_lines(design, attempts_of(design, blocks=1))
+    line = line_of(lines, "q4_0", "first token")
+    assert "no interval" in line
+    assert line.endswith("n = 1")
+    assert "Too few repeats" in " ".join(" ".join(lines).split())
+
+
+def test_a_design_of_one_level_has_nothing_to_compare() -> None:
+    design = replace(a_design(), levels=("f16",))
+    assert effect_lines(design, attempts_of(design)) == []
+
+
+@pytest.mark.parametrize(
+    ("share", "most", "says"),
+    [
+        # q8_0 is the widest: 7.24 ms at 95 %; at the 96 % of --until t(4) is 2.9985 and it is 7.82 ms, 1.95 % of 400.
+        (0.001, 5, "Not narrow enough after 5 of at most 5 repeats"),
+        (0.02, 50, "reaches 2.0 % of the baseline"),
+    ],
+)
+def test_what_repeating_ended_with(share: float, most: int, says: str) -> None:
+    told = {"until": {"share": share, "metric": "ttft_s", "most_repeats": most}}
+    design = a_design(definition=told)
+    assert says in " ".join(" ".join(effect_lines(design, attempts_of(design))).split())
+
+
+def test_drift_is_told() -> None:
+    design = a_design()
+    found = [a for a in attempts_of(design) if a.trial.level != "f16"]
+    for block in range(5):
+        trial = trial_row(design, "f16", block, position=block * 3)
+        found.append(attempt(trial, design=design, **answered(ttft_s=0.4 + 0.02 * block)))
+    text = " ".join(" ".join(effect_lines(design, found)).split())
+    assert "went from first to last by 20.0 %" in text
+    assert "The machine changed" not in " ".join(effect_lines(design, attempts_of(design)))
+    doubts = [b for b in effect_blocks(study(design, found), "e") if isinstance(b, Paragraph) and b.kind == "doubt"]
+    assert len(doubts) == 1
+
+
+def test_what_would_have_been_seen_is_said() -> None:
+    design = a_design()
+    effect = level_rows(design, attempts_of(design))[1].effects["ttft_s"]
+    assert effect_cells(effect).verdict == "no; more than 7.2 would be"
+
+
+def test_the_page_has_a_chart_with_shapes_and_the_same_numbers_as_a_table() -> None:
+    design = a_design()
+    (chart,) = effect_blocks(study(design, attempts_of(design)), "effects-1")
+    assert isinstance(chart, Chart)
+    cells = [row.cells for row in chart.table.rows]
+    assert ("q4_0", "first token (ms)", "400.0", "+84.0", "+80.1 to +87.9", "+21.0 %", "5", "yes, more") in cells
+    svg = draw_file(chart)
+    assert "q4_0: first token" in svg
+    assert "difference seen" in svg
+    assert "may be noise" in svg
+    assert "no change" in chart.description
+
+
+def test_designs_with_charts_of_their_own_get_the_table_alone() -> None:
+    design = replace(a_design(), name="input_length")
+    (table,) = effect_blocks(study(design, attempts_of(design)), "effects-1")
+    assert isinstance(table, Table)
+    assert table.summary is not None
+
+
+def test_nothing_measured_shows_nothing() -> None:
+    design = a_design()
+    assert effect_blocks(study(design, []), "effects-1") == []
+
+
+def test_two_designs_on_one_page_have_a_chart_each(tmp_path: Path) -> None:
+    one, other = a_design(design_id="one"), a_design(design_id="other")
+    found = [*attempts_of(one), *attempts_of(other), *whole_lab()]
+    with open_records(write_record(tmp_path / "r.db", found)) as records:
+        page = render_page(analyse(records))
+    assert page.count("as a share of the baseline, with its 95 % interval (kv_dtype)") >= 2
+    assert "effects-1-title" in page
+    assert "effects-2-title" in page
