@@ -1,6 +1,7 @@
 """Rows built by hand for the tests of analysis and report. Sizes are given in KiB, as the kernel prints them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,19 @@ def whole_lab() -> list[Attempt]:
     found.append(attempt(lost, design=inputs))
     for level in release.levels:
         found.append(attempt(trial_row(release, level), design=release, **conversations(13_800 if level else 0)))
+    return found
+
+
+def changed_settings() -> list[Attempt]:
+    """A design with no section of its own: three kinds of cache, five blocks; one slower, one of no other speed."""
+    design = replace(design_row(), name="kv_dtype", factor="kv_dtype", levels=("f16", "q8_0", "q4_0"), design_id="kv")
+    design = replace(design, baseline_level="f16")
+    found = []
+    for block in range(5):
+        for level, ttft_s, runtime_kib in (("f16", 0.4, 27_000), ("q8_0", 0.401, 17_000), ("q4_0", 0.48, 9000)):
+            wobble = 0.004 * ((block * 7 + len(level)) % 5 - 2)
+            rows = {**memory(runtime_kib=runtime_kib), **answered(ttft_s=ttft_s + wobble)}
+            found.append(attempt(trial_row(design, level, block), design=design, **rows))
     return found
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from chromium import Chromium, require_chromium
-from study_rows import attempt, design_row, trial_row, whole_lab, write_record
+from study_rows import attempt, changed_settings, design_row, trial_row, whole_lab, write_record
 
 from kvscope.analysis.attempts import Attempt
 from kvscope.report.page import write_report
@@ -28,13 +28,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     design = design_row(model_name=HOSTILE, question=HOSTILE, confounders=(HOSTILE,), design_id="h")
     lost = trial_row(design, 512, outcome="engine_died", error_message=HOSTILE, engine_log_tail=f"error {HOSTILE}")
     kinds: dict[str, list[Attempt]] = {"lab": whole_lab(), "failed": [attempt(lost, design=design)], "empty": []}
+    kinds["changes"] = changed_settings()
     return {
         name: write_report(write_record(folder / f"{name}.db", attempts), folder / f"{name}.html")
         for name, attempts in kinds.items()
     }
 
 
-@pytest.mark.parametrize("name", ["lab", "failed", "empty"])
+@pytest.mark.parametrize("name", ["lab", "failed", "empty", "changes"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_nothing_in_the_console_nothing_asked_for_and_no_sideways_scrolling(
     browser: Chromium, pages: dict[str, Path], name: str, width: int
@@ -60,8 +61,17 @@ def test_every_chart_is_drawn(browser: Chromium, pages: dict[str, Path], width: 
         assert shapes > 10
 
 
-def test_text_of_charts_is_readable_on_a_telephone(browser: Chromium, pages: dict[str, Path]) -> None:
-    browser.open(pages["lab"], width=360)
+def test_effects_are_drawn_with_a_shape_for_each_verdict(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["changes"], width=360)
+    chart = "document.querySelector('svg[aria-labelledby*=effects-1-title]')"
+    assert browser.evaluate(f"{chart}.getBoundingClientRect().width") <= 360
+    words = browser.evaluate(f"[...{chart}.querySelectorAll('text')].map(t => t.textContent)")
+    assert {"difference seen", "may be noise", "q4_0: first token", "q8_0: memory, loaded"} <= set(words)
+
+
+@pytest.mark.parametrize("name", ["lab", "changes"])
+def test_text_of_charts_is_readable_on_a_telephone(browser: Chromium, pages: dict[str, Path], name: str) -> None:
+    browser.open(pages[name], width=360)
     # The written size times the chart's scale, in CSS pixels.
     smallest = browser.evaluate(
         "Math.min(...[...document.querySelectorAll('svg text')].map(t => parseFloat(t.getAttribute('font-size'))"
