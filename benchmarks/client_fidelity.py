@@ -199,9 +199,10 @@ def _prompts(cell: Cell) -> list[str]:
     return [f"Tell me about number {index}" for index in range(cell.requests)]
 
 
-def prepare(folder: Path, cell: Cell) -> None:
+def prepare(folder: Path, cell: Cell, client: Client) -> None:
     """The prompts as each client reads them, and a tokenizer of a few words for those that insist on one."""
-    lines = [json.dumps({"text": text, "prompt": text}) for text in _prompts(cell)]
+    key = "text" if client.name == "aiperf" else "prompt"
+    lines = [json.dumps({key: text}) for text in _prompts(cell)]
     (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
     words = folder / "words"
     words.mkdir()
@@ -227,7 +228,7 @@ def measure(client: Client, cell: Cell, cores: tuple[int, int]) -> Row:
     """One run of one client in one cell, with a server of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder, log = Path(name), Path(name) / "sent.jsonl"
-        prepare(folder, cell)
+        prepare(folder, cell, client)
         words = [
             sys.executable, "-P", "-m", "kvscope.selftest.truth_server", "--core", str(cores[0]), "--log", str(log),
             "--ttft-s", str(cell.ttft_s), "--gap-s", str(cell.gap_s), "--tokens", str(cell.tokens),
@@ -244,12 +245,13 @@ def measure(client: Client, cell: Cell, cores: tuple[int, int]) -> Row:
 
 def _run(client: Client, cell: Cell, url: str, folder: Path, core: int) -> tuple[Row, Said | None]:
     before, begin_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    # Offline, aiperf does not find a tokenizer that lies in a folder; the others look for nothing else then.
+    offline = {} if client.name == "aiperf" else {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     try:
         done = subprocess.run(
             command(client, cell, url, folder),
             cwd=folder,
-            env=environment,
+            env={**os.environ, **offline},
             capture_output=True,
             text=True,
             timeout=LONGEST_S,

@@ -21,7 +21,7 @@ MOST_LINE_BYTES = 1024 * 1024
 _MOST_FOREIGN_BYTES = 64 * 1024
 _MOST_HELD_LINES = 256
 _DATA, _BEGIN, _BLANK = b"data: ", b"data: {", b"\n\n"
-_decode = json.JSONDecoder().decode
+_decode, _decode_begin = json.JSONDecoder().decode, json.JSONDecoder().raw_decode
 _OTHER_FIELDS = (b"event", b"id", b"retry")
 
 
@@ -58,11 +58,10 @@ class EventStream:
         """As ``_take_lines``, of whole events in the form that nearly all have: one line of JSON each, a blank one."""
         for text in data[len(_DATA) : -len(_BLANK)].split(_BLANK + _DATA):
             if not self.foreign and b"\n" not in text and text.startswith(b"{"):
-                try:
-                    yield _decode(str(text, "utf-8", "replace"))
+                found = _object_in(str(text, "utf-8", "replace"))
+                if found is not None:
+                    yield found
                     continue
-                except (ValueError, RecursionError):
-                    pass
             yield from self._take_lines(_DATA + text + _BLANK)
 
     def _take_lines(self, data: bytes) -> Iterator[dict[str, Any]]:
@@ -139,6 +138,15 @@ class EventStream:
 
     def _add_foreign(self, data: bytes) -> None:
         self.foreign += data[: max(0, _MOST_FOREIGN_BYTES - len(self.foreign))]
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    """The JSON object that all of a text is; None for anything else, blanks around it included."""
+    try:
+        found, end = _decode_begin(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if end == len(text) and isinstance(found, dict) else None
 
 
 def _not_json(text: str) -> EngineReplyError:

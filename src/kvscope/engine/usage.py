@@ -66,6 +66,9 @@ def read_usage(answer: Mapping[str, Any]) -> Usage:
     more than 63 bits."""
     usage, timings = _mapping(answer, "usage"), _mapping(answer, "timings")
     found = read_anthropic_usage(usage) if _says_anthropic(usage) else read_openai_usage(usage)
+    if not timings and found.prompt_tokens is not None:  # nothing beside it to be asked
+        _check(found)
+        return found
     timed = read_llama_timings(timings)
     if found.prompt_tokens is None and timed.prompt_tokens is None:
         ollama = read_ollama_counts(answer)
