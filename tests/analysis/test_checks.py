@@ -323,3 +323,54 @@ def test_memory_that_is_not_known_is_not_said_to_hold_more() -> None:
 
 def test_a_limit_that_nothing_tells() -> None:
     assert context_limit(attempt(predicted={"schema": "kvscope.prediction/1"}), None) is None
+
+
+def baselines(*times_s: float) -> tuple[Attempt, ...]:
+    """The baseline at these times, ten trials apart, in the order in which they were run."""
+    return tuple(one(512, n, trial={"position": 10 * n}, **answered(ttft_s=time)) for n, time in enumerate(times_s))
+
+
+def test_a_slow_drift_below_the_limit_is_a_doubt_where_it_is_sure() -> None:
+    # 500, 510, 520, 530, 540 ms: 8 % from first to last, and exactly on a line: 40 ms of a mean of 520.
+    found = checks(*baselines(0.50, 0.51, 0.52, 0.53, 0.54))["drift"]
+    assert found.passed is False
+    assert found.values["share"] == pytest.approx(0.08)
+    assert found.values["trend_share"] == pytest.approx(0.04 / 0.52)
+    assert found.values["low_share"] == pytest.approx(0.04 / 0.52)
+    assert found.values["count"] == 5
+
+
+def test_noise_is_no_drift() -> None:
+    # The line through 500, 540, 500, 540, 500 is level, and its interval is wide.
+    found = checks(*baselines(0.50, 0.54, 0.50, 0.54, 0.50))["drift"]
+    assert found.passed is True
+    low, high = found.values["low_share"], found.values["high_share"]
+    assert isinstance(low, float)
+    assert isinstance(high, float)
+    assert low < 0 < high
+
+
+def test_a_sure_drift_too_small_to_matter_is_none() -> None:
+    assert checks(*baselines(0.500, 0.501, 0.502, 0.503, 0.504))["drift"].passed is True
+
+
+def test_two_baselines_have_no_interval_and_are_still_compared() -> None:
+    found = checks(*baselines(0.5, 0.6))["drift"]
+    assert found.passed is False
+    assert found.values["low_share"] is None
+
+
+def test_precision_that_was_asked_for_and_not_reached() -> None:
+    told = {"until": {"share": 0.05, "metric": "ttft_s", "most_repeats": 7}}
+    wobbles = (0.0, 0.4, 0.0, 0.4, 0.0, 0.4, 0.0)
+    rough = [one(level, r, **answered(ttft_s=0.5 + (w if level > 512 else 0)))
+             for r, w in enumerate(wobbles) for level in (512, 2048)]  # fmt: skip
+    found = checks(*rough, definition=told)["precision"]
+    assert found.passed is False
+    assert found.values["asked_share"] == 0.05
+    assert found.values["blocks"] == found.values["most"] == 7
+    # Standard deviation of 0, 0.4, 0, 0.4, 0, 0.4, 0: 0.21381; t(6) at 96 % is 2.6122: 0.2111 s, 42.2 % of 0.5.
+    assert found.values["share"] == pytest.approx(0.4222, abs=1e-3)
+    smooth = [one(level, r, **answered(ttft_s=0.5)) for r in range(7) for level in (512, 2048)]
+    assert checks(*smooth, definition=told)["precision"].passed is True
+    assert "precision" not in checks(*smooth)
