@@ -56,7 +56,7 @@ def _where(machine: Mapping[str, Any], server: Mapping[str, Any], seconds: float
 def _exact(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     head = [
         ["", "", "tokens/s", "", "first", "token", "off, ms", "", "gaps", "off"],
-        ["", "streams", "offered", "held", "mean", "p50", "p99", "mean, %", "p50, ms", "p99, ms"],
+        ["", "streams", "offered", "got", "mean", "p50", "p99", "mean, %", "p50, ms", "p99, ms"],
     ]
     cells = [_exact_row(row) for row in rows]
     lines = aligned([*head, *cells])
