@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kvscope.experiment.design import Condition, DesignKind
-from kvscope.experiment.designs.holds import ALL_ELSE, FRESH_PROCESS, SAME_REQUEST
+from kvscope.experiment.designs.holds import ALL_ELSE, SAME_REQUEST
 
 KIND = DesignKind(
     name="concurrency",
@@ -14,7 +14,7 @@ KIND = DesignKind(
     "of the pool, and tokens per second of one request and of all together. With a shared beginning: how many "
     "tokens of it were reused.",
     holds=(
-        FRESH_PROCESS,
+        "A fresh engine process for every trial; a server that runs already goes on as it is.",
         "The slots: as many as the highest level, at every level, so that the pool is the same (llama.cpp: n_parallel, "
         "and n_ctx of slots × the longest request, but 768 tokens at least; a cache of each slot's own unless "
         "kv_unified is set).",
