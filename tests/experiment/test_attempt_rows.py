@@ -2,16 +2,19 @@
 
 import pytest
 
-from kvscope.engine.base import Generation, TokenEvent
+from kvscope.engine.base import ClientHealth, Generation, TokenEvent
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.record.rows import RequestRow
 
 
-def added(num_pieces: int, *, apart_s: float = 0.02, **changes: object) -> AttemptRows:
+def added(
+    num_pieces: int, *, apart_s: float = 0.02, role: str = "measured", stream: int | None = None, **changes: object
+) -> AttemptRows:
     """The rows of one answer of ``num_pieces`` to a request of 8 tokens."""
     sent = RequestRow(
         index=0,
-        role="measured",
+        role=role,
+        stream=stream,
         sent_at_s=0.0,
         completed_s=None,
         prompt_tokens_asked=40,
@@ -80,3 +83,51 @@ def test_an_answer_of_another_model_is_told(asked: str, stated: str | None, is_o
     rows._judge_model(stated)
     assert [warning.slug for warning in rows.warnings] == ["another-model-answered"] * is_other
     assert added(8, model="another").warnings == []  # an engine that says nothing of what it was asked for
+
+
+KEPT_UP = ClientHealth(loop_lag_p99_s=0.001, loop_lag_max_s=0.002, cpu_share=0.1, coalesced_fraction=0.0)
+HELD_UP = ClientHealth(
+    loop_lag_p99_s=0.3, loop_lag_max_s=0.3, cpu_share=0.05, limited_by=("its event loop stood still for 300 ms",)
+)
+
+
+class TestTheClientsHealth:
+    def test_it_is_in_the_row_of_the_request_and_in_the_attempt(self) -> None:
+        rows = added(8, health=KEPT_UP)
+        stated = {"loop_lag_p99_s": 0.001, "loop_lag_max_s": 0.002, "cpu_share": 0.1, "coalesced_fraction": 0.0}
+        assert rows.requests[0].client == {**stated, "num_resent": 0}
+        assert rows.client["client_limited"] is False
+        assert rows.client["loop_lag_p99_s"] == 0.001
+        assert rows.warnings == []
+
+    def test_a_limit_that_was_passed_is_told_with_what_to_do(self) -> None:
+        rows = added(8, health=HELD_UP)
+        assert [warning.slug for warning in rows.warnings] == ["client-limited"]
+        assert "its event loop stood still for 300 ms" in rows.warnings[0].message
+        assert "processor of its own" in rows.warnings[0].hint
+        assert rows.client["client_limited"] is True
+        assert rows.requests[0].client["limited_by"] == ["its event loop stood still for 300 ms"]
+
+    def test_of_several_requests_the_worst_counts(self) -> None:
+        rows = added(8, health=HELD_UP)
+        rows.note_health(KEPT_UP)
+        assert rows.client["client_limited"] is True
+        assert (rows.client["loop_lag_p99_s"], rows.client["cpu_share"]) == (0.3, 0.1)
+
+    def test_what_was_not_measured_is_not_known(self) -> None:
+        for health in (None, ClientHealth()):
+            rows = added(8, health=health)
+            assert rows.requests[0].client == {}
+            assert "client_limited" not in rows.client
+            rows.note_health(ClientHealth())
+            assert "client_limited" not in rows.client
+
+    def test_one_request_of_a_load_says_nothing_of_the_attempt(self) -> None:
+        """Its load does, as a whole."""
+        rows = added(8, health=HELD_UP, stream=2)
+        assert rows.requests[0].client["loop_lag_p99_s"] == 0.3
+        assert "client_limited" not in rows.client
+        assert rows.warnings == []
+
+    def test_a_warm_up_says_nothing_of_the_attempt(self) -> None:
+        assert added(8, health=HELD_UP, role="warmup").warnings == []
