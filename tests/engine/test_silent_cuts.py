@@ -132,7 +132,7 @@ def measured(
 
 def doubts(result: TrialResult) -> list[str]:
     # The server of this test sends its answers in one piece.
-    others = ("probe-unavailable", "late-samples", "tokens-together")
+    others = ("probe-unavailable", "late-samples", "client-limited", "tokens-together")
     return [warning.slug for warning in result.warnings if warning.slug not in others]
 
 

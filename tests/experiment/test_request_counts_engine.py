@@ -71,7 +71,8 @@ def trial(
 def test_slots_divide_the_context_and_ours_is_the_servers_count(model: ModelSpec, counter: OwnCounter) -> None:
     result = trial(model, counter, {"n_ctx": 512, "n_parallel": 2}, 252)  # 252 + 4 = 256 = 512 / 2
     assert result.trial.outcome == "ok", result.trial.error_message
-    assert result.warnings == ()
+    of_a_busy_machine = {"late-samples", "client-limited"}
+    assert {warning.slug for warning in result.warnings} <= of_a_busy_machine
     assert result.effective["slots"] == [256, 256]
     assert (result.effective["context_limit_tokens"], result.effective["context_limit_from"]) == (
         256,
