@@ -15,6 +15,7 @@ from kvscope.cli.main import cli
 from kvscope.record.export import export_requests, export_row, write_csv, write_jsonl
 from kvscope.record.rows import PredictionRow, StatisticRow, TokenRow, TrialResult, TrialRow
 from kvscope.record.store import create_records, open_records
+from kvscope.record.table_columns import TABLES
 
 # The contract, transcribed.
 CONTRACT = """
@@ -78,6 +79,12 @@ def test_every_column_is_described() -> None:
     assert told == sorted(told, key=told.index)
     assert set(told) == set(columns)
     assert len(told) == len(columns)
+    requests, parts = requests.split("## A row for each token")
+    of_token, of_sample = parts.split("and of a sample:")
+    for text, table in ((of_token, "tokens"), (of_sample, "samples")):
+        own = [name for line in text.splitlines() if line.startswith("| `") for name in _names(line)]
+        of_attempt = set(re.findall(r"`(\w+)`", parts.split("as above")[0]))
+        assert {column.name for column in TABLES[table]} == {*own, *of_attempt}
     more = [name for line in requests.splitlines() if line.startswith("| `") for name in _names(line)]
     assert set(export_requests(result, design_row())[0]) <= {*columns, *more}
     assert set(more) <= set(export_requests(result, design_row())[0])
