@@ -13,7 +13,7 @@ _OWN = "Caches of their own for as many more requests would take {own_bytes:mib2
 _POOL = "{slots:count} slots share a pool of {pool_tokens:count} tokens"
 _REUSED = (
     "With {condition} {cached_tokens:count} of all {prompt_tokens:count} prompt tokens were reused ({share:percent}). "
-    "{found:rate} of {requests:count} requests found the beginning that all have in common"
+    "{found:count} of {requests:count} requests found the beginning that all have in common"
 )
 
 LOAD_FINDINGS: Mapping[str, str] = {
@@ -28,7 +28,7 @@ LOAD_FINDINGS: Mapping[str, str] = {
     "finding.load_memory_unclear": f"{_MEMORY}: these repeats cannot tell whether it stays as it is. {_POOL}. {_OWN}.",
     "finding.load_over_slots": "The engine has {slots:count} slots: with {levels:list} at once, the others waited for "
     "one, and their wait is in the time to the first token.",
-    "finding.load_shared": f"{_REUSED}, {{shared_tokens:rate}} tokens; the others came first to their slot, or it was "
+    "finding.load_shared": f"{_REUSED}, {{shared_tokens:count}} tokens; the others came first to their slot, or it was "
     "not kept.",
     "finding.load_shared_about": f"{_REUSED}, about {{shared_tokens:count}} tokens; the others came first to their "
     "slot, or it was not kept.",

@@ -140,29 +140,28 @@ def _over_slots(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding
 
 
 def _shared(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    """For each level, how many of all prompt tokens were reused, where the prompts were made to share some."""
+    """For each level, how many of all prompt tokens were reused over its repeats, where the prompts were made to share
+    some."""
     if not design.held.get("shared_prefix_tokens"):
         return ()
     found = []
     for level in design.levels:
         here = [a for a in at_level(attempts, level) if a.is_measured and a.metrics.load is not None]
-        cached = _mean(here, _of_load("load_cached_tokens"))
-        prompts = _mean(here, _of_load("load_prompt_tokens"))
-        if cached is None or not prompts:
+        cached, prompts = _values(here, _of_load("load_cached_tokens")), _values(here, _of_load("load_prompt_tokens"))
+        if not cached or not prompts:
             continue
         shared = _mean(here, lambda a: a.trial.client.get("shared_prefix_tokens"))
-        number = fmean(len(a.measured_requests) for a in here)
         found.append(
             Finding(
                 slug="load_shared" if shared is not None else "load_shared_about",
                 values={
                     **named(design, level),
-                    "cached_tokens": cached,
-                    "prompt_tokens": prompts,
-                    "share": cached / prompts,
+                    "cached_tokens": sum(cached),
+                    "prompt_tokens": sum(prompts),
+                    "share": sum(cached) / sum(prompts),
                     "shared_tokens": shared if shared is not None else design.held["shared_prefix_tokens"],
-                    "requests": number,
-                    "found": fmean(_num_found(a, design.held["shared_prefix_tokens"]) for a in here),
+                    "requests": sum(len(a.measured_requests) for a in here),
+                    "found": sum(_num_found(a, design.held["shared_prefix_tokens"]) for a in here),
                 },
                 evidence=tuple(a.key for a in here),
                 how_to_check="cached_column",
