@@ -2,10 +2,11 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
-from kvscope.engine import loop_timer
+from kvscope.engine import client_health, load_sending, loop_timer
 from kvscope.engine.base import Read
 from kvscope.engine.client_health import Ticker, coalesced, limits_passed, percentile_99
 from kvscope.engine.event_loop import fast_loop
@@ -103,6 +104,20 @@ def test_percentile_and_share_by_hand() -> None:
     assert coalesced([Read(at_s=0.0, num_bytes=9, num_events=0)]) is None
     reads = [Read(at_s=float(number), num_bytes=9, num_events=number) for number in (0, 1, 3, 4)]
     assert coalesced(reads) == 5 / 8
+
+
+def test_the_page_states_the_limits() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "client.md").read_text(encoding="utf-8")
+    for stated in (
+        f"every {client_health.TICK_S * 1e3:g} ms",
+        f"more than one tick in a hundred (and more than one at all) came over {client_health.MOST_LAG_S * 1e3:g} ms",
+        f"stood still for more than {client_health.MOST_HALT_S * 1e3:g} ms",
+        f"over {client_health.MOST_CPU_SHARE * 100:g} % of a processor",
+        f"was sent over {client_health.MOST_LATE_P99_S * 1e3:g} ms late",
+        f"more than {load_sending.MOST_HELD_BYTES // 1024**2} MiB are held",
+    ):
+        assert stated in page, stated
+    assert client_health.MOST_LATE_SHARE == 1 / 100
 
 
 @pytest.mark.parametrize("with_kernel", [True, False])
