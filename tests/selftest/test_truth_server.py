@@ -179,18 +179,19 @@ def test_a_group_is_one_write(server: Running, reader: Reader) -> None:
 
 
 def test_who_does_not_read_delays_what_is_sent_and_the_log_says_so(server: Running, reader: Reader) -> None:
-    """The sockets between hold some megabytes at most; 40,000 events are 7 MB, due within 4 ms."""
+    """The sockets between hold some megabytes at most; 100,000 events are 17 MB, all due at once."""
     reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-    reader.ask(marked(id="slow", ttft_s=0.0, gap_s=0.0000001, tokens=40_000))
-    about = Reader(server.port)
-    while not json.loads(about.get("/truth/about")[1]):  # it answers others meanwhile
-        pass
-    about.close()
-    time.sleep(0.3)
-    began_s = time.perf_counter()
-    events = reader.events()
-    assert len(texts(events)) == 40_000
-    (line,) = server.end()
+    reader.ask(marked(id="slow", ttft_s=0.0, gap_s=0.0, tokens=100_000, group=1000))
+    reader.more()
+    other = Reader(server.port)
+    other.ask(marked(id="other", ttft_s=0.2, tokens=1))  # it answers others meanwhile
+    assert texts(other.events()) == ["other"]
+    other.close()
+    began_s, answer = time.perf_counter(), bytearray(reader.unread)
+    while not answer.endswith(b"0\r\n\r\n"):
+        answer += reader.socket.recv(1 << 20)
+    assert answer.count(b'" tok"') == 99_999
+    line = next(line for line in server.end() if line["id"] == "slow")
     assert line["blocked"] > 0
     assert line["complete"]
     assert line["sent_s"][-1] > began_s
