@@ -30,6 +30,7 @@ SEED = 20260730
 # ``warnings`` may name programs that moved on the machine meanwhile.
 OF_THE_SITTING = ("run_id", "started_at", "attempt", "client_cpu_share", "warnings")
 TRIALS = 5
+STOPPED = 130
 
 Row = dict[str, Any]
 
@@ -47,7 +48,7 @@ class Zygote:
         self.process.stdin.write(json.dumps({"folder": str(folder), "kill": [kind, number]}) + "\n")
         self.process.stdin.flush()
         said: Row = json.loads(self.process.stdout.readline())
-        assert said["signal"] or said["code"] == 0, "it failed, and was not killed"
+        assert said["signal"] or said["code"] in (0, STOPPED), "it failed, and was not stopped"
         return said
 
 
@@ -165,3 +166,15 @@ def test_killed_at_any_time(zygote: Zygote, whole: list[Row], tmp_path: Path) ->
         for _ in range(3):
             zygote.run(folder, "time", chosen.randrange(1_000, 100_000))
         check_resumed(zygote, folder, whole, kills=3)
+
+
+def test_interrupted_at_any_time(zygote: Zygote, whole: list[Row], in_memory: Path) -> None:
+    """Ctrl-C, and once more within a millisecond: it ends by itself, and as soon as a trial's result is there, it is
+    written."""
+    chosen = random.Random(f"{SEED}/interrupt")
+    stopped = 0
+    for number in range(20):
+        folder = in_memory / str(number)
+        stopped += zygote.run(folder, "interrupt", chosen.randrange(1_000, 60_000))["code"] == STOPPED
+        check_resumed(zygote, folder, whole, kills=1)
+    assert stopped >= 10

@@ -9,6 +9,7 @@ Kinds of kills, each the kernel's own, after which no code of the process runs a
   steps     SIGKILL within SQLite, after so many hundreds of its virtual machine's steps
   size      by the kernel at the first write that would make any file larger than so many bytes (SIGXFSZ)
   time      SIGKILL by the parent, so many microseconds after the study began
+  interrupt Ctrl-C by the parent, so many microseconds after the study began, and again a moment later
   none      not at all
 """
 
@@ -25,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import kvscope.experiment.trial_memory as trial_memory
 from kvscope.engine.base import Engine
@@ -55,6 +56,7 @@ CONFIG = {
 }
 LEVELS = (100, 150)
 TICK = 1024  # of the clock, a second
+STOPPED = 130
 
 
 class ExactClock(VirtualClock):
@@ -168,25 +170,35 @@ def run_copy(folder: Path, model: ModelSpec, kind: str, number: int) -> dict[str
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        code = 1
-        try:
-            counter = arm(kind, number)
-            study(folder, model)
-            sys.settrace(None)
-            os.write(writing, json.dumps({"count": counter.count if counter else 0}).encode())
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
+        in_copy(folder, model, arm(kind, number), writing)
     os.close(writing)
-    if kind == "time":
+    if kind in ("time", "interrupt"):
         time.sleep(number / 1e6)
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL if kind == "time" else signal.SIGINT)
+    if kind == "interrupt":
+        time.sleep(number % 1000 / 1e6)
+        os.kill(pid, signal.SIGINT)
     with os.fdopen(reading) as said:
         text = said.read()
-    _, status = os.waitpid(pid, 0)
-    return {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, "code": status, **json.loads(text or "{}")}
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return {"signal": max(0, -code), "code": code, **json.loads(text or "{}")}
+
+
+def in_copy(folder: Path, model: ModelSpec, counter: LineCounter | StepCounter | None, writing: int) -> NoReturn:
+    """The study, and the end of the copy."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        study(folder, model)
+        sys.settrace(None)
+        os.write(writing, json.dumps({"count": counter.count if counter else 0}).encode())
+        code = 0
+    except KeyboardInterrupt:
+        code = STOPPED
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def main() -> None:
