@@ -524,6 +524,14 @@ class TestEachFails:
         assert [(e.text, e.kind) for e in one.events] == [(e.text, e.kind) for e in other.events]  # type: ignore[attr-defined]
         assert sum(read.num_bytes for read in one.reads) == sum(read.num_bytes for read in other.reads)  # type: ignore[attr-defined]
 
+    def test_an_error_after_which_the_server_hangs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its cause is found long before the silence would be a stall."""
+        monkeypatch.setattr(load_sending, "QUIET_S", 0.1)
+        failed = chunk(token("a")) + chunk(event({"error": {"code": 500, "message": "Compute error."}}))
+        for found in both_ways(hanging(HEAD + failed), chat(stall_s=100, timeout_s=100)):
+            assert type(found) is ServerError
+            assert found.evidence["pieces_received"] == 1
+
     def test_the_cases_are_of_every_kind(self) -> None:
         """So that comparing them says something."""
         kinds = {type(both_ways(*CASES[name])[1]) for name in ("overflow", "a failure", "lost", "a stall", "a timeout")}

@@ -23,6 +23,8 @@ from kvscope.errors import EngineError, KvscopeError
 
 # Bytes of answers that are held before they are read. A token takes about 200: 600 thousand of them.
 MOST_HELD_BYTES = 128 * 1024 * 1024
+# An answer that says nothing for so long is read as far as it has come: it may have ended in an error and hang.
+QUIET_S = 2.0
 # No event of an answer is without one, and no line that only keeps a connection alive has one.
 _SIGN_OF_LIFE = b"{"
 
@@ -230,7 +232,7 @@ class Senders:
         limits = sending.prepared.limits
         sending.wire = wire
         sending.recording = recording = Recording(asyncio.get_running_loop().create_future())
-        sending.check_s = sending.begun_s + min(limits.timeout_s, limits.stall_s)
+        sending.check_s = sending.begun_s + min(limits.timeout_s, limits.stall_s, QUIET_S)
         self._next_check_s = min(self._next_check_s, sending.check_s)
         self._running[sending.index] = sending
         wire.begin(sending.request, recording, is_tls=sending.where.is_tls)
@@ -249,15 +251,17 @@ class Senders:
         assert prepared is not None
         assert recording is not None
         deadline_s, stall_s = sending.begun_s + prepared.limits.timeout_s, prepared.limits.stall_s
-        since_s = _last_life_s(recording, now - stall_s)
+        quiet_s = min(stall_s, QUIET_S)
+        since_s = _last_life_s(recording, now - quiet_s)
         if now < deadline_s and since_s is not None:
-            sending.check_s = min(deadline_s, since_s + stall_s)
+            sending.check_s = min(deadline_s, since_s + quiet_s)
             return
         if self._read_on(sending):
             return
         assert sending.playback is not None
         since_s = sending.playback.quiet_since_s
-        sending.check_s = max(now, min(deadline_s, (now if since_s is None else since_s) + stall_s))
+        stalls_s = now + stall_s if since_s is None else since_s + stall_s
+        sending.check_s = max(now, min(deadline_s, stalls_s, now + quiet_s))
 
     def _read_all(self) -> None:
         for sending in self._unread:
