@@ -55,6 +55,24 @@ def test_every_design_written_and_read_is_the_same_study(name: str, engine: str,
     assert read.choice == planned.choice
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Asked(design="concurrency", engine="fake", rate_per_s=(1.0, 2.5)),
+        Asked(design="concurrency", engine="fake", rate_per_s=(1.0, 2.5), arrival="constant", requests=9),
+        Asked(design="grid", engine="fake", factors={"rate_per_s": (1.0, 2.5), "output_tokens": (4, 8)}),
+        Asked(design="grid", engine="fake", factors={"output_tokens": (4, 8), "concurrency": (1, 2)}),
+        Asked(design="input_length", engine="fake", grid=True, output_tokens=(4, 8)),
+        Asked(design="input_length", grid=True, settings={"ub": ("1k", 128)}),
+        Asked(design="grid", factors={"kv_dtype": ("f16", "q8_0"), "ub": (512, 128)}, settings={"t": (2,)}),
+    ],
+)
+def test_rates_and_grids_are_the_same_too(asked: Asked, tmp_path: Path) -> None:
+    planned, read = again(tmp_path, asked)
+    assert read.design == planned.design
+    assert trial_ids(read) == trial_ids(planned)
+
+
 def test_what_was_filled_in_stands_in_the_file(tmp_path: Path) -> None:
     planned = plan(Asked(design="input_length", levels=(64, 128)))
     (read,) = read_study_file(written(tmp_path, planned))

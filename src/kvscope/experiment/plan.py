@@ -1,13 +1,13 @@
 """From names and numbers, as a person gives them, to a design that runs."""
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvscope.analysis.levels import METRICS
 from kvscope.engine.registry import EngineChoice
-from kvscope.errors import BadDesign, UnknownName, UsageError
+from kvscope.errors import BadDesign, UnknownName
 from kvscope.experiment.asked import Asked, differing
 from kvscope.experiment.design import (
     REQUEST_FACTORS,
@@ -24,14 +24,12 @@ from kvscope.experiment.design import (
 from kvscope.experiment.designs import DESIGNS, design_kind, design_varying
 from kvscope.experiment.designs import concurrency as concurrency_design
 from kvscope.experiment.designs import grid as grid_design
+from kvscope.experiment.own_names import has_own_names, own_names, with_command
 from kvscope.experiment.slots import check_load, with_slots
-from kvscope.predict.allocation import llama_cpp_offload, vllm_settings
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.growth import round_up
 from kvscope.prompt.exact_length.own_text import read_own_text
 from kvscope.scenario import SettingValue
-
-_Settings = Mapping[str, tuple[SettingValue, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,19 +137,10 @@ def plan_design(
     UnknownName, UsageError where the two contradict each other, or BadDesign where it varies two things unasked; for a
     text of one's own what read_own_text raises."""
     varied = _varied(name, engine, levels, factors or {}, is_attached)
-    held = held or Held()
-    if varied.kind.name == concurrency_design.KIND.name and held.rate_per_s:
-        varied, held = _at_rates(varied, held)
-    if is_attached:
-        _check_nothing_is_set(varied, held, engine)
-    elif engine in _CANONICAL:
-        own = _canonical(engine, {name: (value,) for name, value in (by_command or {}).items()})
-        held = replace(held, settings=_with_command(varied.names, _canonical(engine, held.settings or {}), own))
+    varied, held = _at_rates(varied, held or Held())
+    held = _with_own_names(varied, held, engine, by_command or {}, is_attached)
     condition, others = _hold(varied.names, varied.kind.default_condition, held)
-    if len(others) + len(varied.names) > 2:
-        names = ", ".join([*varied.names, *(factor.name for factor in others)])
-        many = len(others) + len(varied.names)
-        raise BadDesign(f"This would vary {many} things at once: {names}.", hint="Give one value for each.")
+    _check_at_most_two([*varied.names, *(factor.name for factor in others)])
     if grid and others:
         varied = _as_grid(varied, others[0], engine)
         condition, _ = _hold(varied.names[:1], varied.kind.default_condition, held)
@@ -206,7 +195,10 @@ def _varied(
 
 
 def _at_rates(varied: _Varied, held: Held) -> tuple[_Varied, Held]:
-    """The concurrency design as an open loop, whose factor is the rate. Raises BadDesign for levels of both."""
+    """The concurrency design at rates as an open loop, whose factor is the rate; anything else as it is. Raises
+    BadDesign for levels of both."""
+    if varied.kind.name != concurrency_design.KIND.name or not held.rate_per_s:
+        return varied, held
     if varied.levels is not None:
         raise BadDesign(
             "At a fixed rate, how many requests are under way at once is not set: it follows from the rate.",
@@ -229,10 +221,30 @@ def _grid_factor(name: str, values: tuple[Level, ...], engine: str) -> Factor:
     kind = design_varying(name, engine)
     if kind is not None:
         return Factor(name=kind.factor, levels=values, sets={x: kind.sets(x) for x in values} if kind.sets else {})
-    if name in REQUEST_FACTORS or engine not in _CANONICAL:
+    if name in REQUEST_FACTORS or not has_own_names(engine):
         return Factor(name=name, levels=values)
-    ((own, levels),) = _canonical(engine, {name: values}).items()
+    ((own, levels),) = own_names(engine, {name: values}).items()
     return Factor(name=own, levels=tuple(level for level in levels if level is not None))
+
+
+def _with_own_names(
+    varied: _Varied, held: Held, engine: str, by_command: Mapping[str, SettingValue], is_attached: bool
+) -> Held:
+    """What is held, its settings by the engine's own names and with those of its command. Raises as ``plan_design``."""
+    if is_attached:
+        _check_nothing_is_set(varied, held, engine)
+    elif has_own_names(engine):
+        own = own_names(engine, {name: (value,) for name, value in by_command.items()})
+        asked = own_names(engine, held.settings or {})
+        return replace(held, settings=with_command(varied.names, asked, own))
+    return held
+
+
+def _check_at_most_two(names: Sequence[str]) -> None:
+    if len(names) > 2:
+        raise BadDesign(
+            f"This would vary {len(names)} things at once: {', '.join(names)}.", hint="Give one value for each."
+        )
 
 
 def _with_slots_and_limit(design: Design, engine: str) -> Design:
@@ -257,23 +269,6 @@ def _check_prefix(design: Design) -> None:
                 f"What was sent before a prompt is what varies here, and {option} contradicts that.",
                 hint="Leave it out: one request is sent, then the one that is measured.",
             )
-
-
-def _with_command(varied: Collection[str], asked: _Settings, own: _Settings) -> _Settings:
-    """The settings asked for, and those that the engine's command makes. Raises BadDesign, UsageError where it makes
-    what is varied or asked otherwise."""
-    for name, (value,) in own.items():
-        if name in varied:
-            raise BadDesign(
-                f"{name} is what this design varies, and the engine's command sets it ({value}).",
-                hint="Leave that flag out of --engine-command.",
-            )
-        if name in asked and asked[name] != (value,):
-            raise UsageError(
-                f"{name} is {value} by the engine's command, and {', '.join(map(str, asked[name]))} by --set.",
-                hint="Give it once.",
-            )
-    return {**own, **asked}
 
 
 def _check_nothing_is_set(varied: _Varied, held: Held, engine: str) -> None:
@@ -302,25 +297,6 @@ def _works_attached(engine: str) -> str:
             if design_kind(name, engine, is_attached=True).factor in REQUEST_FACTORS:
                 names.append(name)
     return ", ".join(names)
-
-
-# How settings as people write them become the engine's own names and values.
-_CANONICAL: Mapping[str, Callable[[Mapping[str, SettingValue]], dict[str, SettingValue]]] = {
-    "llama.cpp": llama_cpp_offload.settings_to_run,
-    "vllm": vllm_settings.canonical_settings,
-}
-
-
-def _canonical(engine: str, settings: Mapping[str, tuple[SettingValue, ...]]) -> dict[str, tuple[SettingValue, ...]]:
-    """The engine's own names for settings, whose values each may be several. Raises UsageError, UnknownName."""
-    found: dict[str, tuple[SettingValue, ...]] = {}
-    for given, values in settings.items():
-        each = [_CANONICAL[engine]({given: value}) for value in values]
-        name = next(iter(each[0]))
-        if name in found:
-            raise UsageError(f"{name} is given twice, in two spellings.", hint="Give it once.")
-        found[name] = tuple(next(iter(one.values())) for one in each)
-    return found
 
 
 def _hold(varied: Collection[str], condition: Condition, held: Held) -> tuple[Condition, list[Factor]]:

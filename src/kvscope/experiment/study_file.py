@@ -195,16 +195,19 @@ def complete(planned: Planned) -> Asked:
     second = {factor.name: factor.levels for factor in design.factors[1:]}
     own = {factor.name for factor in design.factors} if asked.factors else {design.factor.name}
 
+    is_grid = bool(asked.factors)
+
     def of(name: str, value: Any) -> tuple[Any, ...]:
+        if name == "rate_per_s" == design.factor.name and not is_grid:
+            return design.factor.levels  # the values of concurrency at rates stand where a rate that is held would
         return () if name in own else second.get(name, () if value is None else (value,))
 
     settings = {name: (value,) for name, value in held.settings.items() if value is not None}
     varied = {name: levels for name, levels in second.items() if name not in _REQUESTS}
-    is_grid = bool(asked.factors)
     is_closed_load = held.is_load and held.arrival == "closed"
     return replace(
         asked,
-        levels=None if is_grid else design.factor.levels,
+        levels=None if is_grid or design.factor.name == "rate_per_s" else design.factor.levels,
         repeats=design.repeats,
         grid=design.is_grid,
         input_tokens=of("prompt_tokens", held.prompt_tokens),

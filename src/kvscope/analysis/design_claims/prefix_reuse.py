@@ -2,7 +2,7 @@
 was gone after a while."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from kvscope.analysis.attempts import Attempt
@@ -54,22 +54,24 @@ def _predicted(attempts: Sequence[Attempt]) -> list[Finding]:
         return [Finding(slug=slug, values=counts, evidence=_keys(asked), how_to_check="cached_column")]
     if not wrong:
         return [Finding(slug="prefix_as_predicted", values=counts, evidence=_keys(known), how_to_check="cached_column")]
+    return [_wrong(wrong, counts)]
+
+
+def _wrong(wrong: Sequence[tuple[Attempt, RequestRow]], counts: Mapping[str, object]) -> Finding:
     first, request = wrong[0]
-    return [
-        Finding(
-            slug="prefix_not_as_predicted",
-            is_contradiction=True,
-            values={
-                **counts,
-                "level": first.trial.level,
-                "cached_tokens": request.cached_tokens,
-                "predicted_tokens": request.cached_tokens_predicted,
-            },
-            evidence=_keys(wrong),
-            also_possible=("other_engine_build", "others_requests"),
-            how_to_check="cached_column",
-        )
-    ]
+    return Finding(
+        slug="prefix_not_as_predicted",
+        is_contradiction=True,
+        values={
+            **counts,
+            "level": first.trial.level,
+            "cached_tokens": request.cached_tokens,
+            "predicted_tokens": request.cached_tokens_predicted,
+        },
+        evidence=_keys(wrong),
+        also_possible=("other_engine_build", "others_requests"),
+        how_to_check="cached_column",
+    )
 
 
 def _keys(asked: Sequence[tuple[Attempt, RequestRow]]) -> tuple[str, ...]:
