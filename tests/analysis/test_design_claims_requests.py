@@ -87,6 +87,36 @@ def test_without_a_cache_nothing_is_kept() -> None:
     assert none.values["copies"] == 0
 
 
+# Six conversations of 512 prompt and 16 output tokens in real llama.cpp (xllamacpp 2026.10.11549, SmolLM2) on 2026-11-30:
+# the log's last list of copies, and RssAnon + VmSwap after each.
+SEEN_COPIES = """srv        update:  - cache state: 6 prompts, 58.702 MiB (limits: 8192.000 MiB, 768 tokens, 372605 est)
+srv        update:    - prompt 0x7f0c7071c800:      35 tokens, checkpoints:  0,     0.770 MiB
+srv        update:    - prompt 0x7f0c704930b0:     527 tokens, checkpoints:  0,    11.586 MiB
+srv        update:    - prompt 0x7f0c703edec0:     527 tokens, checkpoints:  0,    11.586 MiB
+srv        update:    - prompt 0x7f0c713a9d30:     527 tokens, checkpoints:  0,    11.586 MiB
+srv        update:    - prompt 0x7f0c70419fd0:     527 tokens, checkpoints:  0,    11.586 MiB
+srv        update:    - prompt 0x7f0c700a0620:     527 tokens, checkpoints:  0,    11.586 MiB"""
+SEEN_BYTES = (71_528_448, 83_681_280, 95_834_112, 107_986_944, 120_147_968, 132_300_800)
+
+
+def test_what_a_real_run_left_is_as_predicted() -> None:
+    marks = tuple(
+        replace(mark("after_request", 0, request_index=n), anon_bytes=size)
+        for n, size in enumerate(SEEN_BYTES, start=1)
+    )
+    rows = {
+        "marks": marks,
+        "requests": tuple(request_row(index=n) for n in range(1, 7)),
+        "reported": (reported("host_cache", "58.702", phase="after_request", request_index=6, line=SEEN_COPIES),),
+    }
+    finding = found(HOST_CACHE, host_cache(8192, rows), "host_cache_as_predicted")
+    assert finding.values["copies"] == 6
+    # (132,300,800 − 83,681,280) ÷ 4 B; the tokens alone take 12,142,080.
+    assert finding.values["growth_bytes"] == 12_154_880
+    assert finding.size is not None
+    assert finding.size.num == 4
+
+
 INPUTS = a_design("input_length", (128, 512, 1024, 2048), "prompt_tokens")
 
 
