@@ -87,7 +87,7 @@ def test_without_a_cache_nothing_is_kept() -> None:
     assert none.values["copies"] == 0
 
 
-# Six conversations of 512 prompt and 16 output tokens in real llama.cpp (xllamacpp 2026.10.11549, SmolLM2) on 2026-11-30:
+# Six conversations of 512 prompt and 16 output tokens in llama.cpp (xllamacpp 2026.10.11549, SmolLM2), 2026-11-30:
 # the log's last list of copies, and RssAnon + VmSwap after each.
 SEEN_COPIES = """srv        update:  - cache state: 6 prompts, 58.702 MiB (limits: 8192.000 MiB, 768 tokens, 372605 est)
 srv        update:    - prompt 0x7f0c7071c800:      35 tokens, checkpoints:  0,     0.770 MiB
