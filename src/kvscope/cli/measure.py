@@ -39,6 +39,7 @@ Kill it at any moment and run the same command again: finished trials are kept.
 @asked_options
 @click.option("--records", default=DEFAULT_RECORDS, show_default=True, help="Record file.")
 @click.option("--max-minutes", type=float, callback=check_minutes, help="Start no further trial after this time.")
+@click.option("--max-wait", type=float, callback=check_minutes, help="Minutes to wait for another kvscope's trials.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failed trial.")
 @click.option("--retry-failed", is_flag=True, help="Run failed trials anew, as another attempt.")
 @click.option("--try-anyway", is_flag=True, help="Run what is predicted not to fit, and send what does not.")
@@ -52,9 +53,10 @@ def measure(
 
     A study file says the same in a file: write one with --write-study, and see docs/reference/study-files.md.
     """
-    as_json = given.pop("as_json")
+    as_json, max_wait = given.pop("as_json"), given.pop("max_wait")
     options = RunOptions(
         max_seconds=None if max_minutes is None else max_minutes * 60,
+        max_wait_s=None if max_wait is None else max_wait * 60,
         **{name: given.pop(name) for name in ("fail_fast", "retry_failed", "try_anyway")},
     )
     studies = [plan(asked) for asked in studies_asked(design, given)]

@@ -27,7 +27,7 @@ def interrupts_held() -> Iterator[None]:
                 signal.signal(number, lambda *event: noted.append(event))
         yield
     finally:
-        for number, before in answered.items():
-            signal.signal(number, before)
+        for each, answer in answered.items():
+            signal.signal(each, answer)
         if noted:
             answered[noted[0][0]](*noted[0])

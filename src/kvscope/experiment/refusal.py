@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from kvscope.errors import MissingDependency, ProbeError
 from kvscope.experiment.design import Condition
 from kvscope.predict.memory import Prediction
 from kvscope.probe.cgroup import available_bytes
+from kvscope.probe.nvml import NvidiaProbe
 from kvscope.units import format_mib
 
 # Outcome, slug, message, hint.
@@ -43,4 +45,31 @@ def refusal(condition: Condition, prediction: Prediction, *, takes_memory: bool 
             f"Predicted to need {format_mib(total)}; {format_mib(available)} are available. Not run.",
             "Lower n_ctx, use a smaller cache type (cache_type_k, cache_type_v), or add --try-anyway.",
         )
-    return None
+    return _too_large_for_devices(prediction) if takes_memory else None
+
+
+def _too_large_for_devices(prediction: Prediction) -> Reason | None:
+    """Where more is predicted to be on accelerators than all of them together have free: it fits on none."""
+    devices = {item.device for item in prediction.items} - {"cpu"}
+    needed = sum(prediction.total_bytes_on(device) for device in devices)
+    free = free_device_bytes() if needed else None
+    if free is None or needed <= free:
+        return None
+    return (
+        "refused",
+        "out-of-memory",
+        f"Predicted to need {format_mib(needed)} on accelerators; {format_mib(free)} are free there. Not run.",
+        "Leave more layers on the host (n_gpu_layers), lower n_ctx, use a smaller cache type, or add --try-anyway.",
+    )
+
+
+def free_device_bytes() -> int | None:
+    """What is free on this machine's NVIDIA GPUs together; None where there are none, or they cannot be read."""
+    probe = NvidiaProbe(lambda: ())
+    try:
+        reading = probe.read()
+    except (ProbeError, MissingDependency):
+        return None
+    finally:
+        probe.close()
+    return reading["device_total_bytes"] - reading["device_used_bytes"]

@@ -2,10 +2,11 @@
 prints."""
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.report.prediction_text import aligned, wrapped
+from kvscope.report.prediction_text import WIDTH, aligned, wrapped
 from kvscope.units import format_bytes, format_seconds
 
 _NOT_KNOWN = "not known"
@@ -15,18 +16,22 @@ def render_plan(plan: Mapping[str, Any]) -> str:
     """The question, what is held, what each level needs and takes, and the trials in their order."""
     return "\n".join(
         [
-            wrapped(plan["question"]),
-            wrapped(f"Held fixed: {json.dumps(plan['held'], ensure_ascii=False)}"),
+            _line(plan["question"]),
+            _line(f"Held fixed: {json.dumps(plan['held'], ensure_ascii=False)}"),
             "",
             *_points(plan["points"]),
             "",
-            wrapped(_room(plan)),
-            wrapped(_time(plan)),
-            wrapped(_devices(plan["devices"])),
+            _line(_room(plan)),
+            _line(_time(plan)),
+            _line(_devices(plan["devices"])),
             "",
             *map(_trial, plan["trials"]),
         ]
     )
+
+
+def _line(text: str) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False)
 
 
 def plan_time(seconds: float) -> str:
@@ -86,16 +91,21 @@ def _room(plan: Mapping[str, Any]) -> str:
 
 def _time(plan: Mapping[str, Any]) -> str:
     left, total = plan["trials_left"], len(plan["trials"])
-    what = f"{left} of {total} trials are to run" if left < total else f"{total} trials are to run"
-    at_most = "at most " if plan["is_at_most"] else ""
     if not left:
         return f"All {total} trials are in the record already; nothing is to run."
+    number = f"{left} of {total} trials" if left < total else "1 trial" if total == 1 else f"{total} trials"
+    what = f"To run: {'at most ' if plan['is_at_most'] else ''}{number}{_refused(plan)}"
     if plan["left_s"] is None:
         return (
-            f"{at_most}{what}. How long they take is not known: not every level was measured before, by this design on "
-            "this machine with this build, in this record."
-        ).capitalize()
-    return f"{at_most}{what}, in about {plan_time(plan['left_s'])}, by the trials in the record.".capitalize()
+            f"{what}. How long they take is not known: not every level was measured before, by this design on this "
+            "machine with this build, in this record."
+        )
+    return f"{what}, in about {plan_time(plan['left_s'])}, by the trials in the record."
+
+
+def _refused(plan: Mapping[str, Any]) -> str:
+    refused = sum(each["not_run_because"] is not None and not each["is_recorded"] for each in plan["trials"])
+    return f" ({refused} of them only recorded as refused)" if refused else ""
 
 
 def _devices(devices: Sequence[str]) -> str:

@@ -1,0 +1,46 @@
+"""The time that is left is judged level by level: hand-made times, and a study on a clock."""
+
+import pytest
+
+from kvscope.experiment.time_left import TimeLeft
+
+
+def at(level: object) -> dict[str, object]:
+    return {"prompt_tokens": level}
+
+
+def timed(*trials: tuple[object, float | None, str | None]) -> TimeLeft:
+    times = TimeLeft()
+    for level, seconds, outcome in trials:
+        times.note(at(level), seconds, outcome)
+    return times
+
+
+def test_nothing_is_guessed_before_a_trial_was_timed() -> None:
+    times = timed((100, None, None), (100, 3.0, "interrupted"))
+    assert times.of(at(100)) is None
+    assert times.of_all([at(100)]) is None
+
+
+def test_each_level_by_its_own_trials() -> None:
+    times = timed((100, 1.0, "ok"), (100, 3.0, "stopped_early"), (8000, 60.0, "ok"), (9000, 0.5, "refused"))
+    assert times.of(at(100)) == 2.0
+    # Two more at 100 and one at 8,000 are 64 s; by the mean of all trials they would be 48.
+    assert times.of_all([at(100), at(8000), at(100)]) == 64.0
+    assert times.of(at(9000)) == 0.5
+    assert times.of_all([]) == 0
+
+
+def test_a_level_that_was_not_timed_lies_on_the_line_of_the_others() -> None:
+    # 1 s and 0.01 s per token.
+    times = timed((100, 2.0, "ok"), (200, 3.0, "ok"))
+    assert times.of(at(1000)) == pytest.approx(11.0)
+    # Never less than the shortest that was seen.
+    assert times.of(at(1)) == 2.0
+
+
+def test_without_a_line_it_is_the_mean() -> None:
+    assert timed((100, 2.0, "ok")).of(at(1000)) == 2.0
+    times = timed(("f16", 2.0, "ok"), ("q8_0", 4.0, "ok"))
+    assert times.of(at("q4_0")) == 3.0
+    assert timed((True, 2.0, "ok"), (False, 6.0, "ok")).of(at(1)) == 4.0
