@@ -94,6 +94,8 @@ def with_slots(design: Design, engine: str) -> Design:
     longest = max(condition.longest_tokens for condition in conditions)
     own = {"n_ctx": slots * round_up(longest + 1, _FAKE_CELLS)} if engine == "fake" else {}
     if design.kind.name == "concurrency":
+        if engine == "fake":
+            own["n_ctx"] = slots * round_up(max(longest + 1, FILLING_TOKENS), _FAKE_CELLS)
         if engine == "llama.cpp" and not settings.get("kv_unified"):
             own["n_ctx"] = slots * round_up(max(longest, FILLING_TOKENS), CELL_MULTIPLE)
         own["cache_ram_mib"] = 0  # copies of old prompts grow with the number of requests, not with those at once
