@@ -135,9 +135,15 @@ def test_a_copy_of_half_of_it_says_so(tmp_path: Path) -> None:
         assert records.trials() == ()
         assert records.doubt is not None
         assert "r.db-wal is not beside it" in records.doubt
-    done = CliRunner().invoke(cli, ["export", "--records", str(copy)], standalone_mode=False)
-    assert done.exception is None
-    assert "last trials may be missing" in done.stderr
+    commands = (
+        ["export", "--records", str(copy)],
+        ["report", "--records", str(copy)],
+        ["merge", f"{copy}2", str(copy)],
+    )
+    for command in commands:
+        done = CliRunner().invoke(cli, command, standalone_mode=False)
+        assert done.exception is None
+        assert "last trials may be missing" in done.stderr
     # With its other half it is whole, wherever they lie.
     shutil.copy(f"{path}-wal", f"{copy}-wal")
     with open_records(copy) as records:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kvscope.record.attempt_rows import ALL_PARTS
 from kvscope.record.metrics import TrialMetrics, metrics_of
 from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, Json, RequestRow, RunRow, TrialResult, TrialRow
 from kvscope.record.store import Records
@@ -78,11 +79,15 @@ def has_engine_rules(prediction: Mapping[str, Json] | None) -> bool:
     return engine is not None and engine != "logical"
 
 
+# All but the reads of the socket: what they tell is in the tokens' times.
+_PARTS = ALL_PARTS - {"reads"}
+
+
 def load_attempts(records: Records, design: DesignRow, runs: Mapping[str, RunRow]) -> tuple[Attempt, ...]:
     """All attempts of a design, in the order in which they started. ``runs``: the record's sittings by their id."""
     loaded = []
     for trial in records.trials(design.design_id):
-        result = records.result(trial)
+        result = records.result(trial, _PARTS)
         loaded.append(
             Attempt(
                 design=design,

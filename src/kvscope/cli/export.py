@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from kvscope.analysis.table import request_rows, sample_rows, table_rows, token_rows
+from kvscope.cli.opened_record import opened_record
 from kvscope.cli.output import say
 from kvscope.errors import UsageError
 from kvscope.experiment.measure import DEFAULT_RECORDS
 from kvscope.record.export import FORMATS, write_csv, write_jsonl
 from kvscope.record.export_files import write_duckdb, write_parquet
 from kvscope.record.rows import Json
-from kvscope.record.store import Records, open_records
+from kvscope.record.store import Records
 from kvscope.report.files import write_with
 
 TEXT_WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
@@ -43,9 +44,7 @@ def export(records: str, file_format: str, rows: str | None, out: str | None, fo
     """Write the record as a table: one row per attempt of a trial, per request, token or sample; failures are rows
     like any other. Parquet and DuckDB need: pip install 'kvscope[records]'."""
     file_format = "jsonl" if as_json else file_format
-    with open_records(records) as found:
-        if found.doubt is not None:
-            say(f"warning: {found.doubt}", err=True)
+    with opened_record(records) as found:
         if out is None:
             _print(found, file_format, rows or "trials")
             return 0

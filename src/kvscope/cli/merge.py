@@ -5,11 +5,12 @@ from pathlib import Path
 
 import click
 
+from kvscope.cli.opened_record import opened_record
 from kvscope.cli.output import say, say_json
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.record.merge import Merged
 from kvscope.record.merge import merge as merge_records
-from kvscope.record.store import create_records, open_records
+from kvscope.record.store import create_records
 
 
 @click.command()
@@ -39,9 +40,7 @@ def _merge(out: Path, paths: list[Path]) -> tuple[Merged, ...]:
         raise UsageError(f"{out} cannot be merged into itself.", hint="The first name is the file that is added to.")
     is_new = not out.exists()
     with ExitStack() as opened:
-        sources = [opened.enter_context(open_records(path)) for path in paths]
-        for doubt in (source.doubt for source in sources if source.doubt is not None):
-            say(f"warning: {doubt}", err=True)
+        sources = [opened.enter_context(opened_record(path)) for path in paths]
         recorder = opened.enter_context(create_records(out))
         try:
             return merge_records(recorder, sources)

@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 
 from kvscope.analysis.study import Analysis, analyse
+from kvscope.cli.opened_record import opened_record
 from kvscope.cli.output import say, say_json
 from kvscope.errors import OutputExists, RecordUnwritable
 from kvscope.experiment.measure import DEFAULT_RECORDS
-from kvscope.record.store import open_records
 
 FORMATS = ("html", "md", "text")
 _BY_SUFFIX = {".html": "html", ".htm": "html", ".md": "md", ".txt": "text"}
@@ -34,7 +34,7 @@ def report(
     """Make the report of a record. It needs no engine and no network."""
     from kvscope.report.page import write_file
 
-    with open_records(records) as found:
+    with opened_record(records) as found:
         analysis = analyse(found)
     if charts is not None:
         _write_charts(analysis, Path(charts), force)

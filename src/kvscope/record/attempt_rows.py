@@ -40,7 +40,7 @@ PACKED: Mapping[str, tuple[Callable[[Any], Iterable[Mapping[str, Any]]], Callabl
     "samples": (packed.pack_samples, packed.unpack_samples),
 }
 # The kinds of rows that an attempt leaves, by their attribute of TrialResult.
-ALL_PARTS: Collection[str] = frozenset({*PACKED, *(attribute for attribute, _ in PLAIN.values())})
+ALL_PARTS: frozenset[str] = frozenset({*PACKED, *(attribute for attribute, _ in PLAIN.values())})
 _ORDER = {"tokens": "request_index", "reads": "request_index"}
 # Predictions are long and few: so many parsed ones are kept at hand.
 _PARSED_PREDICTIONS = 64
