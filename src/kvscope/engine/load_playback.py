@@ -4,7 +4,9 @@ That code waits for more bytes where it has read all; here waiting means to be p
 an answer can be read when it is over, and also as far as it has come: to see whether it hangs, or to free its bytes.
 """
 
-from collections.abc import Coroutine
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kvscope.engine.base import Generation
@@ -13,6 +15,18 @@ from kvscope.engine.http_connection import Endpoint
 from kvscope.engine.load_wire import Recording
 from kvscope.engine.prepared import Prepared
 from kvscope.errors import EngineError
+
+
+@contextmanager
+def _apart_from_the_loop() -> Iterator[None]:
+    """A running event loop ends every generator that is begun while it runs; those of an answer that is put aside are
+    not its own."""
+    first, last = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        yield
+    finally:
+        sys.set_asyncgen_hooks(first, last)
 
 
 class Playback:
@@ -41,7 +55,7 @@ class Playback:
         if self.is_done:
             return True
         try:
-            with hidden_in_errors(self._prepared.headers):
+            with _apart_from_the_loop(), hidden_in_errors(self._prepared.headers):
                 self._reading.send(None)
         except StopIteration as end:
             self.generation = end.value
