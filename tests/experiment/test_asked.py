@@ -10,7 +10,7 @@ import pytest
 
 import kvscope
 from kvscope.cli.measure import measure as command
-from kvscope.cli.study_options import flag_of, studies_asked
+from kvscope.cli.study_options import flag_of, planned_studies
 from kvscope.errors import BadDesign, UnknownName, UsageError
 from kvscope.experiment.asked import FIELDS, Asked, differing
 from kvscope.experiment.asked_fields import SAYS
@@ -60,37 +60,38 @@ def test_the_examples_can_be_asked() -> None:
 
 def test_values_are_read_alike_whoever_gives_them() -> None:
     by_flags = {
-        "levels": "8k,512",
+        "levels": "1k,512",
         "input_tokens": "1k",
         "until": "5%",
         "shared_prefix_tokens": "1k",
         "key_percent": "middle",
         "rate_per_s": None,
         "concurrency": "4",
-        "settings": ("n_ctx=4k", "cache_type_k=f16,q8_0"),
+        "settings": ("n_ctx=4k", "cache_type_k=q8_0"),
         "factors": (),
         "seed": None,
         "grid": None,
     }
-    (asked,) = studies_asked("output_length", by_flags)
+    (planned,) = planned_studies("output_length", by_flags)
+    asked = planned.asked
     assert asked == Asked(
         design="output_length",
-        levels=(8192, 512),
+        levels=(1024, 512),
         input_tokens=(1024,),
         until=0.05,
         shared_prefix_tokens=1024,
         key_percent=50.0,
         concurrency=(4,),
-        settings={"n_ctx": (4096,), "cache_type_k": ("f16", "q8_0")},
+        settings={"n_ctx": (4096,), "cache_type_k": ("q8_0",)},
     )
     loose: dict[str, Any] = {
-        "levels": ["8k", 512],
+        "levels": ["1k", 512],
         "input_tokens": "1k",
         "until": "5%",
         "shared_prefix_tokens": "1k",
         "key_percent": 50,
         "concurrency": 4,
-        "settings": {"n_ctx": "4k", "cache_type_k": ["f16", "q8_0"], "left_out": None},
+        "settings": {"n_ctx": "4k", "cache_type_k": ["q8_0"], "left_out": None},
     }
     assert Asked(design="output_length", **loose) == asked
 
@@ -124,7 +125,7 @@ def test_the_library_takes_the_object_or_its_fields(tmp_path: Path) -> None:
 
 
 def test_two_named_factors_are_a_grid() -> None:
-    factors = {"kv_dtype": ("f16", "q8_0"), "prompt_tokens": (64, 128)}
+    factors: dict[str, tuple[str | int, ...]] = {"kv_dtype": ("f16", "q8_0"), "prompt_tokens": (64, 128)}
     design = plan(Asked(design="grid", factors=factors)).design
     assert design.is_grid
     assert [factor.levels for factor in design.factors] == [("f16", "q8_0"), (64, 128)]

@@ -9,10 +9,10 @@ import click
 from kvscope.cli.options import check_minutes, command_line, json_option
 from kvscope.cli.output import say, say_json
 from kvscope.cli.progress import show_progress
-from kvscope.cli.study_options import asked_options, studies_asked
+from kvscope.cli.study_options import asked_options, planned_studies
 from kvscope.experiment.designs import DESIGNS
 from kvscope.experiment.measure import DEFAULT_RECORDS, model_of, run_planned
-from kvscope.experiment.plan import Planned, plan
+from kvscope.experiment.plan import Planned
 from kvscope.experiment.plan_preview import preview_plan
 from kvscope.experiment.runner import DesignSummary, RunOptions
 from kvscope.experiment.study_file import study_text
@@ -59,7 +59,7 @@ def measure(
         max_wait_s=None if max_wait is None else max_wait * 60,
         **{name: given.pop(name) for name in ("fail_fast", "retry_failed", "try_anyway")},
     )
-    studies = [plan(asked) for asked in studies_asked(design, given)]
+    studies = planned_studies(design, given)
     if write_study is not None:
         say(f"Written: {write_file(write_study, study_text(studies, write_study), force=False)}", err=True)
         say(f"Run it: kvscope measure {shlex.quote(write_study)}", err=True)

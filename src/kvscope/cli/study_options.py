@@ -1,7 +1,6 @@
 """The options of ``kvscope measure`` that say what is asked: one for each field of ``Asked``, with its words."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from kvscope.errors import UsageError
 from kvscope.experiment.asked import FIELDS, Asked
 from kvscope.experiment.asked_fields import SAYS
 from kvscope.experiment.designs import DESIGNS
-from kvscope.experiment.study_file import read_study_file
+from kvscope.experiment.plan import Planned, plan
+from kvscope.experiment.study_file import plan_study_file
 
 # Flags that are not called as their field is.
 _FLAGS = {
@@ -66,14 +66,14 @@ def _option(name: str) -> dict[str, Any]:
     return option
 
 
-def studies_asked(design: str, flags: Mapping[str, Any]) -> tuple[Asked, ...]:
+def planned_studies(design: str, flags: Mapping[str, Any]) -> list[Planned]:
     """What is asked: by the flags, or by a study file and those flags that say where and how it is run. Raises
-    UsageError for other flags beside a file, and what reading the file raises."""
+    UsageError for other flags beside a file, and as ``plan`` and ``plan_study_file``."""
     given = {
         name: _READ[name](value) if name in _READ else value for name, value in flags.items() if value not in (None, ())
     }
     if not is_study_file(design):
-        return (Asked(design=design, **given),)
+        return [plan(Asked(design=design, **given))]
     refused = [flag_of(name).split("/")[0] for name in FIELDS if name in given and not SAYS[name].is_where]
     if refused:
         beside = ", ".join(flag_of(name) for name in FIELDS if SAYS[name].is_where)
@@ -82,7 +82,7 @@ def studies_asked(design: str, flags: Mapping[str, Any]) -> tuple[Asked, ...]:
             hint=f"Change it in the file. What says where and how it runs can be given beside it: {beside}, --records, "
             "--max-minutes, --fail-fast, --retry-failed, --try-anyway.",
         )
-    return tuple(replace(asked, **given) for asked in read_study_file(design))
+    return plan_study_file(design, given)
 
 
 def is_study_file(design: str) -> bool:

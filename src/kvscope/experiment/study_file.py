@@ -1,7 +1,7 @@
 """Study files: what ``kvscope measure`` is asked, as a TOML file that a person can write, keep and send on.
 
-``read_study_file`` reads one; ``study_text`` writes what a planned study comes to, every field explained. A file that
-was written and is run is the same study: the same trials with the same ids.
+``read_study_file`` reads one, ``plan_study_file`` plans it as well; ``study_text`` writes what a planned study comes
+to, every field explained. A file that was written and is run is the same study: the same trials with the same ids.
 """
 
 import os
@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvscope.errors import BadDesign, BadStudyFile, UnknownName
+from kvscope.errors import BadDesign, BadStudyFile, UnknownName, UsageError
 from kvscope.experiment.asked import FIELDS, Asked
 from kvscope.experiment.asked_fields import SAYS, Table, read_value
 from kvscope.experiment.design import REQUEST_FACTORS as _REQUESTS
-from kvscope.experiment.plan import Planned
+from kvscope.experiment.plan import Planned, plan
 from kvscope.experiment.study_lines import StudyLines
 from kvscope.experiment.toml_text import commented, toml_value
 
@@ -33,6 +33,27 @@ def read_study_file(path: str | Path) -> tuple[Asked, ...]:
     """The studies of a file, at least one, in its order. Paths in it are relative to the file. Raises BadStudyFile,
     which names the file and the line."""
     file = Path(path)
+    studies, lines = _studies(file)
+    return tuple(_study(study, file, lines, number) for number, study in enumerate(studies))
+
+
+def plan_study_file(path: str | Path, where: Mapping[str, Any] | None = None) -> list[Planned]:
+    """The studies of a file, planned. ``where``: fields that stand above what the file says of where and how it runs.
+    Raises as ``read_study_file`` and ``plan``; what contradicts itself is named with the file and its study's line."""
+    _, lines = _studies(Path(path))
+    planned = []
+    for number, asked in enumerate(read_study_file(path)):
+        try:
+            planned.append(plan(replace(asked, **(where or {}))))
+        except UsageError as error:
+            if type(error) not in (UsageError, BadDesign, UnknownName):
+                raise
+            line = lines.of_study(number)
+            raise BadStudyFile(str(path), line, error.message.rstrip("."), hint=error.hint) from error
+    return planned
+
+
+def _studies(file: Path) -> tuple[list[Mapping[str, Any]], StudyLines]:
     text = _read(file)
     try:
         content = tomllib.loads(text)
@@ -50,7 +71,7 @@ def read_study_file(path: str | Path) -> tuple[Asked, ...]:
         raise BadStudyFile(
             str(file), None, "there is no study in it", hint='Begin it with [study] and design = "input_length".'
         )
-    return tuple(_study(study, file, lines, number) for number, study in enumerate(studies))
+    return studies, lines
 
 
 def _read(file: Path) -> str:
