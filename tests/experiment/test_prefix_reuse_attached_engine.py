@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running_llama import Running, running_llama
@@ -23,7 +24,7 @@ def llama() -> Iterator[Running]:
         yield running
 
 
-def results(path: Path, llama: Running, **asked: object) -> dict[str, TrialResult]:
+def results(path: Path, llama: Running, **asked: Any) -> dict[str, TrialResult]:
     summary = measure(
         "prefix_reuse",
         url=llama.url,

