@@ -72,6 +72,20 @@ def test_a_new_trial_brings_its_metrics_with_it(tmp_path: Path) -> None:
     assert set(second.values()) == {None}
 
 
+def test_of_an_attempt_that_goes_on_the_metrics_are_of_all_its_rows(tmp_path: Path) -> None:
+    path, trial = tmp_path / "r.db", trial_row(outcome="ok")
+    with create_records(path) as recorder:
+        recorder.add_run(run_row())
+        recorder.add_design(design_row())
+        recorder.start_trial(trial_row(), None)
+        for at_s, anon_bytes in ((0.0, 5), (1.0, 90), (2.0, 7)):
+            recorder.finish_trial(TrialResult(trial=trial, marks=(mark_row("watched", anon_bytes, at_s=at_s),)))
+        assert len(recorder.result(trial).marks) == 3
+        assert recorder.metrics(trial) == scalar_metrics(recorder.result(trial))
+    (found,) = kept(path).values()
+    assert (found["memory_peak_bytes"], found["memory_after_bytes"]) == (90, 7)
+
+
 def test_metrics_of_other_definitions_are_not_used_and_made_anew(real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_table, "METRICS_VERSION", METRICS_VERSION + 1)
     monkeypatch.setattr(metrics_table, "scalar_metrics", lambda result: dict.fromkeys(METRICS, 7))

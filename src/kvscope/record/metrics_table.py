@@ -44,7 +44,8 @@ def scalar_metrics(result: TrialResult) -> dict[str, int | float | None]:
 
 
 def keep_metrics(connection: sqlite3.Connection, attempt_id: int, result: TrialResult) -> None:
-    """Write the metrics of an attempt that has ended."""
+    """Write the metrics of an attempt that has ended, in place of those that are there."""
+    connection.execute("DELETE FROM metrics WHERE attempt_id = ?", (attempt_id,))
     insert(connection, "metrics", [{"attempt_id": attempt_id, **scalar_metrics(result)}])
 
 

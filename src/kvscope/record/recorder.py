@@ -83,13 +83,15 @@ class Recorder(Records):
             insert_trial(connection, trial, prediction)
 
     def finish_trial(self, result: TrialResult) -> None:
-        """Record everything an attempt left, in one transaction. Raises RecordNotFound if it was never started."""
+        """Record everything an attempt left, in one transaction. Of an attempt that goes on (kvscope watch) it may be
+        called again, with what came since. Raises RecordNotFound if it was never started."""
         with self.transaction() as connection:
             key = self._rows.key(result.trial)
             if key is None:
                 raise RecordNotFound(f"{self.path}: trial {result.trial.trial_id} ends, but was never started.")
+            goes_on = connection.execute("SELECT 1 FROM metrics WHERE attempt_id = ?", (key,)).fetchone() is not None
             complete_trial(connection, key, result)
-            keep_metrics(connection, key, result)
+            keep_metrics(connection, key, self._rows.result(key) if goes_on else result)
 
     def find(self, trial: TrialRow) -> TrialResult | None:
         """What an attempt of this design, trial and number left; None if there is none."""
