@@ -10,7 +10,7 @@ values. The truth of TTFT is from the request's arrival by the kernel's stamp to
 over each answer.
 
 Cells: A one stream, 10 ms between tokens; B 8 streams, 1 ms; C 32 streams, 1 ms (30,000 tokens/s); D 110 streams, 1 ms
-(100,000 tokens/s); R 32 streams of short answers: requests per second. Processor time is the whole program's, children
+(100,000 tokens/s); R 32 streams of answers of two tokens: requests per second. Processor time is the whole program's, children
 too; "start" is that of a run of four short answers, and is taken off before the rest is divided by the tokens or, in R,
 by the requests. Each number is the median of the repeats. A client that is not there is a row that says how to get it.
 
@@ -57,7 +57,7 @@ CELLS = {
     "B": Cell(name="B", streams=8, requests=48, tokens=500, ttft_s=0.05, gap_s=0.001),
     "C": Cell(name="C", streams=32, requests=128, tokens=500, ttft_s=0.05, gap_s=0.001),
     "D": Cell(name="D", streams=110, requests=330, tokens=500, ttft_s=0.05, gap_s=0.001),
-    "R": Cell(name="R", streams=32, requests=2000, tokens=4, ttft_s=0.01, gap_s=0.001),
+    "R": Cell(name="R", streams=32, requests=3000, tokens=2, ttft_s=0.01, gap_s=0.001),
 }
 
 
