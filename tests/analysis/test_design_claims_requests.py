@@ -156,6 +156,26 @@ def test_a_straight_law_has_no_square_that_is_seen() -> None:
     assert most > 0
 
 
+def test_where_the_parts_cannot_be_told_that_it_grows_still_is() -> None:
+    # Three noisy blocks, as on a busy machine: the whole grows in each of them, its bend goes up and down.
+    seen = {
+        0: {128: 0.4, 512: 4.7, 1024: 10.4, 2048: 20.3},
+        1: {128: 0.7, 512: 3.2, 1024: 6.7, 2048: 16.8},
+        2: {128: 2.1, 512: 7.2, 1024: 12.8, 2048: 23.7},
+    }
+    attempts = [
+        attempt(trial_row(INPUTS, n, b), design=INPUTS, **{**memory(), **answered(n, ttft_s=ttft)})
+        for b, each in seen.items()
+        for n, ttft in each.items()
+    ]
+    told = claims_of(INPUTS, attempts)
+    assert "input_length_linear_unclear" in [finding.slug for finding in told]
+    longest = next(finding for finding in told if finding.values.get("level") == 2048)
+    assert longest.slug == "time_more"
+    # 19.9, 16.1 and 21.6 s.
+    assert longest.values["difference_s"] == pytest.approx(19.2)
+
+
 def test_one_block_tells_no_bend_and_two_lengths_no_law() -> None:
     found(INPUTS, lengths(lambda n: 0.1 + 0.001 * n, 1), "input_length_quadratic_unknown")
     two = claims_of(INPUTS, lengths(lambda n: 0.001 * n, 3, (128, 512)))

@@ -90,7 +90,8 @@ _DESIGNS: dict[str, str] = {
     "finding.input_length_linear": "TTFT from {from_tokens:count} to {to_tokens:count} prompt tokens: {intercept_s:s} "
     "to begin with, and {linear_s:s} for each 1,000 tokens.",
     "finding.input_length_linear_unclear": "TTFT from {from_tokens:count} to {to_tokens:count} prompt tokens: what "
-    "each token costs cannot be told from noise here ({linear_s:s} for each 1,000 tokens).",
+    "each token costs by itself, apart from its square, cannot be told from noise here ({linear_s:s} for each 1,000 "
+    "tokens).",
     "finding.input_length_quadratic": "Besides, TTFT grows with the square of the length: {quadratic_s:s} for "
     "(1,000 tokens)². At {longest_tokens:count} tokens that is {part_s:s} of {total_s:s} ({share:percent}). By this "
     "law a prompt of {further_tokens:count} tokens waits {further_s:s}.",

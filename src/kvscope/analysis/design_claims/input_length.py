@@ -16,14 +16,18 @@ _FEW_BLOCKS = 2
 
 
 def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    """The law's two parts, each with its interval; of fewer than three lengths, the differences from the shortest."""
+    """The law's two parts, each with its interval. Where they cannot be told, or of fewer than three lengths, the
+    differences from the shortest too: that TTFT grows is told by fewer repeats than how."""
     measured = [a for a in attempts if a.is_measured]
     lengths = sorted({a.prompt_tokens for a in measured if a.prompt_tokens})
     law = ttft_parabola(attempts)
     if law.num == 0 or len(lengths) < 3:
         return time_findings(design, attempts, ("ttft_s",))
     keys = tuple(a.key for a in measured)
-    return (_linear(law, lengths, keys), _quadratic(law, lengths, keys))
+    linear, quadratic = _linear(law, lengths, keys), _quadratic(law, lengths, keys)
+    if linear.slug == "input_length_linear":
+        return linear, quadratic
+    return (*time_findings(design, attempts, ("ttft_s",)), linear, quadratic)
 
 
 def _linear(law: Parabola, lengths: Sequence[int], keys: tuple[str, ...]) -> Finding:
