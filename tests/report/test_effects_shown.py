@@ -18,6 +18,7 @@ from kvscope.report.effect_cells import effect_cells
 from kvscope.report.effects_text import WIDTH, effect_lines
 from kvscope.report.page import render_page
 from kvscope.report.section_effects import effect_blocks
+from kvscope.report.summary import summary
 
 # The first token of the baseline takes 400 ms; of each level 400 ms and so much more, block by block.
 MORE_MS = {"f16": (0, 0, 0, 0, 0), "q8_0": (-8, 4, 6, -4, 2), "q4_0": (80, 82, 84, 86, 88)}
@@ -176,3 +177,15 @@ def test_two_designs_on_one_page_have_a_chart_each(tmp_path: Path) -> None:
     assert page.count("as a share of the baseline, with its 95 % interval (kv_dtype)") >= 2
     assert "effects-1-title" in page
     assert "effects-2-title" in page
+
+
+def test_the_json_has_every_effect(tmp_path: Path) -> None:
+    design = a_design()
+    with open_records(write_record(tmp_path / "r.db", attempts_of(design))) as records:
+        (found,) = summary(analyse(records))["studies"]
+    effect = next(e for e in found["effects"] if (e["level"], e["metric"]) == ("q4_0", "ttft_s"))
+    assert (effect["verdict"], effect["method"], effect["pairs"]) == ("more", "paired_t", 5)
+    assert effect["difference"]["value"] == pytest.approx(0.084)
+    # Bonferroni over two levels: t(4) at 98 % is 3.7469; 3.7469 × 3.1623 / √5 = 5.299 ms.
+    assert effect["together"]["low"] == pytest.approx(0.084 - 0.005299, abs=1e-5)
+    assert effect["share"]["value"] == pytest.approx(0.21, abs=1e-3)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kvscope.analysis.fit import Estimate
-from kvscope.analysis.study import Analysis, Study
+from kvscope.analysis.study import Analysis, DesignStudy, Study
 from kvscope.report.claims import claim_text
 from kvscope.report.section_answer import headline, interval_line
 from kvscope.report.section_trust import check_text
@@ -11,7 +11,7 @@ from kvscope.report.words import NO_BREAK
 
 
 def summary(analysis: Analysis) -> dict[str, Any]:
-    """Every study's answer, findings and checks. Numbers are in the units of their names; unknown is None."""
+    """Every study's answer, findings, effects and checks. Numbers are in the units of their names; unknown is None."""
     return {"schema": "kvscope.report/1", "studies": [_study(study) for study in analysis.studies]}
 
 
@@ -45,8 +45,34 @@ def _study(study: Study) -> dict[str, Any]:
             }
             for f in study.findings
         ],
+        "effects": [effect for design in study.designs for effect in _effects(design)],
         "checks": [{"slug": c.slug, "passed": c.passed, "seen": _plain(check_text(c))} for c in study.checks],
     }
+
+
+def _effects(study: DesignStudy) -> list[dict[str, Any]]:
+    """Every difference from the baseline that has a pair."""
+    return [
+        {
+            "design": study.design.name,
+            "design_id": study.design.design_id,
+            "factor": study.design.factor,
+            "level": row.level,
+            "baseline_level": study.design.baseline_level,
+            "metric": effect.metric,
+            "baseline": effect.baseline,
+            "changed": effect.changed,
+            "difference": _estimate(effect.difference),
+            "share": _estimate(effect.relative),
+            "together": _estimate(effect.together),
+            "verdict": effect.verdict,
+            "method": effect.method,
+            "pairs": effect.num_pairs,
+        }
+        for row in study.levels
+        for effect in row.effects.values()
+        if effect.num_pairs
+    ]
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
