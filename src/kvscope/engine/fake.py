@@ -8,7 +8,6 @@ it, and copies of earlier conversations stay in host memory up to a limit.
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,14 +23,14 @@ from kvscope.engine.base import (
     Message,
     ReportedBuffer,
 )
+from kvscope.engine.fake_law import FakeLaw as FakeLaw
+from kvscope.engine.fake_law import fake_law as fake_law
 from kvscope.engine.fake_load import Given, ManyAtOnce
-from kvscope.engine.fake_noise import Noise
+from kvscope.engine.fake_memory import FakeMemory as FakeMemory
 from kvscope.errors import (
     ContextOverflow,
     EngineDied,
     EngineStartFailed,
-    InvalidSettings,
-    ProbeLost,
 )
 from kvscope.scenario import SettingValue
 from kvscope.units import MIB
@@ -76,192 +75,6 @@ class VirtualClock:
 
     def sleep(self, seconds: float) -> None:
         self._now_s += seconds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FakeLaw:
-    """Settings of the fake engine, all of them. Requests count from 1, warm-ups included.
-
-    Memory, bytes: ``process_bytes`` before load; at load ``weights_bytes`` (file-backed), ``fixed_bytes`` and
-    ``bytes_per_token`` × n_ctx; the compute buffer as far as a prompt fills a microbatch; a copy of each finished
-    conversation (``bytes_per_token`` a token) up to ``cache_ram_mib``. After unload, ``fixed_bytes`` are kept.
-
-    Time, seconds, for n prompt tokens that were not cached: TTFT = ``ttft_s`` + ``ttft_s_per_token`` n +
-    ``ttft_s_per_token_pair`` n²; each later token ``itl_s`` + ``itl_s_per_token`` × the tokens held.
-
-    Several at once: n_ctx is one pool, made at load and divided between ``n_parallel`` slots. Each slot holds one
-    request; the others wait, first come first served. While k requests are in slots, all that they do takes 1 +
-    ``slowdown_per_request`` × (k − 1) times as long. A slot keeps the last prompt it had, and only a request that is
-    given that slot can reuse it: the free slot with the longest common beginning is taken.
-
-    Noise, from ``noise_seed``: the time of a first token and that of the later ones are each multiplied by a factor
-    with mean 1 and standard deviation ``noise_share``, normal or (``noise_is_skewed`` 1) lognormal. In one minute of
-    five everything takes 1 + ``slow_share`` times as long; and it takes 1 + ``drift_per_s`` × the seconds on the clock
-    times as long. ``noise_bytes``: standard deviation of the memory of a process after load.
-    """
-
-    n_ctx: int = 4096
-    n_ubatch: int = 512
-    cache_ram_mib: int = 0
-    process_bytes: int = 8 * MIB
-    weights_bytes: int = 92 * MIB
-    fixed_bytes: int = 28 * MIB
-    bytes_per_token: int = 23_040
-    compute_bytes: int = 16 * MIB
-    load_s: float = 0.1
-    ttft_s: float = 0.01
-    ttft_s_per_token: float = 0.0001
-    ttft_s_per_token_pair: float = 0.0
-    itl_s: float = 0.001
-    itl_s_per_token: float = 0.0
-    n_parallel: int = 1
-    slowdown_per_request: float = 0.5
-    noise_seed: int = 0
-    noise_share: float = 0.0
-    noise_is_skewed: int = 0
-    slow_share: float = 0.0
-    drift_per_s: float = 0.0
-    noise_bytes: int = 0
-    die_at_request: int | None = None
-    stall_at_request: int | None = None
-    prompt_limit_tokens: int | None = None  # longer prompts are cut in silence
-    natural_end_tokens: int | None = None  # where an answer ends by itself, unless told to go on
-
-    def first_token_s(self, num_tokens: int) -> float:
-        """TTFT for that many tokens to process."""
-        return self.ttft_s + self.ttft_s_per_token * num_tokens + self.ttft_s_per_token_pair * num_tokens**2
-
-    def noise(self) -> Noise:
-        """What makes its times and its memory scatter."""
-        return Noise(
-            seed=self.noise_seed,
-            share=self.noise_share,
-            is_skewed=bool(self.noise_is_skewed),
-            slow_share=self.slow_share,
-            drift_per_s=self.drift_per_s,
-            bytes_deviation=self.noise_bytes,
-        )
-
-    @property
-    def slot_tokens(self) -> int:
-        """What one slot holds."""
-        return self.n_ctx // self.n_parallel
-
-    def loaded_bytes(self) -> int:
-        """Anonymous memory after load, before any request."""
-        return self.process_bytes + self.fixed_bytes + self.bytes_per_token * self.n_ctx
-
-
-def fake_law(settings: Mapping[str, SettingValue]) -> FakeLaw:
-    """The law with these settings. Raises InvalidSettings for a name or a value that it does not have."""
-    known = {each.name: each.default for each in fields(FakeLaw)}
-    for name, value in settings.items():
-        if name not in known:
-            raise InvalidSettings(
-                f"The fake engine has no setting {name!r}.", hint=f"It has: {', '.join(sorted(known))}."
-            )
-        wanted = float if isinstance(known[name], float) else int
-        allowed = (int, float) if wanted is float else (int,)
-        if isinstance(value, bool) or not isinstance(value, allowed) or value < 0:
-            raise InvalidSettings(f"{name} does not take {value!r}.", hint="Give a number of 0 or more.")
-    if settings.get("n_parallel") == 0:
-        raise InvalidSettings("n_parallel does not take 0.", hint="Give 1 slot or more.")
-    return FakeLaw(**settings)  # type: ignore[arg-type]  # names and kinds of values are checked above
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FakeMapping:
-    """One mapping of the fake process, with the fields of ``kvscope.probe.base.MemoryMapping``."""
-
-    kind: str
-    name: str
-    size_bytes: int
-    resident_bytes: int
-    anonymous_bytes: int
-    count: int = 1
-
-
-@dataclass(slots=True)
-class FakeMemory:
-    """What the fake process holds. A probe of itself: the engine's ``memory_probe``."""
-
-    law: FakeLaw
-    name: str = "fake engine"
-    running: bool = False
-    loaded: bool = False
-    noise_bytes: int = 0
-    kept_bytes: int = 0
-    computed_tokens: int = 0
-    copies: list[int] = field(default_factory=list)
-    peak_bytes: int = 0
-
-    def unavailable(self) -> str | None:
-        """None: it can always be read."""
-        return None
-
-    def parts(self) -> dict[str, int]:
-        """Anonymous bytes by part."""
-        if not self.running:
-            return {}
-        if not self.loaded:
-            return {"process": self.law.process_bytes, "kept": self.kept_bytes}
-        filled = min(self.computed_tokens, self.law.n_ubatch)
-        return {
-            "process": self.law.process_bytes,
-            "fixed": max(0, self.law.fixed_bytes + self.noise_bytes),
-            "kv_cache": self.law.bytes_per_token * self.law.n_ctx,
-            "compute_buffer": self.law.compute_bytes * filled // self.law.n_ubatch,
-            "host_cache": sum(self.copies),
-        }
-
-    def read(self) -> Mapping[str, int]:
-        """Bytes now. Raises ProbeLost when the fake process has ended."""
-        if not self.running:
-            raise ProbeLost("The fake engine is not running.", hint="Launch it first.")
-        self.note_peak()
-        return {
-            "anon_bytes": sum(self.parts().values()),
-            "swap_bytes": 0,
-            "file_bytes": self._file_bytes(),
-            "shmem_bytes": 0,
-            "peak_bytes": self.peak_bytes,
-        }
-
-    def note_peak(self) -> None:
-        self.peak_bytes = max(self.peak_bytes, sum(self.parts().values()) + self._file_bytes())
-
-    def reset_peak(self) -> str | None:
-        """Start a new peak here."""
-        self.peak_bytes = 0
-        self.note_peak()
-        return None
-
-    def maps(self) -> tuple[FakeMapping, ...]:
-        """One mapping per part, and the model's file."""
-        if not self.running:
-            raise ProbeLost("The fake engine is not running.", hint="Launch it first.")
-        held = self.parts()
-        sizes = {**held, "compute_buffer": self.law.compute_bytes} if self.loaded else held
-        found = [
-            FakeMapping(
-                kind="heap" if part in ("process", "fixed", "kept") else "anonymous",
-                name="",
-                size_bytes=size,
-                resident_bytes=held[part],
-                anonymous_bytes=held[part],
-            )
-            for part, size in sizes.items()
-            if size
-        ]
-        if self.loaded:
-            size = self.law.weights_bytes
-            found.append(
-                FakeMapping(kind="file", name="fake.gguf", size_bytes=size, resident_bytes=size, anonymous_bytes=0)
-            )
-        return tuple(found)
-
-    def _file_bytes(self) -> int:
-        return self.law.weights_bytes if self.loaded else 0
 
 
 class FakeEngine:

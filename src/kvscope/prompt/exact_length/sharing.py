@@ -49,11 +49,7 @@ def build_sharing(
     """``number`` prompts of exactly ``prompt_tokens`` that begin with the same ``shared_tokens`` (0: each has a text of
     its own from the first word on). ``count`` and the rest: as ``build_prompt``, whose errors are raised. Raises
     BadDesign where nothing would be left to tell them apart."""
-    if shared_tokens >= prompt_tokens:
-        raise BadDesign(
-            f"Prompts of {prompt_tokens} tokens cannot share {shared_tokens} of them and differ too.",
-            hint="Use longer prompts (--input-tokens), or a shorter --shared-prefix.",
-        )
+    _check_room(shared_tokens, prompt_tokens)
 
     def build(tokens: int, counted: Count, each_seed: int, each_salt: str) -> ExactPrompt:
         return build_prompt(
@@ -68,10 +64,9 @@ def build_sharing(
 
     head = ""
     if shared_tokens:
-        common = count
-        if ids is not None and ids([one_message("")]) is not None:
-            variant = draft_variant(language if source is None else source.language, prompt_tokens, salt)
-            common = _common_counter(ids, [label(seed + index, variant) for index in range(number)])
+        variant = draft_variant(language if source is None else source.language, prompt_tokens, salt)
+        labels = [label(seed + index, variant) for index in range(number)]
+        common = count if ids is None or ids([one_message("")]) is None else _common_counter(ids, labels)
         head = build(shared_tokens, common, seed, f"{salt}/shared").text + _JOINT
 
     def count_behind(messages: Sequence[Message]) -> int:
@@ -80,6 +75,14 @@ def build_sharing(
     built = [build(prompt_tokens, count_behind, seed + index, salt) for index in range(number)]
     prompts = tuple(replace(prompt, messages=one_message(head + prompt.text)) for prompt in built)
     return SharingPrompts(prompts=prompts, shared_tokens=common_tokens(prompts, ids))
+
+
+def _check_room(shared_tokens: int, prompt_tokens: int) -> None:
+    if shared_tokens >= prompt_tokens:
+        raise BadDesign(
+            f"Prompts of {prompt_tokens} tokens cannot share {shared_tokens} of them and differ too.",
+            hint="Use longer prompts (--input-tokens), or a shorter --shared-prefix.",
+        )
 
 
 def common_tokens(prompts: Sequence[ExactPrompt], ids: Ids | None) -> int | None:
