@@ -47,6 +47,11 @@ def study(design: DesignRow, attempts: list[Attempt]) -> DesignStudy:
     return DesignStudy(design=design, attempts=tuple(attempts), levels=level_rows(design, attempts))
 
 
+def joined(lines: list[str]) -> str:
+    """The lines as one text, wherever they were broken."""
+    return " ".join(" ".join(lines).split())
+
+
 def line_of(lines: list[str], level: str, what: str) -> str:
     """The line of a quantity under the title of a level."""
     start = next(n for n, line in enumerate(lines) if f"{level} against" in line)
@@ -92,9 +97,9 @@ def test_failures_stand_beside_the_pairs() -> None:
     found = attempts_of(design)
     lost = trial_row(design, "q4_0", 5, outcome="engine_died", trial_id="lost")
     lines = effect_lines(design, [*found, attempt(lost, design=design)])
-    assert any("5 measured, 1 failed (in no difference), 5 pairs" in line for line in lines)
+    assert "5 measured, 1 failed (in no difference), 5 pairs" in joined(lines)
     only_failed = [a for a in found if a.trial.level != "q4_0"] + [attempt(lost, design=design)]
-    assert any("q4_0 against f16 (nothing measured, 1 failed)" in line for line in effect_lines(design, only_failed))
+    assert "q4_0 against f16 (nothing measured, 1 failed)" in joined(effect_lines(design, only_failed))
 
 
 def test_one_repeat_has_no_interval_and_no_verdict() -> None:
@@ -103,7 +108,7 @@ def test_one_repeat_has_no_interval_and_no_verdict() -> None:
     line = line_of(lines, "q4_0", "first token")
     assert "no interval" in line
     assert line.endswith("n = 1")
-    assert "Too few repeats" in " ".join(" ".join(lines).split())
+    assert "Too few repeats" in joined(lines)
 
 
 def test_a_design_of_one_level_has_nothing_to_compare() -> None:
@@ -122,7 +127,7 @@ def test_a_design_of_one_level_has_nothing_to_compare() -> None:
 def test_what_repeating_ended_with(share: float, most: int, says: str) -> None:
     told = {"until": {"share": share, "metric": "ttft_s", "most_repeats": most}}
     design = a_design(definition=told)
-    assert says in " ".join(" ".join(effect_lines(design, attempts_of(design))).split())
+    assert says in joined(effect_lines(design, attempts_of(design)))
 
 
 def test_drift_is_told() -> None:
@@ -131,7 +136,7 @@ def test_drift_is_told() -> None:
     for block in range(5):
         trial = trial_row(design, "f16", block, position=block * 3)
         found.append(attempt(trial, design=design, **answered(ttft_s=0.4 + 0.02 * block)))
-    text = " ".join(" ".join(effect_lines(design, found)).split())
+    text = joined(effect_lines(design, found))
     assert "went from first to last by 20.0 %" in text
     assert "The machine changed" not in " ".join(effect_lines(design, attempts_of(design)))
     doubts = [b for b in effect_blocks(study(design, found), "e") if isinstance(b, Paragraph) and b.kind == "doubt"]
