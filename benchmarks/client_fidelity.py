@@ -13,9 +13,7 @@ Cells: A one stream, 10 ms between tokens; B 8 streams, 1 ms; C 32 streams, 1 ms
 (100,000 tokens/s); R 32 streams of answers of two tokens: requests per second. Processor time is the whole program's, children
 too; "start" is that of a run of four short answers, and is taken off before the rest is divided by the tokens or, in R,
 by the requests. Each number is the median of the repeats. A client that is not there is a row that says how to get it.
-
-guidellm: pip install guidellm==0.8.1 (in an environment of its own; 6 GB with torch). aiperf: pip install
-aiperf==0.13.0. vLLM: a Python in which `python -m vllm.entrypoints.cli.main bench serve --help` works.
+vLLM's Python is one in which `python -m vllm.entrypoints.cli.main bench serve --help` works.
 """
 
 import argparse
@@ -166,7 +164,7 @@ def _ms(values: dict[str, Any], name: str) -> float | None:
 
 def be_kvscope(url: str, cell: Cell, out: Path) -> None:
     """A run of kvscope's own client, as a program of its own: the library's load, its metrics, its health."""
-    from kvscope.engine.base import ChatRequest, Generation, Load, Message
+    from kvscope.engine.base import ChatRequest, Load, Message
     from kvscope.engine.load_client import send_load
     from kvscope.engine.openai_http import prepare_chat
 
@@ -175,11 +173,8 @@ def be_kvscope(url: str, cell: Cell, out: Path) -> None:
         for text in _prompts(cell)
     )
     result = send_load(Load(requests=requests, concurrency=cell.streams), lambda chat: prepare_chat(url, chat))
-
-    def times(generation: Generation) -> list[float]:
-        return [event.at_s for event in generation.events if event.text]
-
-    each = [times(answer.generation) for answer in result.answers if answer.generation is not None]
+    answers = [answer.generation for answer in result.answers if answer.generation is not None]
+    each = [[event.at_s for event in answer.events if event.text] for answer in answers]
     gaps = [later - earlier for one in each for earlier, later in pairwise(one)]
     is_coalesced = (result.health.coalesced_fraction or 0.0) > 0.10
     said = Said(

@@ -7,7 +7,19 @@ from pathlib import Path
 import pytest
 
 ENGINES = ("xllamacpp", "torch", "transformers", "vllm")
-HEAVY = (*ENGINES, "numpy", "scipy", "altair", "vl_convert", "jinja2", "httptools", "gguf", "safetensors", "requests")
+HEAVY = (
+    *ENGINES,
+    "numpy",
+    "scipy",
+    "altair",
+    "vl_convert",
+    "jinja2",
+    "httptools",
+    "uvloop",
+    "gguf",
+    "safetensors",
+    "requests",
+)
 
 BLOCK = """
 import sys

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -708,6 +709,12 @@ def test_with_and_without_uvloop(loop: str, monkeypatch: pytest.MonkeyPatch) -> 
         result = sent(server.url, Load(requests=chats(40), concurrency=8))
     assert texts(result) == ["ab"] * 40
     assert used[0].startswith(loop)
+
+
+def test_where_uvloop_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with kept(answering) as server:
+        assert texts(sent(server.url, Load(requests=chats(4), concurrency=2))) == ["ab"] * 4
 
 
 def test_limits_are_those_of_each_request() -> None:
