@@ -10,9 +10,9 @@ values. The truth of TTFT is from the request's arrival by the kernel's stamp to
 over each answer.
 
 Cells: A one stream, 10 ms between tokens; B 8 streams, 1 ms; C 32 streams, 1 ms (30,000 tokens/s); D 110 streams, 1 ms
-(100,000 tokens/s); R 32 streams of answers of two tokens: requests per second. Processor time is the whole program's, children
-too; "start" is that of a run of four short answers, and is taken off before the rest is divided by the tokens or, in R,
-by the requests. Each number is the median of the repeats. A client that is not there is a row that says how to get it.
+(100,000 tokens/s); R 32 streams of answers of two tokens: requests per second. Processor time is the whole program's,
+children too; "start" is that of a run of four short answers, and is taken off before the rest is divided by the tokens
+or the requests. Each number is the median of the repeats. A client that is not there is a row that says how to get it.
 vLLM's Python is one in which `python -m vllm.entrypoints.cli.main bench serve --help` works.
 """
 
@@ -307,7 +307,7 @@ def table(clients: Sequence[Client], cells: Sequence[Cell], repeats: int) -> str
         if client.program is None:
             lines.append(f"| {client.name} | | not installed: {client.how} | | | | | | | | |")
             continue
-        start_s = _median([row.cpu_s for row in client.rows.get("start", ()) if not row.failed]) or 0.0
+        start_s = statistics.median([row.cpu_s for row in client.rows.get("start", ()) if not row.failed] or [0.0])
         lines += [_line(client, cell, client.rows.get(cell.name, []), start_s) for cell in cells]
         lines.append(f"| {client.name} {client.version} | start | | | | | | | | | {start_s:.1f} s of processor time |")
     return "\n".join(lines)
@@ -320,7 +320,7 @@ def _line(client: Client, cell: Cell, rows: Sequence[Row], start_s: float) -> st
         return f"| {name} | {cell.name} | failed: {rows[-1].failed if rows else 'not run'} | | | | | | | | |"
 
     def middle(values: Sequence[float | None]) -> float:
-        return _median([value for value in values if value is not None]) or 0.0
+        return statistics.median([value for value in values if value is not None] or [0.0])
 
     median_gaps = [row.median_gap_ms for row in good]
     said_median = "none" if None in median_gaps else f"{middle(median_gaps):.3f}"
@@ -334,10 +334,6 @@ def _line(client: Client, cell: Cell, rows: Sequence[Row], start_s: float) -> st
         f"{cpu_s / (cell.requests * cell.tokens) * 1e6:.0f} | {cpu_s / cell.requests * 1e3:.2f} | "
         f"{middle([row.wall_s for row in good]):.1f} | {doubt} |"
     )
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
 
 
 def _machine() -> str:
