@@ -53,7 +53,7 @@ def a_load(
         trial_row(design, level, repeat, client={"concurrency": level, "shared_prefix_tokens": shared}),
         requests=tuple(requests),
         tokens=tuple(tokens),
-        marks=(mark("loaded", 60_000), mark("after_request", after_kib)),
+        marks=(mark("loaded", 60_000), mark("before_request", 90_000), mark("after_request", after_kib)),
         design=design,
         predicted=prediction(CELLS),
         effective={"slots": [CELLS // SLOTS] * SLOTS, "n_ctx": CELLS},
@@ -104,6 +104,8 @@ def test_memory_that_stays_is_called_flat_and_held_against_caches_of_their_own()
     # Differences in KiB: 8, 2, 8, 2.
     assert found.values["difference_bytes"] == pytest.approx(5 * 1024)
     assert found.values["own_bytes"] == 3 * SLOT_BYTES
+    # Of four at once, all began with 90,000 KiB: 8, 12, 12 and 4 more.
+    assert found.values["grown_bytes"] == 9 * 1024
     assert (found.values["slots"], found.values["pool_tokens"]) == (SLOTS, CELLS)
     assert "it stays as it is" in claim_text(found)
     assert "50.62 MiB" in claim_text(found).replace("\u00a0", " ")

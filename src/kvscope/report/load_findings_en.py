@@ -9,7 +9,10 @@ _TOGETHER = (
     "{share_bytes:mib2}."
 )
 _MEMORY = "{metric} with {condition}: {difference_bytes:signed_mib2} against {base}"
-_OWN = "Caches of their own for as many more requests would take {own_bytes:mib2}"
+_OWN = (
+    "While the load ran it changed by {grown_bytes:signed_mib2}. Caches of their own for as many more requests would "
+    "take {own_bytes:mib2}"
+)
 _POOL = "{slots:count} slots share a pool of {pool_tokens:count} tokens"
 _REUSED = (
     "With {condition} {cached_tokens:count} of all {prompt_tokens:count} prompt tokens were reused ({share:percent}). "

@@ -9,6 +9,7 @@ from kvscope.analysis.design_claims.changed import changed_rows, evidence, memor
 from kvscope.analysis.effects import Effect
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.levels import at_level
+from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import DesignRow, Json
 
 FACTOR = "concurrency"
@@ -86,6 +87,7 @@ def _memory_findings(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Fi
                     "difference_bytes": effect.difference.value,
                     "baseline_bytes": effect.baseline,
                     "own_bytes": own_bytes,
+                    "grown_bytes": _mean(at_level(attempts, row.level), _grown_bytes),
                     "slots": slots,
                     "pool_tokens": pool_tokens,
                     "pairs": effect.num_pairs,
@@ -106,6 +108,13 @@ def _flatness(effect: Effect, own_bytes: float) -> str:
     if -most <= low <= high <= most:
         return "flat"
     return "grows" if low > most else "falls" if high < -most else "unclear"
+
+
+def _grown_bytes(attempt: Attempt) -> float | None:
+    """What memory grew by while the load ran: within one process, so that no other one's heap is in it."""
+    before = last_mark(attempt.result, "before_request")
+    after = last_mark(attempt.result, "after_request")
+    return None if before is None or after is None else held_bytes(after) - held_bytes(before)
 
 
 def _own_caches_bytes(design: DesignRow, here: Sequence[Attempt], level: Json) -> float | None:
