@@ -42,7 +42,7 @@ _LEVELS: dict[str, str] = {
     "finding.time_equal": "{metric} with {condition}: the same as with {base} in each of {pairs:count} pairs.",
     "finding.time_cannot_tell": "{metric} with {condition}: these repeats cannot tell a difference from {base} from "
     "noise; only one of more than {ruled_out_share:percent} ({ruled_out_s:s}) is ruled out. About {needed:count} "
-    "repeats would narrow the interval to {asked_share:percent} to either side.",
+    "repeats would tell one of {target_s:s}, if it is there.",
     "finding.time_unknown": f"{_DIFFERENCE_S}{{baseline_s:s}}), in {{pairs}} pair: too few to tell a difference from "
     "noise.",
     "finding.answers_not_judged": "Whether the answers are still right is not judged here: these are bytes and times.",
@@ -145,6 +145,8 @@ _REMARKS: dict[str, str] = {
     "also.other_buffers_follow_level": "The rest is other memory that changed with it; the record has each mapping.",
     "also.build_without_device": "Could also be: an accelerator that this build of the engine does not support; "
     "kvscope doctor lists what is there.",
+    "also.one_of_several": "This interval alone leaves out zero; the wider one that holds for all levels together does "
+    "not.",
     "also.answers_differ": "Could also be: answers that differ between the two, which make another history.",
     "also.checkpoints_in_copies": "Some copies hold context checkpoints too: they are larger than their tokens' cache.",
     "also.caches_of_processor": "Could also be: keys and values that no longer fit the processor's caches.",

@@ -1,10 +1,11 @@
 """What a changed level did to time and memory, as findings: the difference from the baseline, paired by block."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.effects import Effect
+from kvscope.analysis.effects import Effect, ErrorRates
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.levels import LevelRow, at_level, level_rows
 from kvscope.record.rows import DesignRow, Json
@@ -73,6 +74,8 @@ def _time(effect: Effect, names: Mapping[str, object], keys: tuple[str, ...]) ->
     half = effect.half_width
     is_close = half is not None and half <= ASKED_SHARE * base
     slug = effect.verdict
+    # What more repeats could tell: a difference as large as the one seen here, if it is there.
+    target = max(ASKED_SHARE * base, abs(effect.difference.value or 0.0))
     if slug == "no_difference_seen" and not is_close:
         slug = "cannot_tell"
     if ruled_out is not None and ruled_out < _SAME_S:
@@ -87,15 +90,29 @@ def _time(effect: Effect, names: Mapping[str, object], keys: tuple[str, ...]) ->
             "share": effect.relative.value,
             "ruled_out_s": ruled_out,
             "ruled_out_share": None if ruled_out is None or not base else ruled_out / base,
-            "asked_share": ASKED_SHARE,
-            "needed": effect.repeats_needed(ASKED_SHARE * base),
+            "target_s": target,
+            "needed": repeats_to_call(effect, target),
             "pairs": effect.num_pairs,
         },
         evidence=keys,
         size=effect.difference,
-        also_possible=("busy_machine",) if slug in ("more", "less") else (),
+        also_possible=_remarks(effect, slug),
         how_to_check="until_narrow",
     )
+
+
+def _remarks(effect: Effect, slug: str) -> tuple[str, ...]:
+    if slug in ("more", "less"):
+        return ("busy_machine",)
+    if slug == "cannot_tell" and effect.is_known and not effect.difference.contains(0.0):
+        return ("one_of_several",)
+    return ()
+
+
+def repeats_to_call(effect: Effect, size: float) -> int | None:
+    """How many repeats, as noisy as those measured, would call a difference of that size one."""
+    error = effect.rates.call / effect.num_levels
+    return replace(effect, rates=ErrorRates(interval=error, call=effect.rates.call)).repeats_needed(size)
 
 
 def memory_findings(
