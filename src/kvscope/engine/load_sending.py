@@ -220,6 +220,9 @@ class Senders:
                 if _met_a_closing_door(sending):
                     sending.is_resent = True
                     await self._exchange(sending, stream)
+                assert sending.recording is not None
+                self._unread.append(sending)
+                self._unread_bytes += sending.recording.num_held
             except EngineError as error:
                 error.evidence.setdefault("pieces_received", 0)
                 sending.error = error
@@ -241,8 +244,6 @@ class Senders:
         if not sending.prepared.keeps_alive or not wire.is_reusable:
             wire.abort()
             stream.wire = None
-        self._unread.append(sending)
-        self._unread_bytes += recording.num_held
 
     # --- what may hang, and what is held ----------------------------------------------------------------------------
 
