@@ -62,13 +62,13 @@ def _derived_fields(row_type: type[Any]) -> tuple[_Field, ...]:
 def storable(text: str) -> str:
     r"""The text with what no UTF-8 can hold written out, as in \ud83d: half of a character that a server split between
     two pieces of its answer, or a byte of a file's name. Nothing that comes from outside may cost a trial."""
-    return text.encode(errors="backslashreplace").decode()
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def as_json(value: Any) -> str:
     """As JSON text that a record can hold."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return _HALVES.sub(lambda half: f"\\\\u{ord(half.group()):04x}", text)
+    return text if text.isascii() else _HALVES.sub(lambda half: f"\\\\u{ord(half.group()):04x}", text)
 
 
 def to_columns(row: Any) -> dict[str, Any]:
