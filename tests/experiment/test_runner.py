@@ -393,3 +393,22 @@ def test_ctrl_c_while_the_engine_stops_keeps_what_was_measured(
         assert trial.outcome == "interrupted"
         assert [request.role for request in recorder.result(trial).requests] == ["warmup", "measured"]
     assert len(calls) == 2
+
+
+def test_a_long_level_is_not_begun_where_only_a_short_one_would_fit(tmp_path: Path, model: ModelSpec) -> None:
+    # A trial at 200 tokens takes about 10 s, one at 800 about 40; the second block begins with the long one. By the
+    # mean of the three before it (20 s), it would be begun after 60 s of 85.
+    design = a_design(levels=(200, 800), repeats=2, ttft_s_per_token=0.05)
+    with create_records(tmp_path / "r.db") as recorder:
+        sitting = Sitting(recorder, model)
+        summary = sitting.run(design, options=RunOptions(max_seconds=85))
+        assert (summary.measured, summary.not_run, summary.stopped_by) == (3, 2, "time limit")
+        assert [trial.level for trial in recorder.trials()] == [200, 200, 800]
+        left = sitting.told[-1].left_s
+        # One of each is left, and not two of the mean.
+        durations = [trial.duration_s or 0.0 for trial in recorder.trials()]
+        assert left == pytest.approx(durations[1] + durations[2], rel=0.2)
+        assert left > 1.2 * 2 * sum(durations) / 3
+        # The next sitting knows it from the first.
+        assert Sitting(recorder, model).run(design, options=RunOptions(max_seconds=20)).measured == 0
+        assert Sitting(recorder, model).run(design).measured == 2
