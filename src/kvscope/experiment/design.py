@@ -101,16 +101,18 @@ class Condition:
                     return replace(self, requests=level, is_conversation=True)
         return replace(self, settings={**self.settings, factor: level})
 
+    def _requests_to_dict(self) -> dict[str, object]:
+        if self.is_conversation:
+            return {"turns": self.requests, "is_conversation": True}
+        # A load for which none were asked has as many as its streams need.
+        return {} if self.is_load and self.requests == 1 else {"requests": self.requests}
+
     def to_dict(self) -> dict[str, object]:
         return {
             "settings": dict(self.settings),
             "prompt_tokens": self.prompt_tokens,
             "output_tokens": self.output_tokens,
-            **(
-                {"turns": self.requests, "is_conversation": True}
-                if self.is_conversation
-                else {"requests": self.requests}
-            ),
+            **self._requests_to_dict(),
             "reuse_prefix": self.reuse_prefix,
             "language": self.language,
             # Named only where they are set, so that designs without them keep the identity they have in records.

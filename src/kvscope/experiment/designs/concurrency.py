@@ -33,7 +33,7 @@ KIND = DesignKind(
         "kvscope's own client takes processor time from an engine on the same machine.",
     ),
     default_levels=(1, 2, 4, 8),
-    default_condition=Condition(settings={}, prompt_tokens=256, output_tokens=32),
+    default_condition=Condition(settings={}, prompt_tokens=256, output_tokens=32, as_load=True),
 )
 
 
@@ -45,4 +45,5 @@ def open_loop() -> DesignKind:
         says="How the wait for the first token grows with the rate at which requests arrive, whatever is still under "
         "way, and that memory stays as it is in a pool that is fixed.",
         default_levels=(0.5, 1.0, 2.0),
+        default_condition=replace(KIND.default_condition, as_load=False, arrival="poisson"),
     )
