@@ -9,9 +9,15 @@ from kvscope.cli.opened_record import opened_record
 from kvscope.cli.output import say, say_json
 from kvscope.errors import OutputExists, RecordUnwritable
 from kvscope.experiment.measure import DEFAULT_RECORDS
+from kvscope.record.queries import outcome_counts
+from kvscope.record.store import Records
+from kvscope.units import format_bytes
 
 FORMATS = ("html", "md", "text")
 _BY_SUFFIX = {".html": "html", ".htm": "html", ".md": "md", ".txt": "text"}
+
+# More attempts than this are told before the report is made of them, and what each takes.
+_MANY, _BYTES_OF_ATTEMPT = 10_000, 160_000
 
 EXAMPLE = """\
 \b
@@ -35,6 +41,7 @@ def report(
     from kvscope.report.page import write_file
 
     with opened_record(records) as found:
+        _tell_size(found)
         analysis = analyse(found)
     if charts is not None:
         _write_charts(analysis, Path(charts), force)
@@ -49,6 +56,16 @@ def report(
     elif not as_json and (charts is None or file_format is not None):
         say(_render(analysis, chosen))
     return 0
+
+
+def _tell_size(records: Records) -> None:
+    attempts = sum(count.attempts for count in outcome_counts(records))
+    if attempts > _MANY:
+        say(
+            f"{attempts:,} attempts: the report holds them all at once, which takes about "
+            f"{format_bytes(attempts * _BYTES_OF_ATTEMPT)} of memory. kvscope export takes one at a time.",
+            err=True,
+        )
 
 
 def _render(analysis: Analysis, chosen: str) -> str:
