@@ -128,8 +128,8 @@ def test_noise_is_not_called_an_effect_and_the_repeats_needed_are_named() -> Non
     attempts = rows(KV, {"f16": with_cache(F16_BYTES), "q8_0": with_cache(Q8_BYTES)}, noisy)
     finding = next(f for f in claims_of(KV, attempts) if f.slug == "time_cannot_tell")
     # Deviation of 0.2, −0.2, 0.1: 0.20817, their mean 0.033. To call a difference of 5 % of 1 s one, with an interval
-    # that misses in 4 % of studies: t · 0.20817 ÷ √n ≤ 0.05.
-    first = next(n for n in range(2, 200) if stdtrit(n - 1, 0.98) * 0.20817 / n**0.5 <= 0.05)
+    # that misses in 3.5 % of studies: t · 0.20817 ÷ √n ≤ 0.05.
+    first = next(n for n in range(2, 200) if stdtrit(n - 1, 0.9825) * 0.20817 / n**0.5 <= 0.05)
     assert finding.values["target_s"] == pytest.approx(0.05)
     assert finding.values["needed"] == first
 

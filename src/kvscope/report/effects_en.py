@@ -5,7 +5,8 @@ from collections.abc import Mapping
 EFFECTS: Mapping[str, str] = {
     "effects.lead": "Each row is a difference from the baseline with its 95 % interval. {method} A difference is "
     "called one (seen) only where it holds for all {levels} changed levels together.",
-    "effects.lead_one": "Each row is a difference from the baseline with its 95 % interval. {method}",
+    "effects.lead_one": "Each row is a difference from the baseline with its 95 % interval. {method} A difference is "
+    "called one (seen) where a slightly wider interval leaves out zero.",
     "method.paired_t": "Paired by block, Student's t.",
     "method.welch_t": "Not paired (no blocks in common), Welch's t.",
     "method.none": "Too few repeats for an interval.",
