@@ -116,6 +116,8 @@ def _saved(design: DesignRow, attempts: Sequence[Attempt], level: Json) -> list[
     if not each or len(each) != len(times):
         return []
     size = mean(each)
+    if size.low is None or size.low <= 0:  # not told from noise: the difference in TTFT says so
+        return []
     return [
         Finding(
             slug="prefix_saved",
