@@ -97,7 +97,9 @@ def common_tokens(prompts: Sequence[ExactPrompt], ids: Ids | None) -> int | None
 def _common_counter(ids: Ids, labels: Sequence[str]) -> Count:
     """Counts the tokens that prompts have in common that begin with a text and go on with ``labels``. What follows a
     line's end may decide how it is cut into tokens, a digit otherwise than a letter."""
-    ends = list({text[0]: text for text in [*labels, *_OTHER_LABELS]}.values())
+    ends = list({text[0]: text for text in labels}.values())
+    if len(ends) == 1:
+        ends += [text for text in _OTHER_LABELS if text[0] != ends[0][0]]
 
     def count(messages: Sequence[Message]) -> int:
         head = messages[0].content + _JOINT
