@@ -263,3 +263,29 @@ def test_a_name_with_signs_that_mean_something_in_an_address(tmp_path: Path) -> 
     with open_records(path) as records:
         assert len(records.trials()) == 3
     assert os.listdir(tmp_path) == [path.name]  # noqa: PTH208 - the names themselves
+
+
+def test_a_reader_that_was_there_before_the_recorder(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    begun(path).close()
+    with open_records(path) as records:
+        assert len(records.trials()) == 3
+        with create_records(path) as recorder:
+            append(recorder, 3)
+            assert len(records.trials()) == 4
+        assert len(records.trials()) == 4
+    create_records(path).close()
+    assert names(tmp_path) == ["r.db"]
+
+
+def test_recorders_one_after_another_while_somebody_reads_all_the_time(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    begun(path, 0).close()
+    with open_records(path) as records:
+        for number in range(3):
+            with create_records(path) as recorder:
+                append(recorder, number)
+            assert len(records.trials()) == number + 1
+    with open_records(path) as records:
+        assert records.doubt is None
+        assert len(records.trials()) == 3
