@@ -27,8 +27,8 @@ _LEVELS: dict[str, str] = {
     "difference is {seen_difference_bytes:signed_mib2}.",
     "finding.memory_more": f"{_MEMORY}.",
     "finding.memory_less": f"{_MEMORY}.",
-    "finding.memory_more_predicted": f"{_MEMORY}; {{predicted_bytes:signed_mib2}} of it by prediction.",
-    "finding.memory_less_predicted": f"{_MEMORY}; {{predicted_bytes:signed_mib2}} of it by prediction.",
+    "finding.memory_more_predicted": f"{_MEMORY}; by prediction its buffer differs by {{predicted_bytes:signed_mib2}}.",
+    "finding.memory_less_predicted": f"{_MEMORY}; by prediction its buffer differs by {{predicted_bytes:signed_mib2}}.",
     "finding.memory_no_difference_seen": f"{_MEMORY}, which is no more than noise.",
     "finding.memory_no_difference_seen_predicted": f"{_MEMORY}, which is no more than noise; by prediction "
     "{predicted_bytes:signed_mib2}.",
@@ -142,7 +142,8 @@ _REMARKS: dict[str, str] = {
     "size.thousand_s": "95 % interval {low:s} to {high:s} for each 1,000 tokens, {num} repeats.",
     "size.thousand_squared_s": "95 % interval {low:s} to {high:s} for (1,000 tokens)², {num} repeats.",
     "size.output_token_s": "95 % interval {low:s} to {high:s} for each token, {num} repeats.",
-    "also.other_buffers_follow_level": "The rest is other memory that changed with it; the record has each mapping.",
+    "also.other_buffers_follow_level": "What differs besides: other memory that changed with it, and parts of buffers that "
+    "were never touched; the record has each mapping.",
     "also.build_without_device": "Could also be: an accelerator that this build of the engine does not support; "
     "kvscope doctor lists what is there.",
     "also.one_of_several": "This interval alone leaves out zero; the wider one that holds for all levels together does "
