@@ -142,8 +142,8 @@ _REMARKS: dict[str, str] = {
     "size.thousand_s": "95 % interval {low:s} to {high:s} for each 1,000 tokens, {num} repeats.",
     "size.thousand_squared_s": "95 % interval {low:s} to {high:s} for (1,000 tokens)², {num} repeats.",
     "size.output_token_s": "95 % interval {low:s} to {high:s} for each token, {num} repeats.",
-    "also.other_buffers_follow_level": "What differs besides: other memory that changed with it, and parts of buffers that "
-    "were never touched; the record has each mapping.",
+    "also.other_buffers_follow_level": "What differs besides: other memory that changed with it, and parts of buffers "
+    "that were never touched; the record has each mapping.",
     "also.build_without_device": "Could also be: an accelerator that this build of the engine does not support; "
     "kvscope doctor lists what is there.",
     "also.one_of_several": "This interval alone leaves out zero; the wider one that holds for all levels together does "
