@@ -125,7 +125,7 @@ def command(client: Client, cell: Cell, url: str, folder: Path) -> list[str]:
         program, "-m", "vllm.entrypoints.cli.main", "bench", "serve", "--backend", "openai-chat", "--base-url", url,
         "--endpoint", "/v1/chat/completions", "--model", "truth", "--tokenizer", str(words),
         "--dataset-name", "custom", "--dataset-path", str(prompts), "--custom-output-len", str(cell.tokens),
-        "--custom-skip-chat-template", "--num-prompts", str(cell.requests), "--max-concurrency", str(cell.streams),
+        "--skip-chat-template", "--num-prompts", str(cell.requests), "--max-concurrency", str(cell.streams),
         "--ignore-eos", "--disable-tqdm", "--save-result", "--result-dir", str(folder),
         "--result-filename", "said.json",
     ]  # fmt: skip
