@@ -295,7 +295,9 @@ def test_a_server_that_goes_away_is_a_row_each_time_and_comes_back(tmp_path: Pat
 def test_what_needs_another_setting_is_refused_with_the_designs_that_do_not(llama: Running, tmp_path: Path) -> None:
     with pytest.raises(BadDesign, match="context_limit varies n_ctx") as caught:
         measure("context_limit", engine="llama.cpp", url=llama.url, records=tmp_path / "r.db")
-    assert "input_length, output_length, release, turns" in str(caught.value.hint)
+    for design in ("input_length", "output_length", "release", "turns", "concurrency", "prefix_reuse"):
+        assert design in str(caught.value.hint)
+    assert "window" not in str(caught.value.hint)
     with pytest.raises(BadDesign, match="cannot be set: n_ctx"):
         measure("turns", engine="openai", url=llama.url, settings={"n_ctx": 512}, records=tmp_path / "r.db")
     with pytest.raises(UsageError, match="does not start openai itself"):
