@@ -30,13 +30,15 @@ _HINT = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One side: its name, and by design the attempts that count for it (the last of each trial, warm-ups left out,
-    failures not). ``level`` is set where one condition was named."""
+    failures not). ``level`` is set where one condition was named. ``doubt``: what to know of its file before it is
+    believed."""
 
     name: str
     attempts: Mapping[str, tuple[Attempt, ...]]
     designs: Mapping[str, DesignRow]
     runs: tuple[RunRow, ...]
     level: Json = None
+    doubt: str | None = None
 
     @property
     def is_condition(self) -> bool:
@@ -61,9 +63,11 @@ def _inside(what: str, path: str | Path, *, shown: str) -> Side:
             return _side(found, shown, designs, runs, lambda attempt: True)
         if "=" in what:
             return _condition(found, what, shown, designs, runs)
-        run = _sitting(what, designs, found, runs)
+        run = _sitting(what, found, runs)
         if run is not None:
-            return _side(found, shown, designs, runs, lambda attempt: attempt.trial.run_id == run.run_id)
+            ids = {trial.design_id for trial in found.each_trial() if trial.run_id == run.run_id}
+            tried = [design for design in designs if design.design_id in ids]
+            return _side(found, shown, tried, runs, lambda attempt: attempt.trial.run_id == run.run_id)
         chosen = _by_id(what, designs)
         if chosen is None:
             raise UsageError(f"{what!r} names nothing in {path}.", hint=_HINT)
@@ -93,13 +97,14 @@ def _side(
         designs={design.design_id: design for design in designs if design.design_id in kept},
         runs=tuple(run for run in runs if run.run_id in used),
         level=level,
+        doubt=records.doubt,
     )
 
 
-def _sitting(what: str, designs: Sequence[DesignRow], records: Records, runs: Sequence[RunRow]) -> RunRow | None:
+def _sitting(what: str, records: Records, runs: Sequence[RunRow]) -> RunRow | None:
     """A sitting by its place or the begin of its id; of places, only those in which something was run count."""
     if what in (LAST, PREVIOUS):
-        used = {trial.run_id for trial in records.trials() if trial.role == "measured"}
+        used = {trial.run_id for trial in records.each_trial() if trial.role == "measured"}
         measured = [run for run in runs if run.run_id in used]
         place = -1 if what == LAST else -2
         if len(measured) < -place:

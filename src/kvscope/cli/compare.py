@@ -47,7 +47,10 @@ def compare(
     id, or one of these inside another file: old.db#last.
     """
     wanted = [parse_fail_if(text, METRICS) for text in conditions]
-    comparison = compare_sides(read_side(a, records), read_side(b, records), across=across)
+    sides = [read_side(name, records) for name in (a, b)]
+    for doubt in {side.doubt for side in sides if side.doubt is not None}:
+        say(f"warning: {doubt}", err=True)
+    comparison = compare_sides(sides[0], sides[1], across=across)
     judged = {condition.text: judge_all(comparison, condition) for condition in wanted}
     found = comparison_dict(comparison, judged)
     if as_json:
