@@ -4,15 +4,13 @@
 (``prepared.py``). Times and errors mean what they mean for one request alone.
 """
 
-import gc
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kvscope.engine.base import ChatRequest, ClientHealth, Load, LoadAnswer, LoadResult
 from kvscope.engine.client_health import Ticker, coalesced, percentile_99
-from kvscope.engine.event_loop import fast_loop, run
+from kvscope.engine.event_loop import fast_loop, no_collection, run
 from kvscope.engine.http_client import hidden_in_errors
 from kvscope.engine.http_connection import endpoint
 from kvscope.engine.http_request import request_bytes
@@ -35,7 +33,7 @@ def send_load(load: Load, prepare: Callable[[ChatRequest], Prepared]) -> LoadRes
         sending.due_s = due_s
     senders = Senders(sendings=sendings, concurrency=load.concurrency)
     ticker = Ticker(also=senders.watch)
-    with _no_collection():
+    with no_collection():
         run(senders.send_all(ticker), fast_loop)
     answers = tuple(_answer(sending, senders.begin_s, ticker) for sending in sendings)
     return LoadResult(
@@ -84,19 +82,6 @@ def _made_ready(index: int, chat: ChatRequest, prepare: Callable[[ChatRequest], 
     except KvscopeError as error:
         sending.error = error
     return sending
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No search for garbage meanwhile: one over a large heap takes a tenth of a second, and what a load leaves has no
-    circles."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _answer(sending: Sending, begin_s: float, ticker: Ticker) -> LoadAnswer:

@@ -1,20 +1,22 @@
-"""An answer read from the bytes that a load kept of it, by the same code that reads one as it comes.
+"""An answer read from the bytes that were kept of it, gone on with by hand.
 
-That code waits for more bytes where it has read all; here waiting means to be put aside until somebody asks again. So
-an answer can be read when it is over, and also as far as it has come: to see whether it hangs, or to free its bytes.
+The code that reads waits for more bytes where it has read all; here waiting means to be put aside until somebody asks
+again. So an answer can be read when it is over (a load), some reads at a time (``live_wire.py``), and also as far as it
+has come: to see whether it hangs, or to free its bytes.
 """
 
 import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvscope.engine.base import Generation
-from kvscope.engine.http_client import Exchange, hidden_in_errors
+from kvscope.engine.http_client import Exchange, Reads, hidden_in_errors
 from kvscope.engine.http_connection import Endpoint
-from kvscope.engine.load_wire import Recording
-from kvscope.engine.prepared import Prepared
 from kvscope.errors import EngineError
+
+if TYPE_CHECKING:
+    from kvscope.engine.prepared import Prepared
 
 
 @contextmanager
@@ -33,7 +35,7 @@ class Playback:
     """``advance`` until ``is_done``; then ``generation`` or ``error`` is there, the error as ``ask`` would have raised
     it."""
 
-    def __init__(self, prepared: Prepared, where: Endpoint, recording: Recording, started_s: float) -> None:
+    def __init__(self, prepared: "Prepared", where: Endpoint, recording: Reads, started_s: float) -> None:
         self.generation: Generation | None = None
         self.error: EngineError | None = None
         self._prepared = prepared

@@ -16,7 +16,8 @@ from kvscope.engine.http_connection import Wire
 
 
 @types.coroutine
-def _until_more() -> Generator[None, None, None]:
+def until_more() -> Generator[None, None, None]:
+    """Suspends a reader that is gone on with by hand (``load_playback.py``)."""
     yield
 
 
@@ -47,7 +48,7 @@ class Recording:
 
     async def wait(self, timeout_s: float) -> None:
         """Suspends whoever reads; ``Playback`` goes on when there may be more."""
-        await _until_more()
+        await until_more()
 
     def drop(self) -> None:
         """Forget what nobody has taken: nobody will."""

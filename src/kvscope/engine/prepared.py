@@ -11,7 +11,12 @@ from typing import Any
 
 from kvscope.engine.base import Generation
 from kvscope.engine.client_health import Ticker, coalesced
-from kvscope.engine.http_client import Exchange, Limits, exchange
+from kvscope.engine.event_loop import no_collection
+from kvscope.engine.http_client import Exchange, Limits, hidden_in_errors
+from kvscope.engine.http_connection import connect, endpoint
+from kvscope.engine.http_request import request_bytes
+from kvscope.engine.live_wire import LiveRecording, LiveWire
+from kvscope.engine.load_playback import Playback
 from kvscope.errors import EngineError
 
 
@@ -37,17 +42,23 @@ class Prepared:
 async def ask(prepared: Prepared) -> Generation:
     """Send one request over a connection of its own and read its answer to the end. The answer has its ``health``.
 
-    Raises an EngineError for every way in which that can fail, with the number of pieces until then in its evidence."""
+    Raises an EngineError for every way in which that can fail, with the number of pieces until then in its evidence,
+    and UsageError for an address or a header that cannot be."""
+    where, limits = endpoint(prepared.url), prepared.limits
+    request = request_bytes("POST", where, prepared.headers, prepared.payload)
     try:
-        with Ticker() as ticker:
-            async with exchange(
-                "POST", prepared.url, prepared.payload, limits=prepared.limits, headers=prepared.headers
-            ) as running:
-                answer = await prepared.read(running)
+        with no_collection(), Ticker() as ticker:
+            with hidden_in_errors(prepared.headers):
+                transport, wire = await connect(where, limits.connect_s, LiveWire)
+            try:
+                kept = LiveRecording()
+                wire.begin(request, kept, is_tls=where.is_tls)
+                answer = await wire.read_with(Playback(prepared, where, kept, ticker.begin_s), kept)
+            finally:
+                transport.abort()
     except EngineError as error:
         error.evidence.setdefault("pieces_received", 0)
         raise
-    health = ticker.health(
-        send_to_wire_s=running.reply.sent_s - ticker.begin_s, coalesced_fraction=coalesced(answer.reads)
-    )
+    sent_s = ticker.begin_s if kept.sent_s is None else kept.sent_s
+    health = ticker.health(send_to_wire_s=sent_s - ticker.begin_s, coalesced_fraction=coalesced(answer.reads))
     return replace(answer, health=health)
