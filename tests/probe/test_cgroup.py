@@ -125,3 +125,31 @@ def test_why_not(tmp_path: Path) -> None:
         cgroup.available_bytes(tmp_path)
     root = machine(tmp_path, "0::/\n", "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", {})
     assert "no memory accounting" in str(cgroup.unavailable(root))
+
+
+def test_limits_are_the_tightest_of_all_groups_around(tmp_path: Path) -> None:
+    files = {
+        f"{JOB}.max": "max\n",
+        "user.slice/memory.max": f"{1000 * MIB}\n",
+        "user.slice/job/cpu.max": "150000 100000\n",
+        "user.slice/cpu.max": "max 100000\n",
+    }
+    proc = v2(tmp_path, files)
+    assert cgroup.memory_limit_bytes(proc) == 1000 * MIB
+    assert cgroup.cpu_limit(proc) == 1.5
+
+
+def test_limits_of_version_1_and_none_at_all(tmp_path: Path) -> None:
+    mounts = V1_MOUNTS + "42 31 0:39 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n"
+    files = {
+        "sys/fs/cgroup/memory/job/memory.limit_in_bytes": V1_NO_LIMIT,
+        "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "50000\n",
+        "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000\n",
+        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+    }
+    proc = machine(tmp_path, "4:memory:/job\n3:cpu:/job\n0::/\n", mounts, files)
+    assert cgroup.memory_limit_bytes(proc) is None
+    assert cgroup.cpu_limit(proc) == 0.5
+    assert cgroup.cpu_limit(tmp_path / "nothing") is None
+    assert cgroup.memory_limit_bytes(tmp_path / "nothing") is None

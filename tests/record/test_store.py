@@ -55,6 +55,32 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE trials SET levels = '{\"prompt_tokens\": '",
+        "UPDATE trials SET effective = '{'",
+        "UPDATE designs SET levels = '5'",
+        "UPDATE tokens SET at_s = x'00112233'",
+    ],
+)
+def test_a_damaged_record_is_called_that(tmp_path: Path, damage: str) -> None:
+    fill(tmp_path / "r.db")
+    with sqlite3.connect(tmp_path / "r.db") as connection:
+        connection.execute(damage)
+    connection.close()
+
+    def read_all() -> None:
+        with open_records(tmp_path / "r.db") as records:
+            assert records.designs()
+            assert [records.result(trial) for trial in records.trials()]
+
+    with pytest.raises(SchemaMismatch) as caught:
+        read_all()
+    assert caught.value.hint
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"seed": 99999999999999999999}, "too large"),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kvscope.errors import SchemaMismatch
 from kvscope.record.attempt_rows import ALL_PARTS
 from kvscope.record.metrics import TrialMetrics, metrics_of
 from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, Json, RequestRow, RunRow, TrialResult, TrialRow
@@ -84,20 +85,26 @@ _PARTS = ALL_PARTS - {"reads"}
 
 
 def load_attempts(records: Records, design: DesignRow, runs: Mapping[str, RunRow]) -> tuple[Attempt, ...]:
-    """All attempts of a design, in the order in which they started. ``runs``: the record's sittings by their id."""
-    loaded = []
-    for trial in records.trials(design.design_id):
-        result = records.result(trial, _PARTS)
-        loaded.append(
-            Attempt(
-                design=design,
-                run=runs[trial.run_id],
-                result=result,
-                metrics=metrics_of(result),
-                prediction=records.prediction(trial),
-            )
+    """All attempts of a design, in the order in which they started. ``runs``: the record's sittings by their id. Raises
+    SchemaMismatch where the record is damaged."""
+    return tuple(load_attempt(records, trial, design, runs) for trial in records.trials(design.design_id))
+
+
+def load_attempt(records: Records, trial: TrialRow, design: DesignRow, runs: Mapping[str, RunRow]) -> Attempt:
+    """One attempt of a design. Raises as ``load_attempts``."""
+    if trial.run_id not in runs:
+        raise SchemaMismatch(
+            f"{records.path} is damaged: the sitting {trial.run_id} of trial {trial.trial_id} is not in it.",
+            hint="Use a copy of the file that was made before.",
         )
-    return tuple(loaded)
+    result = records.result(trial, _PARTS)
+    return Attempt(
+        design=design,
+        run=runs[trial.run_id],
+        result=result,
+        metrics=metrics_of(result),
+        prediction=records.prediction(trial),
+    )
 
 
 def latest_attempts(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:

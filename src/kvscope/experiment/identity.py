@@ -69,8 +69,15 @@ def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
         created_at=utc_now(),
         study_id=design_hash(asked),
         holds=design.kind.holds,
-        definition=design.definition(),
+        definition={**design.definition(), **_started_with(subject)},
     )
+
+
+def _started_with(subject: Subject) -> dict[str, object]:
+    """What the identity of a design covers and no other column says: kept beside what was asked, so that a comparison
+    can name it."""
+    facts = {"engine_command": subject.choice.command, "served_path": subject.served_facts.get("served_path")}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def utc_now() -> str:

@@ -53,6 +53,39 @@ def unavailable(proc: Path = PROC) -> str | None:
     return None
 
 
+def memory_limit_bytes(proc: Path = PROC) -> int | None:
+    """The least that this process's control group, and every one around it that can be seen, allow; None: no limit."""
+    group = group_of(proc)
+    if not isinstance(group, Group):
+        return None
+    found = [number_in(folder / _LIMIT[group.version]) for folder in _upwards(group)]
+    return min((limit for limit in found if limit is not None and limit < _NO_LIMIT_FROM_BYTES), default=None)
+
+
+def cpu_limit(proc: Path = PROC) -> float | None:
+    """Seconds of processor time per second that the groups allow (cgroup-v2.rst, cpu.max; sched-bwc.rst,
+    cpu.cfs_quota_us); None: no limit."""
+    group = group_of(proc, controller="cpu")
+    if not isinstance(group, Group):
+        return None
+    shares = []
+    for folder in _upwards(group):
+        quota, period = _cpu_time(folder, group.version)
+        if quota.isdigit() and period.isdigit() and int(period):  # -1 and max: none
+            shares.append(int(quota) / int(period))
+    return min(shares, default=None)
+
+
+def _cpu_time(folder: Path, version: int) -> tuple[str, str]:
+    """Quota and period as they are written; empty where they are not."""
+    files = ("cpu.max",) if version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    try:
+        words = " ".join((folder / file).read_text() for file in files).split()
+    except OSError:
+        words = []
+    return (words[0], words[1]) if len(words) == 2 else ("", "")
+
+
 def _left(folder: Path, version: int) -> int | None:
     """What one group's limit leaves; None where it states no limit or no use."""
     limit, current = number_in(folder / _LIMIT[version]), number_in(folder / CURRENT[version])
@@ -80,36 +113,38 @@ def _upwards(group: Group) -> Iterator[Path]:
         yield folder
 
 
-def group_of(proc: Path = PROC, pid: int | None = None) -> Group | str:
-    """The control group with memory accounting that a process is in (None: this very process), or why there is none."""
+def group_of(proc: Path = PROC, pid: int | None = None, *, controller: str = "memory") -> Group | str:
+    """The control group with memory accounting that a process is in (None: this very process), or why there is none.
+    ``controller``: what it accounts for, where that is not memory."""
     try:
-        memberships = _memberships(proc / ("self" if pid is None else str(pid)))
-        own = memberships if pid is None else _memberships(proc / "self")
+        memberships = _memberships(proc / ("self" if pid is None else str(pid)), controller)
+        own = memberships if pid is None else _memberships(proc / "self", controller)
         mounts = (proc / "self" / "mountinfo").read_text().splitlines()
     except OSError as error:
         return f"The process's control group cannot be read ({error})."
     for version in (1, 2):
         if version not in memberships:
             continue
-        found = _mounted(mounts, version, memberships[version], is_own=memberships[version] == own.get(version))
+        is_own = memberships[version] == own.get(version)
+        found = _mounted(mounts, version, memberships[version], controller, is_own=is_own)
         if found is not None:
             return found
     return "No control group file system with memory accounting is mounted here that shows the process's group."
 
 
-def _memberships(folder: Path) -> dict[int, str]:
-    """Version → path of the process's group, of those that may account for memory: cgroups(7)."""
+def _memberships(folder: Path, controller: str) -> dict[int, str]:
+    """Version → path of the process's group, of those that may have this controller: cgroups(7)."""
     paths: dict[int, str] = {}
     for line in (folder / "cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
+        if controller in controllers.split(","):
             paths[1] = path
         elif number == "0" and not controllers:
             paths[2] = path
     return paths
 
 
-def _mounted(mounts: list[str], version: int, path: str, *, is_own: bool) -> Group | None:
+def _mounted(mounts: list[str], version: int, path: str, controller: str, *, is_own: bool) -> Group | None:
     """Where the group ``path`` can be seen, given the lines of mountinfo: proc_pid_mountinfo(5)."""
     for line in mounts:
         before, _, after = line.partition(" - ")
@@ -117,7 +152,7 @@ def _mounted(mounts: list[str], version: int, path: str, *, is_own: bool) -> Gro
         root, point = before.split()[3:5]
         if kind != ("cgroup" if version == 1 else "cgroup2"):
             continue
-        if version == 1 and "memory" not in options.split(","):
+        if version == 1 and controller not in options.split(","):
             continue
         try:
             inside = PurePosixPath(path).relative_to(root)

@@ -7,6 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from sqlite3 import Connection
 from typing import Any, TypeVar
 
+from kvscope.errors import SchemaMismatch
 from kvscope.record.rows import DesignRow, RequestRow, RunRow, TrialRow
 
 Row = TypeVar("Row")
@@ -14,6 +15,8 @@ Row = TypeVar("Row")
 # Halves of characters, which JSON can hold and UTF-8 cannot.
 _HALVES = re.compile("[\\ud800-\\udfff]")
 
+# What to do about a damaged record.
+COPY = "Use a copy of the file that was made before."
 # Row fields whose column has another name ("index" is a reserved word of SQL).
 _COLUMN = {(RequestRow, "index"): "request_index"}
 _JSON_FIELDS: Mapping[type[Any], set[str]] = {
@@ -85,20 +88,37 @@ def to_columns(row: Any) -> dict[str, Any]:
 
 
 def from_columns(row_type: type[Row], columns: Mapping[str, Any]) -> Row:
-    """The row of columns; what an older record has no column for keeps its default, which says: not known."""
+    """The row of columns; what an older record has no column for keeps its default, which says: not known. Raises
+    SchemaMismatch where a column does not hold what belongs in it."""
     values = {}
     for field in _fields(row_type):
         if field.may_lack and field.column not in columns:
             continue
         value = columns[field.column]
         if field.is_json:
-            value = json.loads(value)
+            value = _parsed(row_type, field, value)
         if field.is_tuple:
             value = tuple(value)
         if field.is_bool:
             value = bool(value)
         values[field.name] = value
     return row_type(**values)
+
+
+def _parsed(row_type: type[Any], field: _Field, text: Any) -> Any:
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise _damaged(row_type, field, "JSON") from error
+    if field.is_tuple and not isinstance(value, list):
+        raise _damaged(row_type, field, "list")
+    return value
+
+
+def _damaged(row_type: type[Any], field: _Field, what: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"This record is damaged: the column {field.column} of a {row_type.__name__} holds no {what}.", hint=COPY
+    )
 
 
 def insert(connection: Connection, table: str, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -2,14 +2,15 @@
 
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kvscope.errors import RecordNotFound
+from kvscope.errors import RecordNotFound, SchemaMismatch
 from kvscope.record import older
 from kvscope.record.attempt_rows import ALL_PARTS, AttemptRows
-from kvscope.record.columns import from_columns
+from kvscope.record.columns import COPY, from_columns
 from kvscope.record.metrics_table import METRICS, are_current, scalar_metrics
 from kvscope.record.rows import DesignRow, Json, PredictionRow, RunRow, TrialResult, TrialRow
 from kvscope.record.sqlite_errors import explained
@@ -17,6 +18,15 @@ from kvscope.record.sqlite_errors import explained
 Row = TypeVar("Row")
 # So many attempts are read at once where all are asked for one after another.
 _BATCH = 500
+
+
+@contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    """What does not fit together in the rows of an attempt, as SchemaMismatch."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError) as error:
+        raise SchemaMismatch(f"{path} is damaged: {error}.", hint=COPY) from error
 
 
 class Records:
@@ -89,7 +99,7 @@ class Records:
 
     def prediction_row(self, trial: TrialRow) -> PredictionRow | None:
         """The same, with the moment when it was made."""
-        with explained(self.path):
+        with explained(self.path), _undamaged(self.path):
             key: Any = self._attempts.key(trial)
             return None if key is None else self._attempts.prediction(key)
 
@@ -97,7 +107,7 @@ class Records:
         """Everything one attempt left, or only these ``parts`` of it (attributes of TrialResult); the others are empty
         then. ``trial`` names it by its design, its trial and its number. Raises RecordNotFound if there is no such
         attempt."""
-        with explained(self.path):
+        with explained(self.path), _undamaged(self.path):
             key: Any = self._attempts.key(trial)
             if key is None:
                 which = f"attempt {trial.attempt} of trial {trial.trial_id}"

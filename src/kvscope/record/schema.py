@@ -33,7 +33,7 @@ CREATE TABLE runs (
     kvscope_version TEXT NOT NULL,
     command         TEXT NOT NULL,      -- the command line, so that it can be repeated
     machine_id      TEXT NOT NULL,      -- hash of the facts that make results comparable
-    machine         TEXT NOT NULL       -- JSON: those facts (CPU, cores, memory, kernel, swap, limits)
+    machine         TEXT NOT NULL       -- JSON: those facts (CPU, cores, memory, GPUs, limits, kernel ...)
 ) STRICT;
 
 -- One row per question. Two sittings that resume the same question share it.
@@ -61,7 +61,7 @@ CREATE TABLE designs (
     created_at        TEXT NOT NULL,
     study_id          TEXT NOT NULL DEFAULT '',   -- hash of what was asked: the same on every machine
     holds             TEXT NOT NULL DEFAULT '[]', -- JSON list: what is kept equal, in words
-    definition        TEXT NOT NULL DEFAULT '{}'  -- JSON: what was asked, so that it can be asked again
+    definition        TEXT NOT NULL DEFAULT '{}'  -- JSON: what was asked, and an engine_command of one's own
 ) STRICT;
 
 -- One row per attempt of a trial. Written when it starts (outcome NULL) and completed when it ends, so that even a
