@@ -1,60 +1,19 @@
 """Two sides of a record held against each other. Differences and intervals are derived by hand where they are given."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvscope.analysis.compare_runs import METRICS, compare_sides, comparison_dict, judge_all
+from analysis.records_to_compare import add, design, record
+from kvscope.analysis.compare_json import comparison_dict
+from kvscope.analysis.compare_metrics import METRICS
+from kvscope.analysis.compare_runs import compare_sides, judge_all
 from kvscope.analysis.compare_sides import read_side
 from kvscope.analysis.fail_if import FAILED, NOT_MEASURED, parse_fail_if
 from kvscope.errors import RecordNotFound, UsageError
-from kvscope.record.rows import DesignRow, RunRow, TokenRow, TrialResult
-from kvscope.record.store import Recorder, create_records
-from record.rows_for_tests import design_row, request_row, run_row, trial_row
-
-BASE = {"n_ctx": 512}
-
-
-def add(
-    recorder: Recorder, design: DesignRow, run: RunRow, times: dict[Any, list[float]], *, failed: tuple[Any, ...] = ()
-) -> None:
-    """One trial per level and block whose first token comes after that time; levels in ``failed`` fail once more."""
-    recorder.add_run(run)
-    recorder.add_design(design)
-    for level, values in times.items():
-        for block, ttft_s in enumerate(values):
-            row = trial_row(
-                trial_id=f"{level}/{block}", design_id=design.design_id, run_id=run.run_id, level=level,
-                levels={design.factor: level}, repeat=block, block=block, settings=dict(design.settings),
-            )  # fmt: skip
-            recorder.start_trial(row, None)
-            recorder.finish_trial(
-                TrialResult(
-                    trial=replace(row, outcome="ok"),
-                    requests=(request_row(index=0),),
-                    tokens=(TokenRow(request_index=0, index=0, at_s=ttft_s, text="a", kind="content"),),
-                )
-            )
-        if level in failed:
-            row = trial_row(
-                trial_id=f"{level}/failed", design_id=design.design_id, run_id=run.run_id, level=level,
-                levels={design.factor: level}, repeat=9, block=9,
-            )  # fmt: skip
-            recorder.start_trial(row, None)
-            recorder.finish_trial(TrialResult(trial=replace(row, outcome="engine_died", error_slug="engine-died")))
-
-
-def record(path: Path, *designs: tuple[DesignRow, RunRow, dict[Any, list[float]]]) -> Path:
-    with create_records(path) as recorder:
-        for design, run, times in designs:
-            add(recorder, design, run, times)
-    return path
-
-
-def design(**changes: Any) -> DesignRow:
-    return design_row(**{"levels": (128, 512), "settings": BASE, **changes})
+from kvscope.record.store import create_records
+from record.rows_for_tests import run_row
 
 
 def test_two_conditions_of_one_design_are_paired_by_block(tmp_path: Path) -> None:
@@ -77,7 +36,7 @@ def test_two_files_share_no_blocks_and_are_not_paired(tmp_path: Path) -> None:
     )
     found = compare_sides(read_side(str(before), "unused.db"), read_side(str(after), "unused.db"))
     assert [(d.kind, d.name, d.a, d.b) for d in found.differs] == [("setting", "n_ctx", 512, 1024)]
-    assert [(p.level_a, p.num_a, p.num_b, p.is_paired) for p in found.places] == [
+    assert [(p.point.level_a, p.a.measured, p.b.measured, p.is_paired) for p in found.places] == [
         (128, 3, 3, False),
         (512, 3, 1, False),
     ]
@@ -150,7 +109,7 @@ def test_failed_trials_are_counted_and_never_averaged(tmp_path: Path) -> None:
         add(recorder, design(), run_row(), {128: [1.0, 1.0], 512: [2.0, 2.0]}, failed=(512,))
     path = tmp_path / "r.db"
     found = compare_sides(read_side("input_length=128", path), read_side("input_length=512", path))
-    assert (found.places[0].num_b, found.places[0].failed_b) == (2, 1)
+    assert (found.places[0].b.measured, found.places[0].b.failed) == (2, 1)
     assert found.places[0].effects["ttft_s"].changed == 2.0
 
 
@@ -158,8 +117,7 @@ def test_conditions_of_failing_and_what_is_not_there_fails_too(tmp_path: Path) -
     path = record(tmp_path / "r.db", (design(), run_row(), {128: [1.0, 2.0, 3.0], 512: [1.5, 2.6, 3.7]}))
     found = compare_sides(read_side("prompt_tokens=128", path), read_side("prompt_tokens=512", path))
     states = {
-        text: judge_all(found, parse_fail_if(text, METRICS))[0].verdict.state
-        for text in ("ttft > +1ms", "memory_peak > +5%")
+        text: judge_all(found, parse_fail_if(text, METRICS))[0].state for text in ("ttft > +1ms", "memory_peak > +5%")
     }
     assert states == {"ttft > +1ms": FAILED, "memory_peak > +5%": NOT_MEASURED}
     written = comparison_dict(found, {"ttft > +1ms": judge_all(found, parse_fail_if("ttft > +1ms", METRICS))})

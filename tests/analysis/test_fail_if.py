@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvscope.analysis.compare_runs import METRICS
+from kvscope.analysis.compare_metrics import METRICS
 from kvscope.analysis.fail_if import FAILED, NOT_MEASURED, PASSED, UNDECIDED, FailIf, judge, parse_fail_if
 from kvscope.errors import UnknownName, UsageError
 

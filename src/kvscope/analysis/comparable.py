@@ -5,57 +5,67 @@ such rows are never pooled or paired. Settings are what a comparison may be abou
 can be laid to none of them alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvscope.record.rows import DesignRow, Json, RunRow
 
-MACHINE, MODEL, ENGINE, QUESTION, SETTING, KVSCOPE = "machine", "model", "engine", "question", "setting", "kvscope"
+MACHINE, MODEL, ENGINE, SYSTEM, QUESTION, SETTING = "machine", "model", "engine", "system", "question", "setting"
+UNNAMED, KVSCOPE = "unnamed", "kvscope"
 # Kinds of differences across which nothing is compared unless that is what was asked for.
 REFUSED = (MACHINE, MODEL, ENGINE)
-KINDS = (*REFUSED, QUESTION, SETTING, KVSCOPE)
+# ``system``: what may change on one machine without making it another (kernel, Python, driver, swap). ``unnamed``: the
+# designs' identities differ, and nothing that the record holds says in what.
+KINDS = (*REFUSED, SYSTEM, QUESTION, SETTING, UNNAMED, KVSCOPE)
 
 _ENGINE_FACTS = ("engine", "engine_version", "engine_build")
+# Kept with the definition, and no part of the question.
+_STARTED_WITH = ("engine_command", "served_path")
+# Of one machine it differs by a few MiB from boot to boot: what counts of it is in the machine's id.
+_VAGUE = ("memory_total_bytes",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One fact that is not the same. ``a``, ``b``: its values; None where it is not stated."""
+    """One fact that is not the same. ``a``, ``b``: its values; None where it is not stated, a list where a side has
+    several. ``because``: "level" of a setting that the level makes, which is then no cause of its own."""
 
     kind: str
     name: str
     a: Json
     b: Json
+    because: str | None = None
 
 
 def differences(
-    a: DesignRow, b: DesignRow, *, run_a: RunRow | None = None, run_b: RunRow | None = None
+    a: DesignRow, b: DesignRow, *, runs_a: Sequence[RunRow] = (), runs_b: Sequence[RunRow] = ()
 ) -> tuple[Difference, ...]:
     """Everything that differs between two designs, in the order of KINDS; the levels and the place of the model's files
-    are not among it. The sittings, where they are given, say in what their machines differ, and kvscope's release."""
-    if a.design_id == b.design_id and (run_a is None or run_b is None or run_a.run_id == run_b.run_id):
-        return ()
-    found = _machines(a, b, run_a, run_b)
-    if a.model_fingerprint != b.model_fingerprint:
-        named = (
-            (a.model_name, b.model_name) if a.model_name != b.model_name else (a.model_fingerprint, b.model_fingerprint)
-        )
-        found.append(Difference(kind=MODEL, name="model", a=named[0], b=named[1]))
+    are not among it. The sittings in which their rows were made, where they are given, say in what their machines
+    differ, and kvscope's release."""
+    found = [*_machines(a, b, runs_a, runs_b), *_models(a, b)]
     for name in _ENGINE_FACTS:
         found += _one(ENGINE, name, getattr(a, name), getattr(b, name))
+    if a.machine_id == b.machine_id:
+        found += _facts(SYSTEM, runs_a, runs_b, leave_out=_VAGUE)
     found += _one(QUESTION, "version", a.version, b.version)
     found += _each(QUESTION, _question(a), _question(b))
+    if a.definition and b.definition:
+        found += _one(QUESTION, "warmups", a.definition.get("warmups"), b.definition.get("warmups"))
     found += _each(SETTING, a.settings, b.settings)
-    if run_a is not None and run_b is not None:
-        found += _one(KVSCOPE, "kvscope_version", run_a.kvscope_version, run_b.kvscope_version)
+    for name in _STARTED_WITH:
+        found += _one(SETTING, name, a.definition.get(name), b.definition.get(name))
+    if a.design_id != b.design_id and not found and not _asks_otherwise(a, b):
+        found.append(Difference(kind=UNNAMED, name="design_id", a=a.design_id, b=b.design_id))
+    if runs_a and runs_b:
+        releases = [_several([run.kvscope_version for run in runs]) for runs in (runs_a, runs_b)]
+        found += _one(KVSCOPE, "kvscope_version", *releases)
     return tuple(found)
 
 
-def why_not_comparable(
-    a: DesignRow, b: DesignRow, *, run_a: RunRow | None = None, run_b: RunRow | None = None
-) -> tuple[Difference, ...]:
+def why_not_comparable(a: DesignRow, b: DesignRow) -> tuple[Difference, ...]:
     """The differences across which nothing is compared: machine, model, engine. Empty: their rows may be compared."""
-    return tuple(d for d in differences(a, b, run_a=run_a, run_b=run_b) if d.kind in REFUSED)
+    return tuple(d for d in differences(a, b) if d.kind in REFUSED)
 
 
 def setting_differences(a: Mapping[str, Json], b: Mapping[str, Json]) -> tuple[Difference, ...]:
@@ -63,11 +73,51 @@ def setting_differences(a: Mapping[str, Json], b: Mapping[str, Json]) -> tuple[D
     return tuple(_each(SETTING, a, b))
 
 
-def _machines(a: DesignRow, b: DesignRow, run_a: RunRow | None, run_b: RunRow | None) -> list[Difference]:
+def _machines(a: DesignRow, b: DesignRow, runs_a: Sequence[RunRow], runs_b: Sequence[RunRow]) -> list[Difference]:
     if a.machine_id == b.machine_id:
         return []
-    facts = [] if run_a is None or run_b is None else _each(MACHINE, run_a.machine, run_b.machine)
-    return facts or [Difference(kind=MACHINE, name="machine_id", a=a.machine_id, b=b.machine_id)]
+    return _facts(MACHINE, runs_a, runs_b) or [
+        Difference(kind=MACHINE, name="machine_id", a=a.machine_id, b=b.machine_id)
+    ]
+
+
+def _models(a: DesignRow, b: DesignRow) -> list[Difference]:
+    if a.model_fingerprint == b.model_fingerprint:
+        return []
+    if a.model_name != b.model_name:
+        return _one(MODEL, "model", a.model_name, b.model_name)
+    return _one(MODEL, "model", a.model_fingerprint, b.model_fingerprint)
+
+
+def _facts(
+    kind: str, runs_a: Sequence[RunRow], runs_b: Sequence[RunRow], *, leave_out: Sequence[str] = ()
+) -> list[Difference]:
+    """Facts of the machines that are not the same in all sittings of both sides."""
+    if not runs_a or not runs_b:
+        return []
+    names = {name for run in (*runs_a, *runs_b) for name in run.machine} - set(leave_out)
+    sides = [{name: _several([_fact(run, name) for run in runs]) for name in names} for runs in (runs_a, runs_b)]
+    return _each(kind, *sides)
+
+
+def _fact(run: RunRow, name: str) -> Json:
+    """Nothing of a kind, and a record of before it was looked at, say the same."""
+    value = run.machine.get(name)
+    return None if value == [] else value
+
+
+def _several(values: Sequence[Json]) -> Json:
+    """The value that all have; where they are several, a list of them."""
+    kept = [value for place, value in enumerate(values) if value not in values[:place]]
+    return kept[0] if len(kept) == 1 else sorted(kept, key=str)
+
+
+def _asks_otherwise(a: DesignRow, b: DesignRow) -> bool:
+    """Whether the designs differ in what was asked: in their levels, repeats or warm-ups."""
+    if not a.definition or not b.definition:  # of before it was kept
+        return (a.levels, a.baseline_level, a.repeats) != (b.levels, b.baseline_level, b.repeats)
+    asked = [{n: v for n, v in row.definition.items() if n not in _STARTED_WITH} for row in (a, b)]
+    return asked[0] != asked[1]
 
 
 def _question(design: DesignRow) -> Mapping[str, Json]:

@@ -5,66 +5,77 @@ Places of the same question (design, factor, level) are compared. Two conditions
 anything else shares no blocks, and is compared as two sets (Welch's t).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.comparable import QUESTION, REFUSED, Difference, differences, setting_differences
+from kvscope.analysis.comparable import KINDS, QUESTION, SETTING, Difference, differences, setting_differences
+from kvscope.analysis.compare_match import LeftOut, Pair, levels_of_one, not_comparable, pair_designs, tried_levels
+from kvscope.analysis.compare_metrics import METRICS, numbers_of
 from kvscope.analysis.compare_sides import Side
-from kvscope.analysis.effects import Effect, paired_effect, unpaired_effect
-from kvscope.analysis.fail_if import FailIf, Verdict, judge
-from kvscope.analysis.levels import level_key
+from kvscope.analysis.effects import FIXED, STOPPED, Effect, ErrorRates, paired_effect, unpaired_effect
+from kvscope.analysis.fail_if import NOT_MEASURED, FailIf, judge
+from kvscope.analysis.levels import error_rates, level_key
 from kvscope.record.rows import DesignRow, Json
 
-# What is compared, by the names of record.metrics.TrialMetrics, in the order in which it is shown.
-METRICS = (
-    "ttft_s",
-    "first_answer_s",
-    "tpot_s",
-    "itl_p50_s",
-    "itl_p99_s",
-    "completion_s",
-    "prefill_tokens_per_s",
-    "decode_tokens_per_s",
-    *(
-        f"memory_{moment}_bytes{kind}"
-        for kind in ("", "_file", "_device")
-        for moment in ("baseline", "loaded", "peak", "after", "released")
-    ),
-)
+_LEVEL = "level"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A level of a design of A, and one of a design of B, that are compared."""
+
+    pair: Pair
+    level_a: Json
+    level_b: Json
+
+    @property
+    def is_paired(self) -> bool:
+        """Two levels of one design: its blocks hold both."""
+        is_one_design = self.pair.a.design_id == self.pair.b.design_id
+        return is_one_design and level_key(self.level_a) != level_key(self.level_b)
+
+    @property
+    def rates(self) -> ErrorRates:
+        """Those of a design that stopped when its interval was narrow, where one of both did."""
+        return STOPPED if STOPPED in (error_rates(self.pair.a), error_rates(self.pair.b)) else FIXED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """The attempts of one side at a place. ``client_limited`` and ``warnings`` (slug → how many) are of those that were
+    measured, and so are in the averages."""
+
+    measured: int
+    failed: int
+    client_limited: int
+    warnings: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """One point of the question that both sides measured. ``values``: by metric, the values of A and of B, in the same
-    order where they are paired."""
+    order where they are paired. ``across_sittings``: pairs whose two attempts are of different sittings. ``num_places``
+    that are compared at once."""
 
-    design: str
-    factor: str
-    level_a: Json
-    level_b: Json
-    num_a: int
-    num_b: int
-    failed_a: int
-    failed_b: int
-    is_paired: bool
+    point: Point
+    a: Counted
+    b: Counted
+    across_sittings: int
+    num_places: int
     values: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]
     effects: Mapping[str, Effect]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """Something that only one side has, or that cannot be compared, with the reason (a slug) and its values."""
-
-    what: str
-    reason: str
-    values: Mapping[str, Json]
+    @property
+    def is_paired(self) -> bool:
+        return self.point.is_paired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """``differs``: all that is not the same, over all places, each once. ``refused``: why nothing was compared; then
-    there are no places."""
+    """``differs``: all that is not the same, over all places, each once. ``refused``: across what rows were not
+    compared; where that is all of them, there are no places."""
 
     a: Side
     b: Side
@@ -73,136 +84,146 @@ class Comparison:
     left_out: tuple[LeftOut, ...]
     refused: tuple[Difference, ...]
 
-    @property
-    def num_failed(self) -> int:
-        return sum(place.failed_a + place.failed_b for place in self.places)
-
 
 def compare_sides(a: Side, b: Side, *, across: Sequence[str] = ()) -> Comparison:
     """Compare what both sides measured. Rows of different machines, models or engine builds are refused, unless that is
     what shall be compared: ``across`` names them (machine, model, engine)."""
-    pairs, left_out = _paired_designs(a, b)
-    differs = _unique(d for one, other in pairs for d in _differing(a, b, one, other))
-    refused = tuple(d for d in differs if d.kind in REFUSED and d.kind not in across)
-    points = [] if refused else [point for one, other in pairs for point in _points(a, b, one, other)]
+    pairs, left_out = pair_designs(a, b, across)
+    refused = [pair for pair in pairs if pair.refused]
+    compared = [pair for pair in pairs if not pair.refused]
+    points = {id(pair): _points(a, b, pair) for pair in compared}
+    num_places = sum(map(len, points.values()))
+    told = _unique(d for pair in refused for d in _differing(a, b, pair, []) if d.kind in pair.refused)
+    differs = _unique(d for pair in compared or refused for d in _differing(a, b, pair, points.get(id(pair), [])))
     return Comparison(
         a=a,
         b=b,
-        places=tuple(_place(a, b, point, len(points)) for point in points),
-        differs=differs,
-        left_out=(*left_out, *(left for one, other in pairs for left in _only_one(a, b, one, other))),
-        refused=refused,
+        places=tuple(_place(a, b, point, num_places) for pair in compared for point in points[id(pair)]),
+        differs=tuple(sorted(differs, key=lambda difference: KINDS.index(difference.kind))),
+        left_out=(
+            *left_out,
+            *(not_comparable(pair) for pair in refused if compared),
+            *(left for pair in compared for left in levels_of_one(a, b, pair)),
+        ),
+        refused=told,
     )
 
 
-def _paired_designs(a: Side, b: Side) -> tuple[list[tuple[DesignRow, DesignRow]], tuple[LeftOut, ...]]:
-    """Designs of both sides that ask the same: of one condition each, whatever they ask; otherwise by name and factor,
-    of several the one begun last."""
-    if a.is_condition and b.is_condition:
-        return [(_last(a), _last(b))], ()
-    ours, theirs = _by_question(a), _by_question(b)
-    pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
-    left_out = [
-        LeftOut(what=name, reason=reason, values={"factor": factor})
-        for here, there, reason in ((ours, theirs, "only_in_a"), (theirs, ours, "only_in_b"))
-        for name, factor in here
-        if (name, factor) not in there
-    ]
-    return pairs, tuple(left_out)
+def _points(a: Side, b: Side, pair: Pair) -> list[Point]:
+    """Levels that both sides tried. Two conditions are one point, whatever their levels are; where they name several
+    cells of a grid, those are compared that are alike in all else."""
+    ours, theirs = tried_levels(a, pair.a), tried_levels(b, pair.b)
+    if not (a.is_condition and b.is_condition):
+        return [Point(pair=pair, level_a=ours[key], level_b=theirs[key]) for key in ours if key in theirs]
+    if len(ours) == len(theirs) == 1:
+        return [Point(pair=pair, level_a=next(iter(ours.values())), level_b=next(iter(theirs.values())))]
+    named = {*a.factors, *b.factors}
+    others = {_rest(level, named): level for level in theirs.values()}
+    alike = [(level, others[_rest(level, named)]) for level in ours.values() if _rest(level, named) in others]
+    return [Point(pair=pair, level_a=level, level_b=other) for level, other in alike]
 
 
-def _differing(a: Side, b: Side, one: DesignRow, other: DesignRow) -> list[Difference]:
-    """What differs between two designs, and between the settings of two conditions."""
-    found = list(differences(one, other, run_a=a.runs[-1], run_b=b.runs[-1]))
-    known = {difference.name for difference in found}
-    asked = [side.attempts[row.design_id][0].trial.settings for side, row in ((a, one), (b, other))]
-    if a.is_condition or b.is_condition:
-        found += [d for d in setting_differences(*asked) if d.name not in known]
-    if a.level is not None and b.level is not None and level_key(a.level) != level_key(b.level):
-        found.append(Difference(kind=QUESTION, name="level", a=a.level, b=b.level))
+def _rest(level: Json, named: set[str]) -> str:
+    """A cell of a grid but for these factors."""
+    if not isinstance(level, Mapping):
+        return ""
+    return level_key({name: value for name, value in level.items() if name not in named})
+
+
+def _differing(a: Side, b: Side, pair: Pair, points: Sequence[Point]) -> list[Difference]:
+    """What differs between two designs, and between what was set at their points."""
+    found = list(differences(pair.a, pair.b, runs_a=a.runs(pair.a), runs_b=b.runs(pair.b)))
+    if not points:
+        return found
+    asked = pair.a.settings.keys() | pair.b.settings.keys()
+    found = [d for d in found if d.kind != SETTING or d.name not in asked]
+    for point in points:
+        found += _of_level(point.level_a, point.level_b)
+        settings = [_settings(side, *at) for side, at in ((a, (pair.a, point.level_a)), (b, (pair.b, point.level_b)))]
+        found += [_with_cause(d, pair, point) for d in setting_differences(*settings)]
     return found
 
 
-def _last(side: Side) -> DesignRow:
-    return list(side.designs.values())[-1]
+def _settings(side: Side, design: DesignRow, level: Json) -> Mapping[str, Json]:
+    return {**design.settings, **side.at(design, level)[-1].trial.settings}
 
 
-def _by_question(side: Side) -> dict[tuple[str, str], DesignRow]:
-    return {(design.name, design.factor): design for design in side.designs.values()}
+def _with_cause(difference: Difference, pair: Pair, point: Point) -> Difference:
+    """A setting that is the same but for the level is made by it."""
+    asked = [design.settings.get(difference.name) for design in (pair.a, pair.b)]
+    is_of_level = asked[0] == asked[1] and level_key(point.level_a) != level_key(point.level_b)
+    return replace(difference, because=_LEVEL) if is_of_level else difference
 
 
-def _points(a: Side, b: Side, one: DesignRow, other: DesignRow) -> list[tuple[DesignRow, DesignRow, Json, Json]]:
-    """Levels that both sides measured; two conditions are one point, whatever their levels are."""
-    if a.is_condition and b.is_condition:
-        return [(one, other, a.level, b.level)]
-    ours, theirs = _tried(a, one), _tried(b, other)
-    return [(one, other, level, theirs[key]) for key, level in ours.items() if key in theirs]
+def _of_level(a: Json, b: Json) -> list[Difference]:
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return [
+            Difference(kind=QUESTION, name=name, a=a.get(name), b=b.get(name))
+            for name in {**a, **b}
+            if level_key(a.get(name)) != level_key(b.get(name))
+        ]
+    return [Difference(kind=QUESTION, name=_LEVEL, a=a, b=b)] if level_key(a) != level_key(b) else []
 
 
-def _tried(side: Side, design: DesignRow) -> dict[str, Json]:
-    """Levels of which this side has trials, in the design's order."""
-    tried = {level_key(attempt.trial.level) for attempt in side.attempts[design.design_id]}
-    return {level_key(level): level for level in design.levels if level_key(level) in tried}
-
-
-def _only_one(a: Side, b: Side, one: DesignRow, other: DesignRow) -> list[LeftOut]:
-    """Levels that only one side tried."""
-    if a.is_condition and b.is_condition:
-        return []
-    ours, theirs = _tried(a, one), _tried(b, other)
-    return [
-        LeftOut(what=one.name, reason=reason, values={"factor": one.factor, "level": level})
-        for here, there, reason in ((ours, theirs, "only_in_a"), (theirs, ours, "only_in_b"))
-        for key, level in here.items()
-        if key not in there
-    ]
-
-
-def _place(a: Side, b: Side, point: tuple[DesignRow, DesignRow, Json, Json], num_places: int) -> Place:
-    one, other, level_a, level_b = point
-    here, there = _at(a, one, level_a), _at(b, other, level_b)
-    is_paired = one.design_id == other.design_id and level_key(level_a) != level_key(level_b)
-    values = {metric: _values(here, there, metric, is_paired) for metric in METRICS}
+def _place(a: Side, b: Side, point: Point, num_places: int) -> Place:
+    here, there = a.at(point.pair.a, point.level_a), b.at(point.pair.b, point.level_b)
+    before, after = _by_block(here), _by_block(there)
+    if point.is_paired:
+        before, after = [{block: side[block] for block in before if block in after} for side in (before, after)]
+    numbers = [{block: numbers_of(attempt) for block, attempt in side.items()} for side in (before, after)]
+    values = {metric: _values(numbers[0], numbers[1], metric, is_paired=point.is_paired) for metric in METRICS}
     known = {metric: found for metric, found in values.items() if found[0] and found[1]}
     return Place(
-        design=one.name,
-        factor=one.factor,
-        level_a=level_a,
-        level_b=level_b,
-        num_a=sum(attempt.is_measured for attempt in here),
-        num_b=sum(attempt.is_measured for attempt in there),
-        failed_a=sum(attempt.is_failure for attempt in here),
-        failed_b=sum(attempt.is_failure for attempt in there),
-        is_paired=is_paired,
+        point=point,
+        a=_counted(here),
+        b=_counted(there),
+        across_sittings=sum(before[block].run.run_id != after[block].run.run_id for block in before)
+        if point.is_paired
+        else 0,
+        num_places=num_places,
         values=known,
-        effects={metric: _effect(metric, *found, is_paired, num_places) for metric, found in known.items()},
+        effects={metric: _effect(metric, *found, point, num_places) for metric, found in known.items()},
     )
 
 
-def _at(side: Side, design: DesignRow, level: Json) -> list[Attempt]:
-    key = level_key(level)
-    return [attempt for attempt in side.attempts[design.design_id] if level_key(attempt.trial.level) == key]
+def _counted(attempts: Sequence[Attempt]) -> Counted:
+    measured = [attempt for attempt in attempts if attempt.is_measured]
+    warnings = Counter(slug for attempt in measured for slug in {warning.slug for warning in attempt.result.warnings})
+    return Counted(
+        measured=len(measured),
+        failed=sum(attempt.is_failure for attempt in attempts),
+        client_limited=sum(attempt.trial.client.get("client_limited") is True for attempt in measured),
+        warnings=dict(sorted(warnings.items())),
+    )
+
+
+def _by_block(attempts: Sequence[Attempt]) -> dict[int, Attempt]:
+    return {a.trial.block: a for a in sorted(attempts, key=lambda a: a.trial.block) if a.is_measured}
 
 
 def _values(
-    here: Sequence[Attempt], there: Sequence[Attempt], metric: str, is_paired: bool
+    here: Mapping[int, Mapping[str, float | None]],
+    there: Mapping[int, Mapping[str, float | None]],
+    metric: str,
+    *,
+    is_paired: bool,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    before, after = _by_block(here, metric), _by_block(there, metric)
+    before, after = _known(here, metric), _known(there, metric)
     if is_paired:
         blocks = [block for block in before if block in after]
         return tuple(before[block] for block in blocks), tuple(after[block] for block in blocks)
     return tuple(before.values()), tuple(after.values())
 
 
-def _by_block(attempts: Sequence[Attempt], metric: str) -> dict[int, float]:
-    found = {a.trial.block: getattr(a.metrics, metric) for a in attempts if a.is_measured}
-    return {block: value for block, value in sorted(found.items()) if value is not None}
+def _known(numbers: Mapping[int, Mapping[str, float | None]], metric: str) -> dict[int, float]:
+    return {block: value for block, found in numbers.items() if (value := found[metric]) is not None}
 
 
-def _effect(metric: str, a: Sequence[float], b: Sequence[float], is_paired: bool, num_places: int) -> Effect:
-    if is_paired:
-        return paired_effect(metric, list(zip(a, b, strict=True)), num_levels=num_places)
-    return unpaired_effect(metric, a, b, num_levels=num_places)
+def _effect(metric: str, a: Sequence[float], b: Sequence[float], point: Point, num_places: int) -> Effect:
+    if point.is_paired:
+        pairs = list(zip(a, b, strict=True))
+        return paired_effect(metric, pairs, num_levels=num_places, rates=point.rates)
+    return unpaired_effect(metric, a, b, num_levels=num_places, rates=point.rates)
 
 
 def _unique(found: Iterable[Difference]) -> tuple[Difference, ...]:
@@ -213,67 +234,40 @@ def _unique(found: Iterable[Difference]) -> tuple[Difference, ...]:
     return tuple(kept)
 
 
-def comparison_dict(comparison: Comparison, judged: Mapping[str, Sequence["Judged"]]) -> dict[str, Json]:
-    """The JSON of ``kvscope compare --json`` (kvscope.compare/1). ``judged``: by the text of each condition."""
-    return {
-        "schema": "kvscope.compare/1",
-        "a": comparison.a.name,
-        "b": comparison.b.name,
-        "differs": [asdict(difference) for difference in comparison.differs],
-        "not_comparable": [asdict(difference) for difference in comparison.refused],
-        "left_out": [asdict(left) for left in comparison.left_out],
-        "places": [_place_dict(place) for place in comparison.places],
-        "fail_if": [
-            {
-                "condition": text,
-                "design": each.place.design,
-                "level_a": each.place.level_a,
-                "level_b": each.place.level_b,
-                "state": each.verdict.state,
-            }
-            for text, found in judged.items()
-            for each in found
-        ],
-    }
-
-
-def _place_dict(place: Place) -> dict[str, Json]:
-    names = ("design", "factor", "level_a", "level_b", "num_a", "num_b", "failed_a", "failed_b", "is_paired")
-    return {
-        **{name: getattr(place, name) for name in names},
-        "metrics": {metric: _effect_dict(effect) for metric, effect in place.effects.items()},
-    }
-
-
-def _effect_dict(effect: Effect) -> dict[str, Json]:
-    return {
-        "a": effect.baseline,
-        "b": effect.changed,
-        "difference": effect.difference.value,
-        "low": effect.difference.low,
-        "high": effect.difference.high,
-        "share": effect.relative.value,
-        "share_low": effect.relative.low,
-        "share_high": effect.relative.high,
-        "verdict": effect.verdict,
-        "method": effect.method,
-    }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One condition of failing at one place."""
+    """One condition of failing at one place, or of something that could not be compared. ``state``: of a Verdict."""
 
-    place: Place
-    verdict: Verdict
+    design: str
+    factor: str
+    level_a: Json
+    level_b: Json
+    state: str
 
 
 def judge_all(comparison: Comparison, condition: FailIf) -> tuple[Judged, ...]:
-    """The condition at every place."""
-    return tuple(
-        Judged(
-            place=place,
-            verdict=judge(condition, *place.values.get(condition.metric, ((), ())), is_paired=place.is_paired),
-        )
-        for place in comparison.places
+    """The condition at every place; what A has and B lacks, or what may not be compared, was not measured."""
+    judged = []
+    for place in comparison.places:
+        point = place.point
+        values = place.values.get(condition.metric, ((), ()))
+        verdict = judge(condition, *values, is_paired=point.is_paired, num_places=place.num_places, rates=point.rates)
+        judged.append(_judged(point.pair.b, point.level_a, point.level_b, verdict.state))
+    missing = [left for left in comparison.left_out if left.is_missing and comparison.places]
+    return (
+        *judged,
+        *(
+            Judged(
+                design=left.what,
+                factor=left.values["factor"],
+                level_a=left.values.get("level"),
+                level_b=None,
+                state=NOT_MEASURED,
+            )
+            for left in missing
+        ),
     )
+
+
+def _judged(design: DesignRow, level_a: Json, level_b: Json, state: str) -> Judged:
+    return Judged(design=design.name, factor=design.factor, level_a=level_a, level_b=level_b, state=state)

@@ -21,6 +21,8 @@ from kvscope.analysis.notes import note
 PAIRED, UNPAIRED, NO_METHOD = "paired_t", "welch_t", "none"
 # A number of repeats beyond which none is worth naming.
 MOST_NEEDED = 100_000
+# A change by less than this share is what is left of rounding: numbers that were added in another order.
+ROUNDING = 1e-9
 # An interval of a ratio that reaches further than to this many times as much (or as little) says nothing.
 MOST_RATIO = 1e6
 
@@ -72,7 +74,12 @@ class Effect:
     @property
     def is_seen(self) -> bool:
         """Whether this may be called a difference: zero is outside the interval that holds for all levels together."""
-        return self.together.has_interval and not self.together.contains(0.0)
+        return self.together.has_interval and not self.together.contains(0.0) and not self._is_rounding
+
+    @property
+    def _is_rounding(self) -> bool:
+        means = (self.baseline or 0.0, self.changed or 0.0)
+        return abs(self.difference.value or 0.0) <= ROUNDING * max(map(abs, means))
 
     @property
     def verdict(self) -> str:

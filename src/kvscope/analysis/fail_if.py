@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kvscope.analysis.effects import Effect, paired_effect, unpaired_effect
+from kvscope.analysis.effects import FIXED, ROUNDING, Effect, ErrorRates, paired_effect, unpaired_effect
 from kvscope.errors import UnknownName, UsageError
 from kvscope.units import GIB, KIB, MIB
 
@@ -96,28 +96,51 @@ def _factor(unit: str, metric: str, text: str) -> float:
     return units[unit]
 
 
-def judge(condition: FailIf, baseline: Sequence[float], changed: Sequence[float], *, is_paired: bool) -> Verdict:
-    """Whether the condition holds of the values of A and B; ``is_paired``: those of one place belong together. Without
-    an interval (one repeat) the values alone decide."""
-    sign = 1 if condition.is_upper else -1
-    after = [sign * value for value in changed]
-    if condition.kind == "value":  # A does not matter: each value of B is held against the threshold
-        effect = paired_effect(condition.metric, [(sign * condition.threshold, value) for value in after])
-    else:
-        before = [sign * condition.allowed(value) for value in baseline]
-        if is_paired:
-            effect = paired_effect(condition.metric, list(zip(before, after, strict=True)))
-        else:
-            effect = unpaired_effect(condition.metric, before, after)
+def judge(
+    condition: FailIf,
+    baseline: Sequence[float],
+    changed: Sequence[float],
+    *,
+    is_paired: bool,
+    num_places: int = 1,
+    rates: ErrorRates = FIXED,
+) -> Verdict:
+    """Whether the condition holds of the values of A and B; ``is_paired``: those of one place belong together. The
+    interval is one that holds for all ``num_places`` places at which it is asked, with the error ``rates`` of their
+    design. Without an interval (one repeat) the values alone decide."""
+    effect = _excess(condition, baseline, changed, is_paired=is_paired, num_places=num_places, rates=rates)
     value = effect.difference.value
     if value is None:
         return Verdict(state=NOT_MEASURED, effect=None)
+    rounding = ROUNDING * max(abs(effect.baseline or 0.0), abs(effect.changed or 0.0))
     low = value if effect.together.low is None else effect.together.low
     high = value if effect.together.high is None else effect.together.high
-    if _holds(condition, low):
+    if _holds(condition, low, rounding):
         return Verdict(state=FAILED, effect=effect)
-    return Verdict(state=UNDECIDED if _holds(condition, high) else PASSED, effect=effect)
+    return Verdict(state=UNDECIDED if _holds(condition, high, rounding) else PASSED, effect=effect)
 
 
-def _holds(condition: FailIf, excess: float) -> bool:
-    return excess > 0 if condition.is_strict else excess >= 0
+def _excess(
+    condition: FailIf,
+    baseline: Sequence[float],
+    changed: Sequence[float],
+    *,
+    is_paired: bool,
+    num_places: int,
+    rates: ErrorRates,
+) -> Effect:
+    """By how much the values of B are over the threshold (under it, where that is what is asked)."""
+    sign = 1 if condition.is_upper else -1
+    after = [sign * value for value in changed]
+    if condition.kind == "value":  # A does not matter: each value of B is held against the threshold
+        pairs = [(sign * condition.threshold, value) for value in after]
+        return paired_effect(condition.metric, pairs, num_levels=num_places, rates=rates)
+    before = [sign * condition.allowed(value) for value in baseline]
+    if is_paired:
+        pairs = list(zip(before, after, strict=True))
+        return paired_effect(condition.metric, pairs, num_levels=num_places, rates=rates)
+    return unpaired_effect(condition.metric, before, after, num_levels=num_places, rates=rates)
+
+
+def _holds(condition: FailIf, excess: float, rounding: float) -> bool:
+    return excess > rounding if condition.is_strict else excess >= -rounding

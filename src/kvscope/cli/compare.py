@@ -3,7 +3,9 @@
 import click
 
 from kvscope.analysis.comparable import REFUSED
-from kvscope.analysis.compare_runs import METRICS, Comparison, Judged, compare_sides, comparison_dict, judge_all
+from kvscope.analysis.compare_json import comparison_dict
+from kvscope.analysis.compare_metrics import METRICS
+from kvscope.analysis.compare_runs import Comparison, Judged, compare_sides, judge_all
 from kvscope.analysis.compare_sides import read_side
 from kvscope.analysis.fail_if import FAILED, NOT_MEASURED, UNDECIDED, parse_fail_if
 from kvscope.cli.options import json_option
@@ -17,7 +19,8 @@ Examples:
   kvscope compare previous last                      two sittings of kvscope.db
   kvscope compare kv_dtype=f16 kv_dtype=q8_0         two conditions of one design
   kvscope compare before.db after.db --fail-if "memory_peak > +5%" --fail-if "ttft > +20ms"
-Exit code: 0 all well, 1 a --fail-if holds or could not be checked, 2 not comparable.
+Exit code: 0 all well, 1 a --fail-if holds or could not be checked, 2 nothing was
+comparable, 4 the record cannot be read.
 """
 
 
@@ -61,7 +64,7 @@ def compare(
 
 
 def _exit_code(comparison: Comparison, judged: list[Judged], is_asked: bool, *, strict: bool) -> int:
-    if comparison.refused or not comparison.places:
+    if not comparison.places:
         return 2
     bad = {FAILED, NOT_MEASURED, *([UNDECIDED] if strict else [])}
-    return 1 if is_asked and any(each.verdict.state in bad for each in judged) else 0
+    return 1 if is_asked and any(each.state in bad for each in judged) else 0

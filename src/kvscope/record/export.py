@@ -8,7 +8,7 @@ from dataclasses import fields
 from itertools import chain
 from typing import TextIO
 
-from kvscope.record.metrics import metrics_of, request_metrics, tokens_by_request
+from kvscope.record.metrics import TrialMetrics, metrics_of, request_metrics, tokens_by_request
 from kvscope.record.rows import DesignRow, Json, RequestRow, RunRow, SampleRow, TokenRow, TrialResult
 from kvscope.record.table_columns import (
     REQUEST_COLUMNS,
@@ -30,8 +30,11 @@ def export_row(
     run: RunRow,
     prediction: Mapping[str, Json] | None,
     unexplained_bytes: int | None = None,
+    *,
+    metrics: TrialMetrics | None = None,
 ) -> dict[str, Json]:
-    """The columns of one attempt, in a fixed order. Unknown values are None.
+    """The columns of one attempt, in a fixed order. Unknown values are None. ``metrics``: the attempt's, where they are
+    at hand already.
 
     ``unexplained_bytes`` is a finding of the analysis, not of the record: ``analysis.table`` fills it in.
     ``kv_cache_bytes_engine`` has the precision of the engine's log (llama.cpp's: two decimals of a MiB), whose digits
@@ -43,7 +46,7 @@ def export_row(
         design=design,
         run=run,
         prediction=prediction,
-        metrics=metrics_of(result),
+        metrics=metrics_of(result) if metrics is None else metrics,
         request=_request_of_row(result),
         unexplained_bytes=unexplained_bytes,
     )
