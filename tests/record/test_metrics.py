@@ -25,6 +25,15 @@ def test_times_of_one_request() -> None:
     assert metrics.prefill_tokens_per_s == pytest.approx(256)
 
 
+def test_of_several_requests_the_rate_is_one_divided_by_the_time() -> None:
+    # Of two requests 0.1 s and 0.4 s a token: the median is 0.25 s, so 4 tokens/s. The rates' own median would be 6.25.
+    quick, slow = request_row(output_tokens=2), request_row(index=1, output_tokens=2)
+    pieces = [*tokens(0.5, 0.6), *(replace(token, request_index=1) for token in tokens(0.5, 0.9))]
+    metrics = metrics_of(TrialResult(trial=trial_row(), requests=(quick, slow), tokens=tuple(pieces)))
+    assert metrics.tpot_s == pytest.approx(0.25)
+    assert metrics.decode_tokens_per_s == pytest.approx(4.0)
+
+
 def test_the_first_token_is_not_part_of_tpot() -> None:
     slow_start = request_metrics(request_row(output_tokens=3), tokens(100.0, 100.1, 100.2))
     assert slow_start.tpot_s == pytest.approx(0.1)

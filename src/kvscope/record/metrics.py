@@ -8,7 +8,7 @@ from statistics import median
 from kvscope.record.rows import MarkRow, RequestRow, TokenRow, TrialResult
 
 # Raised whenever a definition changes what comes out: metrics that a record keeps of before are made anew then.
-METRICS_VERSION = 1
+METRICS_VERSION = 2
 
 DEFINITIONS = {
     "ttft_s": "Time to first token: from the request's last byte handed to the operating system to the first "
@@ -24,9 +24,10 @@ DEFINITIONS = {
     "Not known of an answer that came in one read. Tokens of thinking that the server counts and does not send are not "
     "among the output tokens. Not known where the server's count contradicts the pieces that came.",
     "completion_s": "From sending the request to the end of the answer.",
-    "prefill_tokens_per_s": "(Prompt tokens − cached tokens) ÷ TTFT. It includes the first token's own step. Not "
-    "known where the model thought first and the server did not send it.",
-    "decode_tokens_per_s": "1 ÷ TPOT.",
+    "prefill_tokens_per_s": "(Prompt tokens − cached tokens) ÷ TTFT. It includes the first token's own step. Of several "
+    "requests the median of each one's. Not known where the model thought first and the server did not send it.",
+    "decode_tokens_per_s": "1 ÷ TPOT. Of several requests 1 ÷ the median of their TPOT, so that the two are always one "
+    "number.",
     "load_wall_s": "Of several requests at once: from the sending of the first to the end of the last answer.",
     "output_tokens_per_s_all": "All output tokens of such a load ÷ load_wall_s: what the engine gave to all of them "
     "together. decode_tokens_per_s is what one of them got.",
@@ -208,6 +209,7 @@ def metrics_of(result: TrialResult) -> TrialMetrics:
     gaps = tuple(gap for metrics in each for gap in metrics.itl_s)
     coalesced = _median([m.coalesced_fraction for m in each])
     one_by_one = gaps if coalesced is None or coalesced <= COALESCED_SHARE else ()
+    tpot = _median([m.tpot_s for m in each])
     moments = _memory_moments(result)
     return TrialMetrics(
         ttft_s=_median([m.ttft_s for m in each]),
@@ -215,10 +217,10 @@ def metrics_of(result: TrialResult) -> TrialMetrics:
         itl_s=gaps,
         itl_p50_s=percentile(one_by_one, 50),
         itl_p99_s=percentile(one_by_one, 99),
-        tpot_s=_median([m.tpot_s for m in each]),
+        tpot_s=tpot,
         completion_s=_median([m.completion_s for m in each]),
         prefill_tokens_per_s=_median([m.prefill_tokens_per_s for m in each]),
-        decode_tokens_per_s=_median([m.decode_tokens_per_s for m in each]),
+        decode_tokens_per_s=1 / tpot if tpot else None,
         coalesced_fraction=coalesced,
         **{f"memory_{name}_bytes": values[0] for name, values in moments.items()},
         **{f"memory_{name}_bytes_file": values[1] for name, values in moments.items()},
