@@ -1,16 +1,28 @@
 """How late the client came, held against delays that are made on purpose; its limits."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from kvscope.engine import client_health, load_sending, loop_timer
-from kvscope.engine.base import Read
-from kvscope.engine.client_health import Ticker, coalesced, limits_passed, percentile_99
+from kvscope.engine.base import Generation, Read, TokenEvent
+from kvscope.engine.client_health import (
+    Lateness,
+    Seen,
+    Ticker,
+    coalesced,
+    limits_passed,
+    percentile_99,
+    seen_of,
+)
 from kvscope.engine.event_loop import fast_loop
 from kvscope.engine.loop_timer import LoopTimer
+from kvscope.engine.processor_wait import ProcessorWait
 
 
 def ticked(*blocks_s: float, between_s: float = 0.1, with_kernel: bool = True) -> Ticker:
@@ -95,6 +107,117 @@ def test_limits(lags: list[float], cpu: float | None, late: float | None, part: 
     assert (len(found) == 0) if part is None else part in "; ".join(found)
 
 
+@pytest.mark.parametrize(
+    ("first_ms", "ttft_ms", "last_ms", "span_ms", "parts"),
+    [
+        (0.3, 20, 0.3, 20, []),  # what being woken takes
+        (0.31, 20, 0.31, 1000, ["0.3 ms late to the first token, 1.6% of the time to it (limit 0.5%)"]),
+        (0.31, 1000, 0.31, 1, ["0.3 ms late to the first or last token, 31.0% of the time between them (limit 0.5%)"]),
+        (5.0, 1000, 5.0, 1000, []),  # half a percent
+        (5.1, 1000, 10.1, 2000, ["5.1 ms late to the first token", "10.1 ms late to the first or last token"]),
+        (0.4, 50, 0.4, 0.0, ["to the first token"]),  # one token has no gap
+    ],
+)
+def test_limits_of_what_was_measured(
+    first_ms: float, ttft_ms: float, last_ms: float, span_ms: float, parts: list[str]
+) -> None:
+    late = Lateness(first_s=first_ms / 1e3, ttft_s=ttft_ms / 1e3, last_s=last_ms / 1e3, span_s=span_ms / 1e3)
+    found = limits_passed([], None, None, late)
+    assert len(found) == len(parts), found
+    for part, words in zip(parts, found, strict=True):
+        assert part in words
+
+
+def ticks(lags_s: list[float], waited_s: list[float | None]) -> Ticker:
+    """Begun at 0, a tick every 20 ms; the wait for a processor as it stood at the begin and after each."""
+    ticker = Ticker()
+    ticker._lags, ticker._due = lags_s, [0.02 * k for k in range(1, len(lags_s) + 1)]
+    ticker._cpu = [0.0] * len(lags_s)
+    ticker._marks, ticker._waited = [0.02 * k for k in range(len(waited_s))], waited_s
+    ticker.begin_s, ticker.end_s, ticker._cpu_begin_s, ticker._cpu_end_s = 0.0, ticker._marks[-1], 0.0, 0.0
+    return ticker
+
+
+def test_how_late_a_token_may_have_been_by_hand() -> None:
+    # 3 ms without a processor between 20 and 40 ms, 5 ms between 60 and 80 ms, of 100 ms.
+    ticker = ticks([0.0001] * 5, [0.0, 0.0, 0.003, 0.003, 0.008, 0.008])
+    hit = Seen(sent_s=0.0, first_s=0.03, last_s=0.05)
+    health = ticker.health(seen=[hit])
+    assert (health.first_late_s, health.last_late_s) == pytest.approx((0.003, 0.003))
+    assert health.waited_share == pytest.approx(0.08)
+    assert len(health.limited_by) == 2  # of 30 and of 20 ms
+    later = ticker.health(seen=[Seen(sent_s=0.0, first_s=0.05, last_s=0.07)])
+    assert (later.first_late_s, later.last_late_s) == pytest.approx((0.0001, 0.005))
+    of_both = ticker.health(seen=[hit, Seen(sent_s=0.0, first_s=0.05, last_s=0.07)])
+    assert (of_both.first_late_s, of_both.last_late_s) == pytest.approx((0.0015, 0.004))
+    assert ticker.health(0.04, 0.06).waited_share == pytest.approx(0.0)
+    assert ticker.health(0.021, 0.039).waited_share == pytest.approx(0.15)
+    # Past the last mark, and where the first mark is the token's own moment.
+    assert ticker.health(seen=[Seen(sent_s=0.0, first_s=0.0, last_s=9.0)]).first_late_s == pytest.approx(0.0001)
+
+
+def test_a_loop_that_lags_is_late_though_it_had_its_processor() -> None:
+    ticker = ticks([0.0, 0.002, 0.0, 0.002], [0.0] * 5)
+    health = ticker.health(seen=[Seen(sent_s=0.0, first_s=0.03, last_s=0.03)])
+    assert (health.first_late_s, health.last_late_s) == pytest.approx((0.001, 0.001))
+    assert "1.0 ms late to the first token" in health.limited_by[0]
+
+
+def test_where_the_kernel_does_not_say_only_the_ticks_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    health = ticks([0.0001] * 2, [None] * 3).health(seen=[Seen(sent_s=0.0, first_s=0.03, last_s=0.03)])
+    assert (health.first_late_s, health.waited_share, health.limited_by) == (pytest.approx(0.0001), None, ())
+    monkeypatch.setattr("kvscope.engine.processor_wait._SCHEDULE", "/nowhere")
+    wait = ProcessorWait()
+    assert wait.read() is None
+    wait.close()
+
+
+def test_moments_of_an_answer() -> None:
+    def answer(*times_s: float) -> Generation:
+        return Generation(
+            events=tuple(TokenEvent(at_s=at_s, text="a") for at_s in times_s),
+            reads=(),
+            completed_s=9.0,
+            prompt_tokens=None,
+            cached_tokens=None,
+            output_tokens=None,
+            finish_reason=None,
+        )
+
+    assert seen_of(answer(), 5.0) == ()
+    assert seen_of(answer(0.5, 0.6, 0.75), 5.0) == (Seen(sent_s=5.0, first_s=5.5, last_s=5.75),)
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the kernel does not count it")
+def test_a_wait_for_a_processor_is_counted() -> None:
+    """Two programs that never rest share one processor: each has it half of the time."""
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    code = (
+        f"import os, time\nos.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile time.process_time() < 9: pass"
+    )
+    with subprocess.Popen((sys.executable, "-c", code), stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            other.stdout.readline()
+            os.sched_setaffinity(0, {core})
+            wait = ProcessorWait()
+            begin_s, waited_s = time.perf_counter(), wait.read()
+            ran_s = time.thread_time() + 0.1
+            while time.thread_time() < ran_s:
+                pass
+            passed_s, after_s = time.perf_counter() - begin_s, wait.read()
+            wait.close()
+        finally:
+            os.sched_setaffinity(0, before)
+            other.kill()
+    assert waited_s is not None
+    assert after_s is not None
+    assert after_s - waited_s > 0.01
+    # What passed was run or waited for (a hypervisor may have taken more).
+    assert after_s - waited_s <= passed_s - 0.1 + 0.02
+
+
 def test_percentile_and_share_by_hand() -> None:
     assert percentile_99([]) is None
     assert percentile_99([3.0]) == 3.0
@@ -113,6 +236,7 @@ def test_the_page_states_the_limits() -> None:
         f"more than one tick in a hundred (and more than one at all) came over {client_health.MOST_LAG_S * 1e3:g} ms",
         f"stood still for more than {client_health.MOST_HALT_S * 1e3:g} ms",
         f"over {client_health.MOST_CPU_SHARE * 100:g} % of a processor",
+        f"more than {client_health.MOST_OFF_SHARE * 100:g} % of it and {client_health.LEAST_OFF_S * 1e3:g} ms",
         f"was sent over {client_health.MOST_LATE_P99_S * 1e3:g} ms late",
         f"says nothing for {load_sending.QUIET_S:g} s is read",
         f"more than {load_sending.MOST_HELD_BYTES // 1024**2} MiB are held",

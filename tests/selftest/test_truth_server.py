@@ -205,6 +205,8 @@ def test_what_is_said_nearest_to_the_request_counts(server: Running, reader: Rea
         ({**streamed}, "", "", 5),
         ({**streamed, "max_tokens": 3}, "", "", 3),
         ({**streamed, "max_tokens": 3, "max_completion_tokens": 4}, "", "", 4),
+        ({**streamed, "max_completion_tokens": 4, "max_tokens": 3}, "", "", 4),
+        ({**streamed, "max_completion_tokens": None, "max_tokens": 3}, "", "", 3),
         ({**streamed, "max_tokens": 3}, "?tokens=6", "", 6),
         ({**streamed, "max_tokens": 3}, "?tokens=6", "X-Truth: tokens=7\r\n", 7),
         ({**marked(tokens=8), "max_tokens": 3}, "?tokens=6", "x-truth: tokens=7\r\n", 8),

@@ -89,8 +89,10 @@ class ClientHealth:
     ``send_to_wire_s``: from the moment a request should have been sent to its last byte handed to the operating system
     (the 99th percentile of several). ``late_p99_s``: how long after its schedule a request was sent (open loop).
     ``coalesced_fraction``: pieces that came in one read with the piece before. ``num_resent``: requests sent once more
-    over a new connection, because the server had just closed the one they were sent over. ``limited_by``: the limits
-    passed, in words; empty where the client kept up. See ``client_health.py``."""
+    over a new connection, because the server had just closed the one they were sent over. ``waited_share``: how much of
+    the time it was ready to run and had no processor. ``first_late_s``, ``last_late_s``: how late it may have been to
+    the first token, and to the first or the last one (the mean of several answers). ``limited_by``: the limits passed,
+    in words; empty where the client kept up. See ``client_health.py``."""
 
     loop_lag_p99_s: float | None = None
     loop_lag_max_s: float | None = None
@@ -99,6 +101,9 @@ class ClientHealth:
     late_p99_s: float | None = None
     coalesced_fraction: float | None = None
     num_resent: int = 0
+    waited_share: float | None = None
+    first_late_s: float | None = None
+    last_late_s: float | None = None
     limited_by: tuple[str, ...] = ()
 
 

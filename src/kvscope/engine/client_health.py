@@ -4,17 +4,23 @@ A time that the client took late is the client's, not the server's. So every ans
 was due, and what share of a processor the client took; past a limit it is ``client_limited``. The ticker waits for just
 what a token waits for: the processor, and whatever the loop does before it. A tick that was missed because the loop was
 held up counts as late as it was, each one: a loop that hung for a second is not one late tick among many punctual ones.
+
+Ticks are samples. Between them the kernel counts how long the client had no processor (``processor_wait.py``), so that
+of every answer it is known how late its first and its last token may have been stamped.
 """
 
 import asyncio
 import math
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from types import TracebackType
 
-from kvscope.engine.base import ClientHealth, Read
+from kvscope.engine.base import ClientHealth, Generation, Read
 from kvscope.engine.loop_timer import LoopTimer
+from kvscope.engine.processor_wait import ProcessorWait
 
 # Fifty times a second disturbs little that is measured beside it, and tells the 99th percentile of two seconds.
 TICK_S = 0.020
@@ -34,6 +40,38 @@ MOST_HALT_S = 0.100
 MOST_CPU_SHARE = 0.90
 # Open loop: a request sent so late is no longer the load that was asked for (the schedule itself never shifts).
 MOST_LATE_P99_S = 0.010
+# Two settings are compared by percents: what may be off by more than half of one says so. Less than 0.3 ms is what
+# being woken takes, and what ``kvscope selftest`` allows.
+MOST_OFF_SHARE = 0.005
+LEAST_OFF_S = 0.0003
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Moments of one answer, on ``time.perf_counter``'s clock: sent, its first token, its last."""
+
+    sent_s: float
+    first_s: float
+    last_s: float
+
+
+def seen_of(answer: Generation, sent_s: float) -> tuple[Seen, ...]:
+    """Of an answer that was sent at that moment; empty where it has no token."""
+    if not answer.events:
+        return ()
+    return (Seen(sent_s=sent_s, first_s=sent_s + answer.events[0].at_s, last_s=sent_s + answer.events[-1].at_s),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lateness:
+    """What answers were measured by, and how late the client may have been to it; means over answers. ``first_s``: at
+    the first token, ``last_s``: at the first or the last one, the later of both; ``ttft_s``, ``span_s``: to the first
+    token, and from there to the last."""
+
+    first_s: float
+    ttft_s: float
+    last_s: float
+    span_s: float
 
 
 class Ticker:
@@ -47,10 +85,14 @@ class Ticker:
         self._lags: list[float] = []
         self._cpu: list[float] = []
         self._next_s = 0.0
+        self._marks: list[float] = []
+        self._waited: list[float | None] = []
 
     def __enter__(self) -> "Ticker":
         self.begin_s, self._cpu_begin_s = time.perf_counter(), time.process_time()
         self.end_s, self._cpu_end_s = self.begin_s, self._cpu_begin_s
+        self._wait = ProcessorWait()
+        self._mark(self.begin_s)
         self._timer = LoopTimer(asyncio.get_running_loop(), self._tick)
         self._next_s = self.begin_s + min(0.001, self._every_s)
         self._timer.arm(self._next_s, every_s=self._every_s)
@@ -60,10 +102,13 @@ class Ticker:
         self._timer.close()
         self.end_s, self._cpu_end_s = time.perf_counter(), time.process_time()
         self._note(self.end_s, self._cpu_end_s)
+        self._mark(self.end_s)
+        self._wait.close()
 
     def _tick(self) -> None:
         now = time.perf_counter()
         self._note(now, time.process_time())
+        self._mark(now)
         if self._also is not None:
             self._also(now)
 
@@ -74,6 +119,10 @@ class Ticker:
             self._cpu.append(cpu_s)
             self._next_s += self._every_s
 
+    def _mark(self, now: float) -> None:
+        self._marks.append(now)
+        self._waited.append(self._wait.read())
+
     def health(
         self,
         begin_s: float | None = None,
@@ -83,13 +132,16 @@ class Ticker:
         late_p99_s: float | None = None,
         coalesced_fraction: float | None = None,
         num_resent: int = 0,
+        seen: Sequence[Seen] = (),
     ) -> ClientHealth:
-        """Between two moments of ``time.perf_counter`` (all the time that it ran), with the ticks next to them."""
+        """Between two moments of ``time.perf_counter`` (all the time that it ran), with the ticks next to them.
+        ``seen``: the answers that it is the health of."""
         low, high = 0, len(self._due)
         if begin_s is not None and end_s is not None:
             low, high = max(0, bisect_left(self._due, begin_s) - 1), bisect_right(self._due, end_s) + 1
         lags = self._lags[low:high]
         cpu_share = self._cpu_share(low, min(high, len(self._due)) - 1)
+        late = self._lateness(seen) if seen else None
         return ClientHealth(
             loop_lag_p99_s=percentile_99(lags),
             loop_lag_max_s=max(lags, default=None),
@@ -98,8 +150,41 @@ class Ticker:
             late_p99_s=late_p99_s,
             coalesced_fraction=coalesced_fraction,
             num_resent=num_resent,
-            limited_by=limits_passed(lags, cpu_share, late_p99_s),
+            waited_share=self._waited_share(begin_s, end_s),
+            first_late_s=None if late is None else late.first_s,
+            last_late_s=None if late is None else late.last_s,
+            limited_by=limits_passed(lags, cpu_share, late_p99_s, late),
         )
+
+    def _lateness(self, seen: Sequence[Seen]) -> Lateness:
+        """What comes at a random moment meets the mean lag of all ticks (those of one answer are too few to tell it);
+        what the client waited for a processor between the marks around a token may all have been before that token."""
+        lag_s = fmean(self._lags) if self._lags else 0.0
+        first = [self._waited_around(each.first_s) for each in seen]
+        last = [max(begin_s, self._waited_around(each.last_s)) for begin_s, each in zip(first, seen, strict=True)]
+        return Lateness(
+            first_s=max(lag_s, fmean(first)),
+            ttft_s=fmean(each.first_s - each.sent_s for each in seen),
+            last_s=max(lag_s, fmean(last)),
+            span_s=fmean(each.last_s - each.first_s for each in seen),
+        )
+
+    def _waited_around(self, at_s: float) -> float:
+        """Seconds without a processor between the marks before and after a moment; 0 where it is not known."""
+        after = min(bisect_left(self._marks, at_s), len(self._marks) - 1)
+        return self._waited_between(max(0, after - 1), after) or 0.0
+
+    def _waited_between(self, low: int, high: int) -> float | None:
+        before_s, after_s = self._waited[low], self._waited[high]
+        return None if before_s is None or after_s is None else after_s - before_s
+
+    def _waited_share(self, begin_s: float | None, end_s: float | None) -> float | None:
+        low, high = 0, len(self._marks) - 1
+        if begin_s is not None and end_s is not None:
+            low = max(0, bisect_right(self._marks, begin_s) - 1)
+            high = min(bisect_left(self._marks, end_s), high)
+        passed_s, waited_s = self._marks[high] - self._marks[low], self._waited_between(low, high)
+        return None if waited_s is None or passed_s <= 0 else waited_s / passed_s
 
     def _cpu_share(self, low: int, last: int) -> float | None:
         """Between two ticks, if there is time enough between them; otherwise of all the time."""
@@ -113,7 +198,10 @@ class Ticker:
 
 
 def limits_passed(
-    lags_s: Sequence[float], cpu_share: float | None = None, late_p99_s: float | None = None
+    lags_s: Sequence[float],
+    cpu_share: float | None = None,
+    late_p99_s: float | None = None,
+    late: Lateness | None = None,
 ) -> tuple[str, ...]:
     """The limits that these pass, in words; what is not known passes none. ``lags_s``: of each tick."""
     found = []
@@ -129,7 +217,19 @@ def limits_passed(
         found.append(f"it took {cpu_share:.0%} of a processor (limit {MOST_CPU_SHARE:.0%})")
     if late_p99_s is not None and late_p99_s > MOST_LATE_P99_S:
         found.append(_words("one request in a hundred was sent", late_p99_s, " late", MOST_LATE_P99_S))
-    return tuple(found)
+    return (*found, *(_off(late) if late is not None else ()))
+
+
+def _off(late: Lateness) -> Iterator[str]:
+    for late_s, of_s, what, which in (
+        (late.first_s, late.ttft_s, "the first token", "the time to it"),
+        (late.last_s, late.span_s, "the first or last token", "the time between them"),
+    ):
+        if of_s > 0 and late_s > max(LEAST_OFF_S, MOST_OFF_SHARE * of_s):
+            yield (
+                f"it may have been {late_s * 1e3:.1f} ms late to {what}, {late_s / of_s:.1%} of {which} (limit "
+                f"{MOST_OFF_SHARE:.1%})"
+            )
 
 
 def _words(before: str, seconds: float, after: str, limit_s: float) -> str:

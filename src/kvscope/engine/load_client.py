@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kvscope.engine.base import ChatRequest, ClientHealth, Load, LoadAnswer, LoadResult
-from kvscope.engine.client_health import Ticker, coalesced, percentile_99
+from kvscope.engine.client_health import Ticker, coalesced, percentile_99, seen_of
 from kvscope.engine.event_loop import fast_loop, no_collection, run
 from kvscope.engine.http_client import hidden_in_errors
 from kvscope.engine.http_connection import endpoint
@@ -100,6 +100,7 @@ def _answer(sending: Sending, begin_s: float, ticker: Ticker) -> LoadAnswer:
             late_p99_s=_late_s(sending),
             coalesced_fraction=coalesced(generation.reads),
             num_resent=int(sending.is_resent),
+            seen=seen_of(generation, sending.sent_s),
         )
         generation = replace(generation, health=health)
     return LoadAnswer(
@@ -119,10 +120,17 @@ def _late_s(sending: Sending) -> float | None:
 def _health(sendings: Sequence[Sending], answers: Sequence[LoadAnswer], ticker: Ticker) -> ClientHealth:
     reads = [read for answer in answers if answer.generation is not None for read in answer.generation.reads]
     sent = [one for one in sendings if one.recording is not None and one.recording.sent_s is not None]
+    seen = [
+        moments
+        for one, answer in zip(sendings, answers, strict=True)
+        if answer.generation is not None
+        for moments in seen_of(answer.generation, one.sent_s)
+    ]
     late = [late_s for one in sent if (late_s := _late_s(one)) is not None]
     return ticker.health(
         send_to_wire_s=percentile_99([one.sent_s - one.ready_s for one in sent]),
         late_p99_s=percentile_99(late),
         coalesced_fraction=coalesced(reads),
         num_resent=sum(one.is_resent for one in sendings),
+        seen=seen,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvscope.engine.base import Generation
-from kvscope.engine.client_health import Ticker, coalesced
+from kvscope.engine.client_health import Ticker, coalesced, seen_of
 from kvscope.engine.event_loop import no_collection
 from kvscope.engine.http_client import Exchange, Limits, hidden_in_errors
 from kvscope.engine.http_connection import connect, endpoint
@@ -60,5 +60,9 @@ async def ask(prepared: Prepared) -> Generation:
         error.evidence.setdefault("pieces_received", 0)
         raise
     sent_s = ticker.begin_s if kept.sent_s is None else kept.sent_s
-    health = ticker.health(send_to_wire_s=sent_s - ticker.begin_s, coalesced_fraction=coalesced(answer.reads))
+    health = ticker.health(
+        send_to_wire_s=sent_s - ticker.begin_s,
+        coalesced_fraction=coalesced(answer.reads),
+        seen=seen_of(answer, sent_s),
+    )
     return replace(answer, health=health)

@@ -69,6 +69,7 @@ static void set_values(struct answer *answer, const char *at, const char *end) {
 
 /* What of the JSON concerns us: how many tokens, whether streamed, whether with usage. Keys inside strings are none. */
 static void read_fields(struct answer *answer, const char *at, const char *end) {
+    bool is_stated = false; /* max_completion_tokens, which goes before max_tokens wherever it stands */
     for (int depth = 0; at < end; at++) {
         if (*at == '{' || *at == '[') depth++;
         if (*at == '}' || *at == ']') depth--;
@@ -80,10 +81,12 @@ static void read_fields(struct answer *answer, const char *at, const char *end) 
         if (value >= end || *value != ':') continue;
         for (value++; value < end && isspace((unsigned char)*value); value++) {}
         size_t length = at - key;
-        bool is_limit = (length == 10 && !memcmp(key, "max_tokens", 10)) ||
-                        (length == 21 && !memcmp(key, "max_completion_tokens", 21));
-        if (depth == 1 && is_limit && value < end && isdigit((unsigned char)*value))
+        bool is_newer = length == 21 && !memcmp(key, "max_completion_tokens", 21);
+        bool is_limit = is_newer || (length == 10 && !memcmp(key, "max_tokens", 10) && !is_stated);
+        if (depth == 1 && is_limit && value < end && isdigit((unsigned char)*value)) {
             set_value(answer, "tokens", 6, value, strspn(value, "0123456789"));
+            is_stated |= is_newer;
+        }
         if (depth == 1 && length == 6 && !memcmp(key, "stream", 6)) answer->stream = end - value > 3 && !memcmp(value, "true", 4);
         if (length == 13 && !memcmp(key, "include_usage", 13)) answer->usage = end - value > 3 && !memcmp(value, "true", 4);
     }

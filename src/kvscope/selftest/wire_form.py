@@ -59,7 +59,10 @@ def read_asked(path: str, head: bytes, body: bytes, defaults: Mapping[str, float
     for name, value in defaults.items():
         asked.set_value(name, value)
     wanted = _object(body)
-    asked.set_value("tokens", wanted.get("max_completion_tokens", wanted.get("max_tokens", "")))
+    for name in ("max_tokens", "max_completion_tokens"):  # the newer one goes before the other
+        limit = wanted.get(name)
+        if isinstance(limit, int | float) and not isinstance(limit, bool):
+            asked.set_value("tokens", limit)
     asked.stream = wanted.get("stream") is True
     options = wanted.get("stream_options")
     asked.usage = isinstance(options, dict) and options.get("include_usage") is True
