@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 from kvscope.cli.selftest import selftest
 from kvscope.engine.base import Load, LoadAnswer, LoadResult
-from kvscope.engine.http_connection import Wire
 from kvscope.engine.load_wire import LoadWire
 from kvscope.errors import ConnectionLost, EngineStartFailed, UsageError
 from kvscope.report.selftest_text import render_selftest
@@ -63,19 +62,17 @@ def test_every_answer_is_found_in_the_log(server: TruthServer, cell: Cell) -> No
     assert row.cpu_s > 0
 
 
-@pytest.mark.parametrize(("cell", "wire"), [(ONE, Wire), (EIGHT, LoadWire)], ids=["1 stream", "8 streams"])
-def test_a_slow_client_is_found_out(
-    server: TruthServer, monkeypatch: pytest.MonkeyPatch, cell: Cell, wire: type[Wire]
-) -> None:
+@pytest.mark.parametrize("cell", [ONE, EIGHT], ids=["1 stream", "8 streams"])
+def test_a_slow_client_is_found_out(server: TruthServer, monkeypatch: pytest.MonkeyPatch, cell: Cell) -> None:
     """Each read is handed over 10 ms after it came: the first token is late by that, or more where reads queue. (A busy
     machine may take a millisecond off: it can hold up the client between sending and noting when it sent.)"""
-    received = wire.data_received
+    received = LoadWire.data_received
 
-    def late(self: Wire, data: bytes) -> None:
+    def late(self: LoadWire, data: bytes) -> None:
         time.sleep(0.010)
         received(self, data)
 
-    monkeypatch.setattr(wire, "data_received", late)
+    monkeypatch.setattr(LoadWire, "data_received", late)
     row = run_cell(replace(cell, tokens=4), server)
     assert row.compared.ttft_error_s.mean is not None
     assert row.compared.ttft_error_s.mean > 0.005
