@@ -29,7 +29,8 @@ def add(
 ) -> None:
     """One trial per level and block whose first token comes after that time; levels in ``failed`` fail once more.
     ``changes``: of every trial's row, and ``warnings``: their slugs."""
-    recorder.add_run(run)
+    if run not in recorder.runs():
+        recorder.add_run(run)
     recorder.add_design(design)
     for level, values in times.items():
         for block, ttft_s in enumerate(values):

@@ -63,9 +63,14 @@ def differences(
     return tuple(found)
 
 
-def why_not_comparable(a: DesignRow, b: DesignRow) -> tuple[Difference, ...]:
-    """The differences across which nothing is compared: machine, model, engine. Empty: their rows may be compared."""
-    return tuple(d for d in differences(a, b) if d.kind in REFUSED)
+def refused_kinds(a: DesignRow, b: DesignRow) -> tuple[str, ...]:
+    """The kinds of facts, of REFUSED, across which these designs are not compared. Empty: their rows may be."""
+    is_same = {
+        MACHINE: a.machine_id == b.machine_id,
+        MODEL: a.model_fingerprint == b.model_fingerprint,
+        ENGINE: all(getattr(a, name) == getattr(b, name) for name in _ENGINE_FACTS),
+    }
+    return tuple(kind for kind in REFUSED if not is_same[kind])
 
 
 def setting_differences(a: Mapping[str, Json], b: Mapping[str, Json]) -> tuple[Difference, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from kvscope.analysis.comparable import REFUSED, why_not_comparable
+from kvscope.analysis.comparable import refused_kinds
 from kvscope.analysis.compare_sides import Side
 from kvscope.analysis.levels import level_key
 from kvscope.record.rows import DesignRow, Json
@@ -65,7 +65,7 @@ def _of_question(a: Side, b: Side, across: Sequence[str], ids: Sequence[tuple[st
         return [ranked[0][1]]
     found: list[Pair] = []
     for _, pair in ranked:
-        is_same = bool(pair.a.study_id) and pair.a.study_id == pair.b.study_id and _tried(a, pair.a) & _tried(b, pair.b)
+        is_same = _is_same_study(pair.a, pair.b) and a.levels_tried(pair.a) & b.levels_tried(pair.b)
         is_free = pair.a not in [p.a for p in found] and pair.b not in [p.b for p in found]
         if is_same and is_free and not pair.refused:
             found.append(pair)
@@ -76,29 +76,31 @@ def _candidates(
     a: Side, b: Side, across: Sequence[str], ids: Iterable[tuple[str, str]]
 ) -> list[tuple[tuple[int, ...], Pair]]:
     """Pairs with their rank, the best being the greatest."""
-    orders = [list(side.designs) for side in (a, b)]
+    orders = [{each: place for place, each in enumerate(side.designs)} for side in (a, b)]
     found = []
     for id_a, id_b in ids:
         one, other = a.designs[id_a], b.designs[id_b]
-        refused = [d.kind for d in why_not_comparable(one, other) if d.kind not in across]
-        pair = Pair(a=one, b=other, refused=tuple(kind for kind in REFUSED if kind in refused))
+        refused = tuple(kind for kind in refused_kinds(one, other) if kind not in across)
+        pair = Pair(a=one, b=other, refused=refused)
         is_both_conditions = a.is_condition and b.is_condition
+        shares_levels = bool(a.levels_tried(one) & b.levels_tried(other))
         # Rows held against themselves say nothing: across builds, one condition's own rows are not what is wanted.
-        wants_same = not across or (is_both_conditions and not _tried(a, one) & _tried(b, other))
+        wants_same = not across or (is_both_conditions and not shares_levels)
         likeness = (
             a.is_measured(one) and b.is_measured(other),
-            is_both_conditions or bool(_tried(a, one) & _tried(b, other)),
+            is_both_conditions or shares_levels,
             not pair.refused,
             wants_same and one.design_id == other.design_id,
-            bool(one.study_id) and one.study_id == other.study_id,
+            _is_same_study(one, other),
             one.held == other.held,
         )
-        found.append(((*map(int, likeness), orders[1].index(id_b), orders[0].index(id_a)), pair))
+        found.append(((*map(int, likeness), orders[1][id_b], orders[0][id_a]), pair))
     return found
 
 
-def _tried(side: Side, design: DesignRow) -> set[str]:
-    return {level_key(attempt.trial.level) for attempt in side.attempts[design.design_id]}
+def _is_same_study(a: DesignRow, b: DesignRow) -> bool:
+    """Records of before studies had ids tell by the design's."""
+    return a.design_id == b.design_id or (bool(a.study_id) and a.study_id == b.study_id)
 
 
 def _by_question(side: Side) -> dict[tuple[str, str], list[str]]:
@@ -140,8 +142,8 @@ def levels_of_one(a: Side, b: Side, pair: Pair) -> list[LeftOut]:
         return []
     found = []
     for side, design, other, reason in (
-        (a, pair.a, _tried(b, pair.b), ONLY_IN_A),
-        (b, pair.b, _tried(a, pair.a), ONLY_IN_B),
+        (a, pair.a, b.levels_tried(pair.b), ONLY_IN_A),
+        (b, pair.b, a.levels_tried(pair.a), ONLY_IN_B),
     ):
         if side.is_condition or not (a.is_condition or b.is_condition):
             found += [
@@ -154,7 +156,7 @@ def levels_of_one(a: Side, b: Side, pair: Pair) -> list[LeftOut]:
 
 def tried_levels(side: Side, design: DesignRow) -> dict[str, Json]:
     """Levels of which this side has trials, in the design's order, by their keys."""
-    tried = _tried(side, design)
+    tried = side.levels_tried(design)
     return {level_key(level): level for level in design.levels if level_key(level) in tried}
 
 

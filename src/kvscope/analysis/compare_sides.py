@@ -43,9 +43,19 @@ class Side:
     factors: tuple[str, ...] = ()
     doubt: str | None = None
 
+    _tried: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
+
     @property
     def is_condition(self) -> bool:
         return bool(self.levels)
+
+    def levels_tried(self, design: DesignRow) -> frozenset[str]:
+        """Keys of the levels of which it has attempts."""
+        found = self._tried.get(design.design_id)
+        if found is None:
+            found = frozenset(level_key(attempt.trial.level) for attempt in self.attempts[design.design_id])
+            self._tried[design.design_id] = found
+        return found
 
     def at(self, design: DesignRow, level: Json) -> list[Attempt]:
         """Its attempts at one level of a design."""
