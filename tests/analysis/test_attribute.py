@@ -176,6 +176,21 @@ def test_a_small_cache_that_may_lie_in_the_heap_is_no_term_beside_the_heap() -> 
     assert (found.residents["kv_cache"].how, found.residents["kv_cache"].num_bytes) == ("rule", 11_520 * KIB)
 
 
+def test_a_cache_joined_to_other_memory_is_no_unexplained_memory() -> None:
+    # Seen with SmolLM2 at 256 cells: the cache and the tables of the graph in one mapping of 7,944 KiB. By itself the
+    # cache has one of 5,764 KiB and the tables have one of 2,180, which nothing explains.
+    alone = [mapping("loaded", "anonymous", 5_764, 5_764), mapping("loaded", "anonymous", 2_180, 2_180)]
+    joined = [mapping("loaded", "anonymous", 7_944, 7_944)]
+    for maps in (alone, joined):
+        found = attribute(
+            result(marks=[mark("launched", 0), mark("loaded", 7_944)], maps=maps), prediction(256), "loaded"
+        )
+        assert found is not None
+        assert (found.residents["kv_cache"].how, found.residents["kv_cache"].num_bytes) == ("seen", 5_760 * KIB)
+        assert found.term_bytes("kv_cache") == 5_760 * KIB
+        assert found.unexplained_bytes == 2_184 * KIB
+
+
 def test_an_engine_without_that_rule_gets_no_resident_cache_from_it() -> None:
     predicted = prediction(scenario={"engine": "other", "tokens": 1, "settings": {}})
     found = attribute(result(marks=[mark("launched", 1000), mark("loaded", 80_000)]), predicted, "loaded")

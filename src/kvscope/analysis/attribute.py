@@ -186,7 +186,7 @@ def _places(
         return place_buffers(buffers, new)
     made = _buffers(result, prediction, loaded)
     launched = _maps_at(result, last_mark(result, "launched"))
-    first, unseen = place_buffers(made, new_mappings(launched, at_load, "anonymous"))
+    first, unseen = place_buffers(made, new_mappings(launched, at_load, "anonymous"), is_untouched=True)
     free, kept = list(new), list[Place]()
     moved: list[Buffer] = []
     for place in first:

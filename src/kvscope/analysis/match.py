@@ -20,6 +20,9 @@ KIB = 1024
 OWN_SLACK_BYTES = 64 * KIB
 # Small neighbours that the kernel may have joined to a buffer's mapping.
 SHARED_SLACK_BYTES = 256 * KIB
+# The least buffer that is looked for in a mapping with more beside it than that. llama.cpp's tables of a graph
+# have a mapping of their own (2.1 MiB seen, of a model of 272 tensors): a smaller buffer could be taken to be in there.
+LEAST_AMONG_UNKNOWN_BYTES = 2560 * KIB
 # 2 ** 10 choices at most. A model has a handful of buffers that are filled at load.
 MOST_CHOSEN = 10
 
@@ -82,16 +85,19 @@ def new_mappings(before: Iterable[MapRow], after: Iterable[MapRow], kind: str) -
 
 
 def place_buffers(
-    buffers: Sequence[Buffer], mappings: Sequence[MapRow]
+    buffers: Sequence[Buffer], mappings: Sequence[MapRow], *, is_untouched: bool = False
 ) -> tuple[tuple[Place, ...], tuple[Buffer, ...]]:
     """Places of the buffers that were found, and the buffers that were not. ``buffers`` of one component are in the
-    order in which the engine makes them.
+    order in which the engine makes them. ``is_untouched``: nothing was computed yet, so what is resident was filled.
 
     First the buffers with a mapping of their own (its size, up to 64 KiB more), among them neighbours of one component
     that the kernel joined. Then the filled ones that share a mapping with others: it must be large enough, all of the
     buffer must be resident in it, and what else is resident in it must fit into the other buffers still to be placed
     (up to 256 KiB more). Buffers not yet placed that fit go with them; those whose size only the log states go with
     others' mappings only if nothing else explains the mapping, or if they explain it in full.
+
+    What is still left of the predicted and filled ones, while nothing is touched, was joined to memory that nobody
+    knows: it is in the mapping that it leaves the least of, and that rest is nobody's.
     """
     places: list[Place] = []
     free, left = list(mappings), list(buffers)
@@ -103,6 +109,8 @@ def place_buffers(
             continue  # went into the mapping of a larger one
         others = without(left, [buffer])
         place = _place_among(buffer, others, free)
+        if place is None and is_untouched:
+            place = _place_beside_unknown(buffer, others, free)
         if place is not None:
             places.append(place)
             free, left = without(free, [place.mapping]), without(left, place.buffers)
@@ -159,6 +167,24 @@ def _shared_place(buffer: Buffer, others: Sequence[Buffer], free: Sequence[MapRo
         if mapping.anonymous_bytes <= sum(b.num_bytes for b in inside) + SHARED_SLACK_BYTES:
             left = mapping.anonymous_bytes - sum(b.num_bytes for b in inside if b.is_filled)
             candidates.append((left, Place(mapping=mapping, buffers=inside)))
+    return min(candidates, key=lambda item: item[0])[1] if candidates else None
+
+
+def _place_beside_unknown(buffer: Buffer, others: Sequence[Buffer], free: Sequence[MapRow]) -> Place | None:
+    """The mapping that ``buffer``, with other predicted ones that are filled, leaves the least of: at most as much as
+    these buffers are themselves."""
+    if buffer.source != "predicted" or buffer.num_bytes < LEAST_AMONG_UNKNOWN_BYTES:
+        return None
+    filled = [b for b in others if b.is_filled and b.source == "predicted"]
+    candidates: list[tuple[int, Place]] = []
+    for mapping in free:
+        room = mapping.anonymous_bytes - buffer.num_bytes
+        if room < 0:
+            continue
+        inside = (buffer, *_closest(filled, room))
+        size = sum(b.num_bytes for b in inside)
+        if mapping.anonymous_bytes - size <= size:
+            candidates.append((mapping.anonymous_bytes - size, Place(mapping=mapping, buffers=inside)))
     return min(candidates, key=lambda item: item[0])[1] if candidates else None
 
 
