@@ -108,39 +108,43 @@ def judge(
     """Whether the condition holds of the values of A and B; ``is_paired``: those of one place belong together. The
     interval is one that holds for all ``num_places`` places at which it is asked, with the error ``rates`` of their
     design. Without an interval (one repeat) the values alone decide."""
-    effect = _excess(condition, baseline, changed, is_paired=is_paired, num_places=num_places, rates=rates)
+    before, after = _sides(condition, baseline, changed)
+    is_paired = is_paired or condition.kind == "value"
+    if is_paired:
+        pairs = list(zip(before, after, strict=True))
+        effect = paired_effect(condition.metric, pairs, num_levels=num_places, rates=rates)
+    else:
+        effect = unpaired_effect(condition.metric, before, after, num_levels=num_places, rates=rates)
     value = effect.difference.value
     if value is None:
         return Verdict(state=NOT_MEASURED, effect=None)
-    rounding = ROUNDING * max(abs(effect.baseline or 0.0), abs(effect.changed or 0.0))
+    if _are_equal(before, after, is_paired=is_paired):
+        return Verdict(state=PASSED if condition.is_strict else FAILED, effect=effect)
     low = value if effect.together.low is None else effect.together.low
     high = value if effect.together.high is None else effect.together.high
-    if _holds(condition, low, rounding):
+    if _holds(condition, low):
         return Verdict(state=FAILED, effect=effect)
-    return Verdict(state=UNDECIDED if _holds(condition, high, rounding) else PASSED, effect=effect)
+    return Verdict(state=UNDECIDED if _holds(condition, high) else PASSED, effect=effect)
 
 
-def _excess(
-    condition: FailIf,
-    baseline: Sequence[float],
-    changed: Sequence[float],
-    *,
-    is_paired: bool,
-    num_places: int,
-    rates: ErrorRates,
-) -> Effect:
-    """By how much the values of B are over the threshold (under it, where that is what is asked)."""
+def _sides(
+    condition: FailIf, baseline: Sequence[float], changed: Sequence[float]
+) -> tuple[Sequence[float], Sequence[float]]:
+    """What B would have at the threshold, and what it has; both turned round where less than that is what fails."""
     sign = 1 if condition.is_upper else -1
     after = [sign * value for value in changed]
     if condition.kind == "value":  # A does not matter: each value of B is held against the threshold
-        pairs = [(sign * condition.threshold, value) for value in after]
-        return paired_effect(condition.metric, pairs, num_levels=num_places, rates=rates)
-    before = [sign * condition.allowed(value) for value in baseline]
+        return [sign * condition.threshold] * len(after), after
+    return [sign * condition.allowed(value) for value in baseline], after
+
+
+def _are_equal(before: Sequence[float], after: Sequence[float], *, is_paired: bool) -> bool:
+    """Whether every value is at the threshold, to the last digit: there is nothing left that repeats could decide."""
+    rounding = ROUNDING * max(map(abs, (*before, *after)))
     if is_paired:
-        pairs = list(zip(before, after, strict=True))
-        return paired_effect(condition.metric, pairs, num_levels=num_places, rates=rates)
-    return unpaired_effect(condition.metric, before, after, num_levels=num_places, rates=rates)
+        return all(abs(there - here) <= rounding for here, there in zip(before, after, strict=True))
+    return max(*before, *after) - min(*before, *after) <= rounding
 
 
-def _holds(condition: FailIf, excess: float, rounding: float) -> bool:
-    return excess > rounding if condition.is_strict else excess >= -rounding
+def _holds(condition: FailIf, excess: float) -> bool:
+    return excess > 0 if condition.is_strict else excess >= 0
