@@ -6,7 +6,7 @@ import pytest
 from rows_for_tests import full_result, mark_row, request_row, trial_row
 
 from kvscope.record.metrics import DEFINITIONS, TrialMetrics, count_doubt, metrics_of, percentile, request_metrics
-from kvscope.record.rows import SampleRow, TokenRow, TrialResult
+from kvscope.record.rows import SampleRow, TokenRow, TrialResult, WarningRow
 
 MIB = 1024**2
 
@@ -175,6 +175,29 @@ def test_memory_moments_and_a_peak_that_no_sample_saw() -> None:
     assert sampled.memory_peak_bytes == 110 * MIB
 
 
+def test_the_zero_of_a_process_that_is_gone_is_no_release_that_was_not_reached() -> None:
+    # Ctrl-C at the second request of a llama.cpp trial: its own release, its unload, was never asked for.
+    marks = (
+        mark_row("launched", 10, at_s=0.0),
+        mark_row("loaded", 80, at_s=1.0),
+        mark_row("exited", 0, at_s=2.0, file_bytes=0, device_bytes=0),
+    )
+    for outcome in ("interrupted", "out_of_memory", "timed_out", None):
+        found = metrics_of(TrialResult(trial=trial_row(outcome=outcome), marks=marks))
+        assert found.memory_released_bytes is None
+        assert found.memory_released_bytes_file is None
+        assert found.memory_released_bytes_device is None
+    # Somebody else's request was running: the engine was told to release nothing.
+    busy = (WarningRow(slug="requests-active", message="1 was running.", hint="Wait."),)
+    left_alone = TrialResult(trial=trial_row(outcome="ok"), marks=marks, warnings=busy)
+    assert metrics_of(left_alone).memory_released_bytes is None
+    # An engine without an unload (llama-server) releases all of it as its process ends.
+    assert metrics_of(TrialResult(trial=trial_row(outcome="ok"), marks=marks)).memory_released_bytes == 0
+    # What failed after the release has been released.
+    late = (*marks[:2], mark_row("unloaded", 40, at_s=1.5), marks[2])
+    assert metrics_of(TrialResult(trial=trial_row(outcome="interrupted"), marks=late)).memory_released_bytes == 40
+
+
 def test_peaks_look_only_at_the_time_between_load_and_last_answer() -> None:
     marks = (
         mark_row("launched", 10, at_s=0.0, file_bytes=20),
@@ -223,7 +246,7 @@ def test_memory_on_devices_is_known_where_it_was_read_and_nowhere_else() -> None
         SampleRow(quantity="device_used_bytes", at_s=2.0, value_bytes=9000, late_s=0.0),
         SampleRow(quantity="anon_bytes", at_s=2.01, value_bytes=82, late_s=0.0),
     )
-    found = metrics_of(TrialResult(trial=trial_row(), marks=marks, samples=samples))
+    found = metrics_of(TrialResult(trial=trial_row(outcome="ok"), marks=marks, samples=samples))
     assert found.memory_baseline_bytes_device == 0
     assert found.memory_loaded_bytes_device == 500
     assert found.memory_peak_bytes_device == 740  # the engine's, not what the whole device held

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from kvscope.record.rows import MarkRow, RequestRow, TokenRow, TrialResult
+from kvscope.record.rows import MEASURED_OUTCOMES, MarkRow, RequestRow, TokenRow, TrialResult
 
 # Raised whenever a definition changes what comes out: metrics that a record keeps of before are made anew then.
-METRICS_VERSION = 2
+METRICS_VERSION = 3
 
 DEFINITIONS = {
     "ttft_s": "Time to first token: from the request's last byte handed to the operating system to the first "
@@ -42,7 +42,7 @@ DEFINITIONS = {
     "kernel's own peak counter (VmHWM less what was file-backed or shared).",
     "memory_after_bytes": "After the last request, engine idle.",
     "memory_released_bytes": "What is still held after the engine's own release (its unload; its exit where it has no "
-    "unload).",
+    "unload). Not known of an attempt that ended before it came to that.",
     "on devices": "Memory on accelerators at the same moments: what the driver says the engine's processes hold. "
     "The peak is of samples, and of a counter where the device has one (NVML has none).",
     "needed": "What the tokens require, by the model's shapes.",
@@ -283,12 +283,20 @@ def _memory_moments(result: TrialResult) -> dict[str, tuple[int | None, int | No
         ("baseline", ("launched",)),
         ("loaded", ("loaded",)),
         ("after", ("after_request", "watched")),
-        ("released", ("unloaded", "exited")),
+        ("released", _released_phases(result)),
     ):
         mark = last_mark(result, *phases)
         moments[name] = (None, None, None) if mark is None else (held_bytes(mark), mark.file_bytes, mark.device_bytes)
     moments["peak"] = (_peak_anonymous(result), _peak_file(result), _peak_device(result))
     return moments
+
+
+def _released_phases(result: TrialResult) -> tuple[str, ...]:
+    """An attempt that failed, or was not allowed to release, ended with its process too: that is not the release of an
+    engine that has no other, and the zero of a process that is gone says nothing of it."""
+    is_cut_short = result.trial.outcome not in MEASURED_OUTCOMES
+    was_left_alone = any(warning.slug == "requests-active" for warning in result.warnings)
+    return ("unloaded",) if is_cut_short or was_left_alone else ("unloaded", "exited")
 
 
 _ASKED_PHASES = ("loaded", "before_request", "after_request", "watched")
