@@ -68,9 +68,9 @@ def condition_text(kind: DesignKind) -> str:
     }
     asked = " and ".join(text for name, text in lengths.items() if name != kind.factor)
     if condition.is_conversation:
-        asked += f" in each turn, {condition.requests} turns" if condition.requests > 1 else " in each turn"
-    elif condition.requests > 1:
-        asked += f", {condition.requests} conversations"
+        asked += f" in each turn, {condition.num_requests} turns" if condition.num_requests > 1 else " in each turn"
+    elif condition.num_requests > 1 and not condition.is_load:
+        asked += f", {condition.num_requests} conversations"
     settings = "".join(f", `{name}` {value}" for name, value in condition.settings.items())
     return asked + settings
 

@@ -61,7 +61,7 @@ def test_the_examples_can_be_asked() -> None:
 def test_values_are_read_alike_whoever_gives_them() -> None:
     by_flags = {
         "levels": "1k,512",
-        "input_tokens": "1k",
+        "input_tokens": "2k",
         "until": "5%",
         "shared_prefix_tokens": "1k",
         "key_percent": "middle",
@@ -77,7 +77,7 @@ def test_values_are_read_alike_whoever_gives_them() -> None:
     assert asked == Asked(
         design="output_length",
         levels=(1024, 512),
-        input_tokens=(1024,),
+        input_tokens=(2048,),
         until=0.05,
         shared_prefix_tokens=1024,
         key_percent=50.0,
@@ -86,7 +86,7 @@ def test_values_are_read_alike_whoever_gives_them() -> None:
     )
     loose: dict[str, Any] = {
         "levels": ["1k", 512],
-        "input_tokens": "1k",
+        "input_tokens": "2k",
         "until": "5%",
         "shared_prefix_tokens": "1k",
         "key_percent": 50,

@@ -6,7 +6,7 @@ from kvscope.engine.registry import EngineChoice
 from kvscope.errors import BadDesign
 from kvscope.experiment.design import Condition, Design
 from kvscope.experiment.plan import Held, plan_design
-from kvscope.experiment.slots import num_requests, sequences_at_once
+from kvscope.experiment.slots import sequences_at_once
 from kvscope.experiment.subject import predict_condition
 from kvscope.model.load import load_model
 
@@ -33,11 +33,12 @@ def planned(name: str = "concurrency", engine: str = "llama.cpp", **held: object
         ({"concurrency": 4}, 16),
         ({"concurrency": 4, "requests": 10}, 10),
         ({"as_load": True}, 8),
+        ({"as_load": True, "requests": 1}, 1),  # one that was asked for is one
         ({"arrival": "poisson", "rate_per_s": 1.0}, 8),
     ],
 )
 def test_requests_that_were_not_asked_for_are_four_for_each_stream(values: dict[str, object], expected: int) -> None:
-    assert num_requests(condition(**values)) == expected
+    assert condition(**values).num_requests == expected
 
 
 @pytest.mark.parametrize(
@@ -89,9 +90,12 @@ def test_without_an_engines_rules_each_request_needs_its_own_cache() -> None:
     assert found["totals"]["kv_cache_bytes"] == BYTES_PER_TOKEN * 127 * 3
 
 
-def test_slots_that_are_set_or_varied_are_left_alone() -> None:
+def test_slots_that_are_set_are_left_alone_and_no_copies_of_prompts_grow() -> None:
     given = planned(levels=[1, 4], settings={"n_parallel": (2,)})
-    assert given.held.settings["n_parallel"] == 2
+    assert dict(given.held.settings) == {"n_parallel": 2, "n_ctx": 2 * 768, "cache_ram_mib": 0}
+
+
+def test_slots_that_are_varied_are_left_alone_and_no_copies_of_prompts_grow() -> None:
     grid = plan_design(
         "concurrency",
         engine="llama.cpp",
@@ -102,6 +106,61 @@ def test_slots_that_are_set_or_varied_are_left_alone() -> None:
     assert "n_parallel" not in grid.held.settings
     # The pool stays as it is, so that more slots have less of it each.
     assert {dict(grid.condition(point).settings)["n_parallel"] for point in grid.points()} == {1, 4}
+    assert grid.held.settings["cache_ram_mib"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "factors", "held"),
+    [
+        ("grid", {"concurrency": (1, 4), "prompt_tokens": (64, 96)}, {}),
+        ("grid", {"concurrency": (1, 4), "n_parallel": (1, 4)}, {"settings": {"n_ctx": (4096,)}}),
+        ("input_length", {}, {"concurrency": (4,)}),
+        ("context_limit", {}, {"concurrency": (2,)}),
+        ("concurrency", {}, {"settings": {"n_ctx": (1024,), "kv_unified": (True,), "n_parallel": (8,)}}),
+    ],
+)
+@pytest.mark.parametrize("engine", ["llama.cpp", "fake"])
+def test_wherever_a_trial_is_a_load_no_copies_of_prompts_grow(
+    name: str, factors: dict[str, tuple[int, ...]], held: dict[str, object], engine: str
+) -> None:
+    design = plan_design(name, engine=engine, factors=factors, held=Held(**held))  # type: ignore[arg-type]
+    assert {design.condition(point).settings["cache_ram_mib"] for point in design.points()} == {0}
+
+
+def test_copies_of_prompts_that_were_asked_for_are_kept() -> None:
+    assert planned(settings={"cache_ram_mib": (64,)}).held.settings["cache_ram_mib"] == 64
+    varied = planned("host_cache", concurrency=(2,))
+    assert [varied.condition(point).settings["cache_ram_mib"] for point in varied.points()] == [8192, 24, 0]
+
+
+def test_a_pool_that_all_slots_share_holds_a_request_of_each() -> None:
+    # 2,048 and 32 tokens, rounded up to 256, of four requests at once.
+    shared = planned("input_length", concurrency=(4,), settings={"kv_unified": (True,)})
+    assert shared.held.settings["n_ctx"] == 4 * 2304
+    auto = planned("input_length", concurrency=(4,), settings={"n_parallel": (-1,)})
+    assert auto.held.settings["n_ctx"] == 4 * 2304
+
+
+def test_fewer_requests_than_are_to_be_under_way_are_refused() -> None:
+    with pytest.raises(BadDesign, match="4 requests are to be under way at once, and there are 2 in all") as caught:
+        planned(levels=[1, 4], requests=2)
+    assert "--requests 4" in (caught.value.hint or "")
+    assert planned(levels=[1, 4], requests=4).held.num_requests == 4
+    assert planned(levels=[1], requests=1).held.num_requests == 1
+
+
+def test_a_grid_of_streams_and_a_rate_is_refused() -> None:
+    with pytest.raises(BadDesign, match="fixed rate"):
+        plan_design("grid", engine="fake", factors={"concurrency": (1, 4), "rate_per_s": (20, 40)})
+    with pytest.raises(BadDesign, match="fixed rate"):
+        plan_design("grid", engine="fake", factors={"rate_per_s": (20, 40), "concurrency": (1, 4)})
+    with pytest.raises(BadDesign, match="fixed rate"):
+        plan_design(
+            "grid",
+            engine="fake",
+            factors={"concurrency": (1, 4), "prompt_tokens": (32, 64)},
+            held=Held(rate_per_s=(2.0,)),
+        )
 
 
 def test_a_rate_is_a_factor_of_its_own_and_excludes_levels() -> None:
@@ -133,6 +192,7 @@ def test_a_shared_beginning_may_be_reused_unless_that_is_turned_off() -> None:
         ("concurrency", "transformers", {}, "one request at a time"),
         ("input_length", "transformers", {"rate_per_s": (1.0,)}, "one request at a time"),
         ("input_length", "llama.cpp", {"shared_prefix_tokens": 50}, "shared beginning"),
+        ("concurrency", "llama.cpp", {"shared_prefix_tokens": 300}, "cannot share 300"),
     ],
 )
 def test_what_cannot_be_a_load_is_refused_before_it_runs(

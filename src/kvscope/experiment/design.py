@@ -13,30 +13,33 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from kvscope.errors import BadDesign
+from kvscope.experiment.factors import REQUEST_FACTORS as REQUEST_FACTORS
+from kvscope.experiment.factors import Factor as Factor
+from kvscope.experiment.factors import Level as Level
+from kvscope.experiment.factors import LevelSettings as LevelSettings
+from kvscope.experiment.factors import check_apart, check_factor, check_not_held
 from kvscope.experiment.prefix_levels import prefix_level
 from kvscope.model.spec import ModelSpec
 from kvscope.prompt.exact_length.source_text import SourceText
 from kvscope.scenario import SettingValue
 
 Language = Literal["en", "ko", "code"]
-Level = int | float | str | bool
 Arrival = Literal["closed", "constant", "poisson"]
-# What one level of a factor sets, where a level stands for several settings at once ("q8_0": both cache types).
-LevelSettings = Mapping[Level, Mapping[str, SettingValue]]
 
 MOST_TRIALS = 10_000
 
-# What belongs to the requests. Everything else that can vary is a setting that an engine is loaded with.
-REQUEST_FACTORS = ("prompt_tokens", "output_tokens", "turns", "concurrency", "rate_per_s", "prefix")
 # What a chat template may add to close an answer, beyond what it added to the messages when each was counted alone.
 CLOSING_TOKENS = 16
+# Requests of a load where their number is not given: so many for each stream, and at least so many.
+ROUNDS_PER_STREAM = 4
+LEAST_REQUESTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """Everything one trial is run under. ``requests``: different conversations, one after another, in one engine
-    process. ``same_again``: how many times the last of them is then sent once more. ``reuse_prefix``: let the engine
-    reuse what it kept of earlier requests (its own default).
+    process; None: not asked for, see ``num_requests``. ``same_again``: how many times the last of them is then sent
+    once more. ``reuse_prefix``: let the engine reuse what it kept of earlier requests (its own default).
     ``is_conversation``: the requests are the turns of one conversation instead, each sent with all that went before
     it, and ``prompt_tokens`` is what the user's message of one turn takes when it is sent alone. ``text``: what prompts
     are made of, the bundled text of ``language`` where it is None. ``key_percent``: how far down it their key sentence
@@ -51,7 +54,7 @@ class Condition:
     settings: Mapping[str, SettingValue]
     prompt_tokens: int
     output_tokens: int
-    requests: int = 1
+    requests: int | None = None
     reuse_prefix: bool = False
     language: Language = "en"
     is_conversation: bool = False
@@ -71,11 +74,20 @@ class Condition:
         return self.as_load or self.concurrency > 1 or self.arrival != "closed"
 
     @property
+    def num_requests(self) -> int:
+        """How many requests a trial measures. Where none were asked for: one, or of a load four for each stream and at
+        least eight."""
+        if self.requests is not None:
+            return self.requests
+        return max(LEAST_REQUESTS, ROUNDS_PER_STREAM * self.concurrency) if self.is_load else 1
+
+    @property
     def longest_tokens(self) -> int:
         """Prompt and output tokens of the longest request: an upper bound for a conversation, whose template is then
         sent once."""
         one = self.prompt_tokens + self.output_tokens
-        return self.requests * (one + CLOSING_TOKENS) if self.is_conversation and self.requests > 1 else one
+        turns = self.num_requests
+        return turns * (one + CLOSING_TOKENS) if self.is_conversation and turns > 1 else one
 
     def with_level(self, factor: str, level: SettingValue) -> "Condition":
         """This condition with one factor set: the requests' own (REQUEST_FACTORS) or an engine setting."""
@@ -103,9 +115,9 @@ class Condition:
 
     def _requests_to_dict(self) -> dict[str, object]:
         if self.is_conversation:
-            return {"turns": self.requests, "is_conversation": True}
+            return {"turns": self.num_requests, "is_conversation": True}
         # A load for which none were asked has as many as its streams need.
-        return {} if self.is_load and self.requests == 1 else {"requests": self.requests}
+        return {} if self.is_load and self.requests is None else {"requests": self.num_requests}
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -130,7 +142,9 @@ class Condition:
 class DesignKind:
     """A question as it stands in ``experiment/designs``: its factor, what it holds fixed (``holds``), what could
     mislead (``confounders``), what it will say, its defaults. ``sets``: what a level sets of the engine, where the
-    factor is not itself a setting. ``check_model`` raises BadDesign for a model of which it cannot be asked."""
+    factor is not itself a setting. ``check_model`` raises BadDesign for a model of which it cannot be asked;
+    ``check_levels`` for levels that the held settings do not allow. ``holds_while``: which of ``holds`` are true of
+    these settings only."""
 
     name: str
     version: int
@@ -144,21 +158,8 @@ class DesignKind:
     holds: tuple[str, ...] = ()
     sets: Callable[[Level], Mapping[str, SettingValue]] | None = None
     check_model: Callable[[ModelSpec], None] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Factor:
-    """What a design varies, and the values it takes. ``sets``: see ``LevelSettings``; empty where the factor is itself
-    a setting, or the requests' own."""
-
-    name: str
-    levels: tuple[Level, ...]
-    sets: LevelSettings = field(default_factory=dict)
-
-    @property
-    def is_load_time(self) -> bool:
-        """Whether an engine has to be loaded anew for another level."""
-        return self.name not in REQUEST_FACTORS
+    check_levels: Callable[[Condition], None] | None = None
+    holds_while: Mapping[str, Mapping[str, SettingValue]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,8 +323,8 @@ def make_design(
     own = Factor(name=kind.factor, levels=chosen, sets={x: kind.sets(x) for x in chosen} if kind.sets else {})
     factors = (own,) if second is None else (own, second)
     for factor in factors:
-        _check_factor(factor)
-        _check_not_held(factor, condition)
+        check_factor(factor)
+        check_not_held(factor, condition.settings)
     if second is not None and not grid:
         raise BadDesign(
             f"This would vary two things at once: {own.name} and {second.name}.",
@@ -332,6 +333,7 @@ def make_design(
         )
     if second is not None and second.name == own.name:
         raise BadDesign(f"{own.name} is already what {kind.name} varies.", hint="Use --levels for its values.")
+    check_apart(factors)
     repeats = kind.default_repeats if repeats is None else repeats
     if repeats < 1:
         raise BadDesign("A design needs at least one repeat.", hint="Use --repeats 1 or more.")
@@ -342,25 +344,10 @@ def make_design(
     if num_trials > MOST_TRIALS:
         raise BadDesign(f"This would be {num_trials:,} trials.", hint=f"At most {MOST_TRIALS:,}: fewer --repeats.")
     for point in design.points():
-        design.condition(point)
+        condition = design.condition(point)
+        if kind.check_levels is not None:
+            kind.check_levels(condition)
     return design
-
-
-def _check_factor(factor: Factor) -> None:
-    if not factor.levels:
-        raise BadDesign(f"{factor.name} has no levels.", hint="Give at least one, for example --levels 512,2048.")
-    if len(set(map(str, factor.levels))) != len(factor.levels):
-        raise BadDesign(f"{factor.name} has a level twice: {', '.join(map(str, factor.levels))}.", hint="Remove one.")
-
-
-def _check_not_held(factor: Factor, condition: Condition) -> None:
-    varied = {name for settings in factor.sets.values() for name in settings}
-    held = sorted(varied & condition.settings.keys())
-    if held:
-        raise BadDesign(
-            f"{', '.join(held)} is what {factor.name} varies, and it was given one value too.",
-            hint="Leave it out, or give the values with --levels.",
-        )
 
 
 def _hash(*parts: object) -> str:

@@ -24,8 +24,9 @@ from kvscope.experiment.design import (
 from kvscope.experiment.designs import DESIGNS, design_kind, design_varying
 from kvscope.experiment.designs import concurrency as concurrency_design
 from kvscope.experiment.designs import grid as grid_design
+from kvscope.experiment.holds_kept import true_holds
 from kvscope.experiment.own_names import has_own_names, own_names, with_command
-from kvscope.experiment.slots import check_load, with_slots
+from kvscope.experiment.slots import check_load, sequences_at_once, with_slots
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.growth import round_up
 from kvscope.prompt.exact_length.own_text import read_own_text
@@ -156,7 +157,8 @@ def plan_design(
     )
     _check_prefix(design)
     check_load(design, engine)
-    return design if is_attached else _with_slots_and_limit(design, engine)
+    design = design if is_attached else _with_slots_and_limit(design, engine)
+    return replace(design, kind=replace(design.kind, holds=true_holds(design, engine, is_attached=is_attached)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +191,9 @@ def _varied(
             "A grid has two factors, so that --levels says too little.", hint="Use --factor NAME=A,B twice."
         )
     chosen = [_grid_factor(each, values, engine) for each, values in factors.items()]
-    first = next((design_varying(each, engine) for each in factors), None) or kind
-    both = grid_design.kind_of(first, chosen)
+    found = [design_varying(each, engine) for each in factors]
+    ours = [each for each in found if each is not None] or [kind]
+    both = grid_design.kind_of(ours[0], chosen, second=ours[-1])
     return _Varied(kind=both, levels=chosen[0].levels, second=chosen[1])
 
 
@@ -212,7 +215,9 @@ def _as_grid(varied: _Varied, other: Factor, engine: str) -> _Varied:
     """A design with a second factor: the same grid that is asked for by name."""
     levels = tuple(varied.levels or varied.kind.default_levels)
     second = _grid_factor(other.name, other.levels, engine)
-    kind = grid_design.kind_of(varied.kind, (Factor(name=varied.kind.factor, levels=levels), second))
+    sets = {level: varied.kind.sets(level) for level in levels} if varied.kind.sets else {}
+    own = Factor(name=varied.kind.factor, levels=levels, sets=sets)
+    kind = grid_design.kind_of(varied.kind, (own, second), second=design_varying(other.name, engine))
     return _Varied(kind=kind, levels=levels, second=second)
 
 
@@ -259,7 +264,7 @@ def _check_prefix(design: Design) -> None:
         return
     contradictions = {
         "--concurrency or --rate": any(condition.is_load for condition in conditions),
-        "--requests": any(condition.requests != 1 for condition in conditions),
+        "--requests": any(condition.num_requests != 1 for condition in conditions),
         "--shared-prefix": any(condition.shared_prefix_tokens for condition in conditions),
         "--no-reuse-prefix": not all(condition.reuse_prefix for condition in conditions),
     }
@@ -337,7 +342,7 @@ def _hold(varied: Collection[str], condition: Condition, held: Held) -> tuple[Co
 def _with_load(varied: Collection[str], condition: Condition, held: Held) -> Condition:
     """The condition with what was asked of several requests at once. Raises BadDesign for what contradicts itself."""
     is_open = bool(held.rate_per_s) or "rate_per_s" in varied
-    if is_open and held.concurrency:
+    if is_open and (held.concurrency or "concurrency" in varied):
         raise BadDesign(
             "At a fixed rate, how many requests are under way at once is not set: it follows from the rate.",
             hint="Give --rate or --concurrency.",
@@ -366,8 +371,9 @@ def with_context_limit(design: Design) -> Design:
 
 
 def _streams(condition: Condition) -> int:
-    """Parts into which llama.cpp divides its context limit: one for each slot, unless they share it."""
+    """How many times the longest request the context limit has to hold: once for each slot, or where slots share it
+    for each that is under way."""
     slots = condition.settings.get("n_parallel")
     if not isinstance(slots, int) or slots < 1 or condition.settings.get("kv_unified"):
-        return 1
+        return sequences_at_once(condition, condition.settings, default_slots=1)
     return slots

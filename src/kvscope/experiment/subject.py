@@ -148,7 +148,7 @@ class Subject:
             found = predict_condition(self.model, self.choice, condition, served=self.served, version=self.version)
             if self._is_estimate:
                 found = _as_estimate(found, "settings", _UNSTATED)
-            if condition.is_conversation and condition.requests > 1 and self.choice.rules in _HOLD_WHAT_IS_NEEDED:
+            if condition.is_conversation and condition.num_requests > 1 and self.choice.rules in _HOLD_WHAT_IS_NEEDED:
                 found = _as_estimate(found, "conversation_length", _AT_MOST)
             return found
         except UsageError:

@@ -260,7 +260,7 @@ class _TrialRun:
                     source=condition.text,
                     key_percent=condition.key_percent,
                 )
-                for number in range(condition.requests if condition.prefix is None else 2)
+                for number in range(condition.num_requests if condition.prefix is None else 2)
             ]
         except PromptLengthUnreachable as error:
             raise (count.why_unreachable(error) if isinstance(count, DraftCounts) else error) from error

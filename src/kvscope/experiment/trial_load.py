@@ -16,7 +16,7 @@ from kvscope.experiment.design import Condition
 from kvscope.experiment.draft_counts import DraftCounts
 from kvscope.experiment.own_count import OwnCount
 from kvscope.experiment.request_counts import RequestCounts
-from kvscope.experiment.slots import FILLING_TOKENS, num_requests
+from kvscope.experiment.slots import FILLING_TOKENS
 from kvscope.experiment.trial_memory import TrialMemory
 from kvscope.experiment.trial_prefix import prompts_salt
 from kvscope.prompt.conversation import Message
@@ -52,7 +52,7 @@ class LoadTrial:
         count = self.counts.prompt_counter((condition.prompt_tokens, condition.output_tokens))
         try:
             built = build_sharing(
-                number=num_requests(condition),
+                number=condition.num_requests,
                 prompt_tokens=condition.prompt_tokens,
                 shared_tokens=condition.shared_prefix_tokens,
                 count=count,
@@ -214,7 +214,7 @@ class LoadTrial:
             "requests-failed",
             f"{len(errors)} of {len(result.answers)} requests of the {what} failed: {several}.",
             "The attempt counts as failed, so its numbers are in no average. Each request is a row of its own "
-            "(kvscope export --requests).",
+            "(kvscope export --rows requests).",
         )
         return standing_error(errors)
 

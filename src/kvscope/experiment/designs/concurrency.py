@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kvscope.experiment.design import Condition, DesignKind
-from kvscope.experiment.designs.holds import ALL_ELSE, SAME_REQUEST
+from kvscope.experiment.designs import holds
 
 KIND = DesignKind(
     name="concurrency",
@@ -14,18 +14,16 @@ KIND = DesignKind(
     "of the pool, and tokens per second of one request and of all together. With a shared beginning: how many "
     "tokens of it were reused.",
     holds=(
-        "A fresh engine process for every trial; a server that runs already goes on as it is.",
-        "The slots: as many as the highest level, at every level, so that the pool is the same (llama.cpp: n_parallel, "
-        "and n_ctx of slots × the longest request, but 768 tokens at least; a cache of each slot's own unless "
-        "kv_unified is set).",
-        "llama.cpp's host cache of old prompts is off (cache_ram_mib 0): it would grow with the number of requests.",
-        "Other prompts before anything is measured, one that fills a microbatch and then one in each slot, so that "
-        "every buffer has been touched.",
-        SAME_REQUEST,
-        ALL_ELSE,
+        holds.LOAD_PROCESS,
+        holds.SLOTS,
+        holds.NO_HOST_CACHE,
+        holds.LOAD_WARM_UP,
+        holds.SAME_REQUEST,
+        holds.ALL_ELSE,
     ),
     confounders=(
         "A level with more streams sends more requests (four for each stream, unless --requests says how many).",
+        "At a rate, all levels of one block have the same gaps between requests, drawn anew for each block (poisson).",
         "On a server that runs already the slots are what they are; requests beyond them wait, and that is in the time "
         "to the first token.",
         "Prompts that arrive together are computed in turn or together, as the engine batches: the wait of the first "

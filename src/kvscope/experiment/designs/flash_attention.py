@@ -22,6 +22,7 @@ def _transformers(level: Level) -> Mapping[str, SettingValue]:
     return {"attn_implementation": level}
 
 
+_CACHE_F16 = "A KV cache in f16: quantised values cannot do without flash attention."
 KIND = DesignKind(
     name="flash_attention",
     version=1,
@@ -30,7 +31,7 @@ KIND = DesignKind(
     says="How much larger the compute buffer is without it, by prediction, by the engine's log and as measured; and "
     "the difference in TTFT and in the time per token.",
     holds=(
-        "A KV cache in f16: quantised values cannot do without flash attention.",
+        _CACHE_F16,
         holds.CONTEXT_LIMIT,
         holds.SAME_REQUEST,
         holds.FRESH_PROCESS,
@@ -47,6 +48,7 @@ KIND = DesignKind(
         settings={"cache_type_k": "f16", "cache_type_v": "f16"}, prompt_tokens=1024, output_tokens=64
     ),
     sets=_llama_cpp,
+    holds_while={_CACHE_F16: {"cache_type_k": "f16", "cache_type_v": "f16"}},
 )
 
 

@@ -5,12 +5,13 @@ factor and ``--grid``: both are this. Its cells are compared with the baseline c
 the difference is laid to neither of them.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from kvscope.errors import BadDesign
 from kvscope.experiment.design import Condition, DesignKind, Factor
 from kvscope.experiment.designs import holds
+from kvscope.model.spec import ModelSpec
 
 NAME = "grid"
 KIND = DesignKind(
@@ -32,9 +33,10 @@ KIND = DesignKind(
 )
 
 
-def kind_of(first: DesignKind, factors: Sequence[Factor]) -> DesignKind:
-    """The grid of these factors, of which the first is that of the design ``first``: that design's requests, and what
-    misleads in it, misleads in the grid too. Raises BadDesign unless there are two different factors."""
+def kind_of(first: DesignKind, factors: Sequence[Factor], *, second: DesignKind | None = None) -> DesignKind:
+    """The grid of these factors, in the requests of the design ``first``, of one of them; what misleads in it misleads
+    in the grid too. ``second``: the design of the other factor, where there is one; a model of which either cannot be
+    asked is refused. Raises BadDesign unless there are two different factors."""
     if len(factors) != 2 or factors[0].name == factors[1].name:
         raise BadDesign(
             f"A grid has two different factors, and this has {', '.join(f.name for f in factors) or 'none'}.",
@@ -42,17 +44,39 @@ def kind_of(first: DesignKind, factors: Sequence[Factor]) -> DesignKind:
         )
     one, other = (factor.name for factor in factors)
     own = () if first.name == NAME else first.confounders
+    requests = _without(first.default_condition, factors[1])
+    is_whole = requests.settings == first.default_condition.settings
     return replace(
         KIND,
         question=f"What do {one} and {other} do together?",
         factor=one,
         confounders=(*KIND.confounders, *own),
         default_levels=factors[0].levels,
-        default_condition=_without(first.default_condition, factors[1]),
+        default_condition=requests,
         holds=KIND.holds if first.name == NAME else first.holds,
-        sets=first.sets,
-        check_model=first.check_model,
+        sets=first.sets if factors[0].sets else None,
+        check_model=_both_models(first, second),
+        # Where the second factor varies what the levels would be held against, its cells show what was taken.
+        check_levels=first.check_levels if is_whole else None,
+        holds_while=first.holds_while,
     )
+
+
+def _both_models(first: DesignKind, second: DesignKind | None) -> Callable[[ModelSpec], None] | None:
+    kinds = (first,) if second is None else (first, second)
+    checks = tuple(dict.fromkeys(kind.check_model for kind in kinds if kind.check_model is not None))
+    return _ModelChecks(checks) if checks else None
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelChecks:
+    """Equal where the checks are, so that two plans of one grid are."""
+
+    checks: tuple[Callable[[ModelSpec], None], ...]
+
+    def __call__(self, model: ModelSpec) -> None:
+        for check in self.checks:
+            check(model)
 
 
 def _without(condition: Condition, factor: Factor) -> Condition:

@@ -18,7 +18,7 @@ KIND = DesignKind(
     holds=(
         holds.CONTEXT_LIMIT,
         holds.NO_REUSE,
-        "The same output limit.",
+        holds.SAME_OUTPUT,
         holds.FRESH_OR_RUNNING,
         holds.ALL_ELSE,
     ),

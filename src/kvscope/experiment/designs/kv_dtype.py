@@ -53,6 +53,7 @@ def _transformers(level: Level) -> Mapping[str, SettingValue]:
     return {"cache_implementation": "quantized", "backend": backend, "nbits": int(bits)}
 
 
+_FLASH_ON = "Flash attention is on at every level: quantised values cannot do without it."
 KIND = DesignKind(
     name="kv_dtype",
     version=1,
@@ -61,7 +62,7 @@ KIND = DesignKind(
     says="The bytes that each type saves, by prediction, by the engine's log and as measured, and the difference that "
     "it makes to TTFT and to the time per token. Whether the answers are still right is not judged here.",
     holds=(
-        "Flash attention is on at every level: quantised values cannot do without it.",
+        _FLASH_ON,
         holds.CONTEXT_LIMIT,
         holds.SAME_REQUEST,
         holds.FRESH_PROCESS,
@@ -75,6 +76,7 @@ KIND = DesignKind(
     default_levels=("f16", "q8_0", "q4_0"),
     default_condition=Condition(settings={"flash_attn": "on"}, prompt_tokens=1024, output_tokens=64),
     sets=_llama_cpp,
+    holds_while={_FLASH_ON: {"flash_attn": "on"}},
 )
 
 

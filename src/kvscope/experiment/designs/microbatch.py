@@ -6,6 +6,19 @@ from kvscope.errors import BadDesign
 from kvscope.experiment.design import Condition, DesignKind
 from kvscope.experiment.designs import holds
 
+_N_BATCH = "n_batch, the tokens submitted at once, at 2,048: no level may be larger."
+
+
+def _check_levels(condition: Condition) -> None:
+    """Raises BadDesign for a microbatch that is larger than n_batch: llama.cpp takes no more of it."""
+    most, asked = condition.settings.get("n_batch"), condition.settings.get("n_ubatch")
+    if isinstance(most, int) and isinstance(asked, int) and asked > most:
+        raise BadDesign(
+            f"A microbatch of {asked:,} tokens is larger than n_batch ({most:,}): llama.cpp would use {most:,}.",
+            hint=f"Raise it (--set n_batch={asked}), or use smaller levels.",
+        )
+
+
 KIND = DesignKind(
     name="microbatch",
     version=1,
@@ -14,7 +27,7 @@ KIND = DesignKind(
     says="How the compute buffer changes with the microbatch, by prediction, by the engine's log and as measured; and "
     "the difference in TTFT.",
     holds=(
-        "n_batch, the tokens submitted at once, at 2,048: no level may be larger.",
+        _N_BATCH,
         holds.CONTEXT_LIMIT,
         holds.SAME_REQUEST,
         holds.FRESH_PROCESS,
@@ -27,6 +40,8 @@ KIND = DesignKind(
     ),
     default_levels=(512, 128, 1024),
     default_condition=Condition(settings={"n_batch": 2048}, prompt_tokens=1024, output_tokens=16),
+    check_levels=_check_levels,
+    holds_while={_N_BATCH: {"n_batch": 2048}},
 )
 
 

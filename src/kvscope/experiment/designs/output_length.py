@@ -15,7 +15,7 @@ KIND = DesignKind(
         "Later tokens attend to a longer context, so time per token rises with length by itself.",
     ),
     holds=(
-        "A prompt of the same number of tokens, with a text of its own for each trial.",
+        holds.SAME_PROMPT,
         holds.CONTEXT_LIMIT,
         "Answers are made to run to their limit, as far as the engine obeys.",
         holds.FRESH_OR_RUNNING,

@@ -49,7 +49,7 @@ def build_sharing(
     """``number`` prompts of exactly ``prompt_tokens`` that begin with the same ``shared_tokens`` (0: each has a text of
     its own from the first word on). ``count`` and the rest: as ``build_prompt``, whose errors are raised. Raises
     BadDesign where nothing would be left to tell them apart."""
-    _check_room(shared_tokens, prompt_tokens)
+    check_room(shared_tokens, prompt_tokens)
 
     def build(tokens: int, counted: Count, each_seed: int, each_salt: str) -> ExactPrompt:
         return build_prompt(
@@ -77,7 +77,8 @@ def build_sharing(
     return SharingPrompts(prompts=prompts, shared_tokens=common_tokens(prompts, ids))
 
 
-def _check_room(shared_tokens: int, prompt_tokens: int) -> None:
+def check_room(shared_tokens: int, prompt_tokens: int) -> None:
+    """Raises BadDesign where prompts would have nothing left to tell them apart."""
     if shared_tokens >= prompt_tokens:
         raise BadDesign(
             f"Prompts of {prompt_tokens} tokens cannot share {shared_tokens} of them and differ too.",
