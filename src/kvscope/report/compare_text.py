@@ -4,7 +4,7 @@ The difference stands with its interval; the two means beside it only say what i
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import log10
 from typing import Any
 
@@ -23,11 +23,7 @@ _KINDS = {
     "kvscope": "kvscope",
 }
 _UNNAMED = "something else differs (the design's identity does), which the record does not name: {a} → {b}"
-_LEFT_OUT = {
-    "only_in_a": "only A has it",
-    "only_in_b": "only B has it",
-    "another_compared": "another design of the same question was compared",
-}
+_LEFT_OUT = {"only_in_a": "only A has it", "only_in_b": "only B has it"}
 _STATES = {
     "failed": "FAILED: {condition}",
     "passed": "ok: not {condition}",
@@ -49,7 +45,7 @@ def render_comparison(found: Mapping[str, Any]) -> str:
     if not found["places"]:
         lines += ["", *_wrapped("Nothing was measured on both sides: no design and level is in both.")]
     if found["left_out"]:
-        lines += ["", "Not compared:", *(line for each in found["left_out"] for line in _wrapped(_left_out(each)))]
+        lines += ["", "Not compared:", *(line for text in _left_out(found["left_out"]) for line in _wrapped(text))]
     if found["not_comparable"]:
         lines += ["", *_refused(found["not_comparable"])]
     if found["fail_if"]:
@@ -103,7 +99,7 @@ def _place(place: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) -> lis
     lines = [*_wrapped(_heading(place, places), ""), *_counts(place)]
     if not place["metrics"]:
         return [*lines, "  No metric was measured on both sides."]
-    return [*lines, *_table([_row(metric, place["metrics"][metric]) for metric in _shown_metrics(place["metrics"])])]
+    return [*lines, *_table({metric: place["metrics"][metric] for metric in _shown_metrics(place["metrics"])})]
 
 
 def _heading(place: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) -> str:
@@ -146,29 +142,41 @@ def _shown_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _table(rows: Sequence[list[str]]) -> list[str]:
-    """Aligned; where a row is too long for the page, without the column that follows from the others."""
+def _table(effects: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Aligned; where a row is too long for the page, without the column that follows from the others, and then with
+    numbers of two digits."""
     head = ["", "A", "B − A", "95 % interval", "share", "seen?"]
-    lines = aligned([head, *rows])
+    rows = [head, *(_row(metric, effect, _numeral) for metric, effect in effects.items())]
+    lines = aligned(rows)
     if max(map(len, lines)) > WIDTH:
-        lines = aligned([[*row[:4], row[5]] for row in [head, *rows]])
+        lines = aligned([[*row[:4], row[5]] for row in rows])
+    if max(map(len, lines)) > WIDTH:
+        rows = [head, *(_row(metric, effect, _rough) for metric, effect in effects.items())]
+        lines = aligned([[*row[:4], row[5]] for row in rows])
     return lines
 
 
-def _row(metric: str, effect: Mapping[str, Any]) -> list[str]:
+def _row(metric: str, effect: Mapping[str, Any], numeral: Callable[[float, int], str]) -> list[str]:
     name, scale, most = _shown(metric)
-    numbers = [effect[each] / scale for each in ("a", "difference", "low", "high") if effect[each] is not None]
-    digits = _digits(numbers, most)
-    interval = ""
-    if effect["low"] is not None:
-        interval = f"{_signed(effect['low'] / scale, digits)} to {_signed(effect['high'] / scale, digits)}"
+    numbers = {each: effect[each] / scale for each in ("a", "difference", "low", "high") if effect[each] is not None}
+    digits = _digits(list(numbers.values()), most)
+    text = {each: numeral(value, digits) for each, value in numbers.items()}
+    signed = {each: _signed(numbers[each], text[each]) for each in numbers}
+    interval = f"{signed['low']} to {signed['high']}" if "low" in signed else ""
     share = "" if effect["share"] is None else _percent(effect["share"] * 100)
-    before = format_number(effect["a"] / scale, digits)
-    return [name, before, _signed(effect["difference"] / scale, digits), interval, share, _VERDICTS[effect["verdict"]]]
+    return [name, text["a"], signed["difference"], interval, share, _VERDICTS[effect["verdict"]]]
+
+
+def _numeral(value: float, digits: int) -> str:
+    return format_number(value, digits)
+
+
+def _rough(value: float, digits: int) -> str:
+    return f"{value:.1e}" if abs(value) >= 100_000 else format_number(value, digits)
 
 
 def _percent(value: float) -> str:
-    return f"{_signed(value, _digits([value], 1))} %"
+    return f"{_signed(value, format_number(value, _digits([value], 1)))} %"
 
 
 def _digits(numbers: Sequence[float], most: int) -> int:
@@ -188,17 +196,36 @@ def _shown(metric: str) -> tuple[str, float, int]:
     return metric.replace("_", " "), 1.0, 3 if metric.endswith(("_score", "_share", "_fraction")) else 1
 
 
-def _signed(value: float, digits: int) -> str:
-    text = format_number(value, digits)
+def _signed(value: float, text: str) -> str:
     return f"+{text}" if value > 0 and text.strip("0.,") else text
 
 
-def _left_out(each: Mapping[str, Any]) -> str:
+def _left_out(left_out: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One text for each, but one for all other designs of a question that a side has."""
+    others: dict[tuple[str, str, str], list[str]] = {}
+    for each in left_out:
+        if each["reason"] == "another_compared":
+            key = (each["what"], each["values"]["factor"], each["values"]["side"].upper())
+            others.setdefault(key, []).append(each["values"]["design_id"][:8])
+    return [
+        *(
+            f"{what}, {factor}: {len(ids)} other design{'s' if len(ids) > 1 else ''} of {side} ({_some(ids)}): another "
+            "of the same question was compared"
+            for (what, factor, side), ids in others.items()
+        ),
+        *(_left(each) for each in left_out if each["reason"] != "another_compared"),
+    ]
+
+
+def _some(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:4]) + (" ..." if len(ids) > 4 else "")
+
+
+def _left(each: Mapping[str, Any]) -> str:
     values = each["values"]
     level = f" = {_value(values['level'])}" if "level" in values else ""
-    which = f" (design {values['design_id'][:8]} of {values['side'].upper()})" if "design_id" in values else ""
     reason = _LEFT_OUT.get(each["reason"]) or f"of another {', '.join(_KINDS[kind] for kind in values['kinds'])}"
-    return f"{each['what']}, {values['factor']}{level}{which}: {reason}"
+    return f"{each['what']}, {values['factor']}{level}: {reason}"
 
 
 def _state(each: Mapping[str, Any]) -> str:
