@@ -12,6 +12,7 @@ from kvscope.units import (
     format_percent,
     format_seconds,
     parse_bytes,
+    parse_share,
     parse_tokens,
 )
 
@@ -45,6 +46,18 @@ def test_tokens_in() -> None:
 def test_what_is_not_a_size(text: str) -> None:
     with pytest.raises(UsageError):
         parse_bytes(text)
+
+
+def test_a_share_is_written_as_one() -> None:
+    assert [parse_share(text) for text in ("5%", "0.05", "1", "150%")] == [0.05, 0.05, 1, 1.5]
+
+
+def test_a_bare_number_above_one_is_no_share() -> None:
+    # 5 is hardly meant as five times the whole.
+    with pytest.raises(UsageError, match="500 %") as told:
+        parse_share("5")
+    assert told.value.hint is not None
+    assert "5%" in told.value.hint
 
 
 @given(st.integers(0, 2**70))

@@ -48,10 +48,16 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """A share of one from ``5%`` or ``0.05``. Raises UsageError."""
+    """A share of one from ``5%`` or ``0.05``. Raises UsageError, also for a number above 1 without a percent sign, which
+    is hardly meant as so many times the whole."""
     found = _SHARE.fullmatch(text)
     if found is None:
         raise UsageError(f"{text!r} is not a share.", hint="Write it like 5% or 0.05.")
+    if not found[2] and float(found[1]) > 1:
+        raise UsageError(
+            f"{text!r} is {float(found[1]) * 100:g} %, as it stands.",
+            hint=f"Write {found[1]}% if that is what you mean.",
+        )
     return float(found[1]) / (100 if found[2] else 1)
 
 

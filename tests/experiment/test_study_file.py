@@ -165,6 +165,8 @@ def test_the_line_is_that_of_the_right_study(tmp_path: Path) -> None:
         ("repeats = 2.5", "2.5"),
         ("levels = {a = 1}", "a list of values"),
         ('until = "wide"', "like 5%"),
+        ("until = 5.0", 'a share, like "5%"'),
+        ('until = "5"', "Write 5%"),
         ("grid = 1", "true or false"),
         ("engine = 3", "an engine's name"),
         ("held = 3", "a table was expected"),

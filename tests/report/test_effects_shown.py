@@ -122,6 +122,10 @@ def test_a_design_of_one_level_has_nothing_to_compare() -> None:
         # q8_0 is the widest: 7.24 ms at 95 %; at the 96 % of --until t(4) is 2.9985 and it is 7.82 ms, 1.95 % of 400.
         (0.001, 5, "Not narrow enough after 5 of at most 5 repeats"),
         (0.02, 50, "reaches 2.0 % of the baseline"),
+        # Narrow at five repeats; at three, one look before, it cannot have been seen to be: three looks are needed.
+        (0.02, 5, "Narrow, but not often enough in a row: after 5 of at most 5 repeats"),
+        (0.02, 5, "narrow at 3 looks, 2 repeats apart"),
+        (0.02, 5, "--most-repeats"),
     ],
 )
 def test_what_repeating_ended_with(share: float, most: int, says: str) -> None:

@@ -58,7 +58,11 @@ def _yes(value: Any) -> bool:
 
 
 def _share(value: Any) -> float:
-    return parse_share(value) if isinstance(value, str) else _number(value)
+    if isinstance(value, str):
+        return parse_share(value)
+    if (share := _number(value)) > 1:  # 5 is hardly meant as 500 %
+        raise _NotExpected
+    return share
 
 
 def _tokens(value: Any) -> int:

@@ -67,6 +67,10 @@ EFFECTS: Mapping[str, str] = {
     "until.not_reached": "Not narrow enough after {blocks} of at most {most} repeats: the widest interval of {metric} "
     "reaches {share:percent} of the baseline to either side ({asked_share:percent} was asked). At this noise about "
     "{needed} repeats would do.",
+    "until.not_sure": "Narrow, but not often enough in a row: after {blocks} of at most {most} repeats the widest "
+    "interval of {metric} reaches {share:percent} of the baseline to either side ({asked_share:percent} was asked). It "
+    "has to be that narrow at {looks} looks, {between} repeats apart, as at one look the noise may just happen to be "
+    "small. Allow more repeats (--most-repeats).",
     "until.unknown": "After {blocks} of at most {most} repeats no interval of {metric} can be given yet "
     "({asked_share:percent} was asked).",
     "drift.doubt": "The machine changed under way: the baseline's time to the first token went from first to last by "
@@ -74,8 +78,8 @@ EFFECTS: Mapping[str, str] = {
     "check_name.precision": "As precise as asked",
     "check_short.precision": "wide intervals",
     "check.precision": "The widest interval in {design} reaches {share:percent} of the baseline to either side, after "
-    "{blocks} of at most {most} repeats ({asked_share:percent} was asked). At this noise about {needed} repeats would "
-    "do.",
+    "{blocks} of at most {most} repeats ({asked_share:percent} was asked, at three looks in a row). At this noise "
+    "about {needed} repeats would do.",
     "check.drift": "From the first baseline to the last, the time to the first token changed by {share:percent} "
     "(limit {limit_share:percent}). The line through all {count} baselines changes by {trend_share:percent}, 95 % "
     "interval {low_share:percent} to {high_share:percent} (a doubt where that is surely not zero, and beyond "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvscope.analysis.attempts import Attempt, load_attempts
 from kvscope.analysis.checks import baseline_drifts
 from kvscope.analysis.levels import LevelRow, level_rows
-from kvscope.analysis.precision import stated_precision
+from kvscope.analysis.precision import BLOCKS_BETWEEN_LOOKS, LOOKS, Precision, stated_precision
 from kvscope.record.rows import DesignRow
 from kvscope.record.store import Records
 from kvscope.report.claims import level_text
@@ -78,16 +78,25 @@ def until_text(design: DesignRow, attempts: Sequence[Attempt]) -> str | None:
     found = stated_precision(design, attempts)
     if found is None:
         return None
-    slug = "until.unknown" if found.share is None else "until.reached" if found.is_enough else "until.not_reached"
     return say(
-        slug,
+        _until_slug(found),
         blocks=found.num_blocks,
         most=found.most_blocks,
         metric=name_of("effect_name", found.metric),
         share=found.share,
         asked_share=found.asked_share,
         needed=found.needed_blocks,
+        looks=LOOKS,
+        between=BLOCKS_BETWEEN_LOOKS,
     )
+
+
+def _until_slug(found: Precision) -> str:
+    if found.share is None:
+        return "until.unknown"
+    if found.is_enough:
+        return "until.reached"
+    return "until.not_sure" if found.share <= found.asked_share else "until.not_reached"
 
 
 def drift_text(design: DesignRow, attempts: Sequence[Attempt]) -> str | None:
