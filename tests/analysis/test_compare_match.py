@@ -132,7 +132,8 @@ def test_a_design_that_was_only_begun_hides_none_that_was_measured(tmp_path: Pat
         add(recorder, begun, LATER, {})
         add_trial(recorder, begun, LATER, level=128, block=0, role="warmup", outcome="ok", ttft_s=1.0)
         add_trial(recorder, begun, LATER, level=512, block=0, outcome="interrupted", error_slug="interrupted")
-    assert compared(compare("input_length=128", "input_length=512", path)) == [("d1", "d1", 128)]
+    found = compare("input_length=128", "input_length=512", path)
+    assert (compared(found), left_out(found)) == ([("d1", "d1", 128)], [])
 
 
 def test_a_level_that_was_never_tried_is_told_to_be_run(tmp_path: Path) -> None:
@@ -147,9 +148,10 @@ def test_the_last_attempt_counts_and_warm_ups_do_not(tmp_path: Path) -> None:
         add(recorder, design(), RUN, {128: [1.0], 512: [2.0]})
         add_trial(recorder, design(), RUN, level=128, block=0, attempt=2, ttft_s=7.0)
         add_trial(recorder, design(), RUN, level=512, block=3, role="warmup", ttft_s=90.0, trial_id="w")
+        add_trial(recorder, design(), RUN, level=512, block=4, role="warmup", outcome="engine_died", trial_id="x")
     (place,) = compare("input_length=128", "input_length=512", path).places
     assert place.values["ttft_s"] == ((7.0,), (2.0,))
-    assert (place.a.measured, place.b.measured) == (1, 1)
+    assert (place.a.measured, place.b.measured, place.b.failed) == (1, 1, 0)
 
 
 def test_last_is_the_last_sitting_that_measured_something(tmp_path: Path) -> None:

@@ -238,6 +238,13 @@ _NAMES: dict[str, str] = {
     "factor.text_sha256": "own text (SHA-256)",
     "factor.key_percent": "place of the key sentence (%)",
     "factor.settings": "engine settings",
+    "held.arrival": "arrival",
+    "held.concurrency": "requests at once",
+    "held.is_conversation": "one conversation",
+    "held.prefix": "what was sent before",
+    "held.rate_per_s": "requests per second",
+    "held.same_again": "repetitions of the last text",
+    "held.shared_prefix_tokens": "shared beginning (tokens)",
     "known_by.message": "the engine's own words",
     "known_by.counters": "the kernel's count",
     "known_by.prediction": "the prediction (suspected)",
@@ -287,6 +294,10 @@ _NAMES: dict[str, str] = {
     "machine.kernel": "kernel",
     "machine.python": "Python",
     "machine.page_bytes": "page size (bytes)",
+    "machine.accelerators": "GPUs",
+    "machine.accelerator_driver": "GPU driver",
+    "machine.memory_limit_bytes": "memory limit",
+    "machine.cpu_limit": "CPU limit",
 }
 
 NAMES: Mapping[str, str] = {**_TITLES, **_COLUMNS, **_CHARTS, **_NAMES}

@@ -182,6 +182,8 @@ def _machine(study: Study) -> Table:
 def _machine_value(name: str, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or say("none")
-    if name in ("memory_total_bytes", "swap_total_bytes"):
+    if value is None:
+        return say("none")
+    if name in ("memory_total_bytes", "swap_total_bytes", "memory_limit_bytes"):
         return f"{mib_cell(value)} MiB"
     return level_text(value)
