@@ -125,7 +125,6 @@ def test_locked_by_another_program(tmp_path: Path) -> None:
     assert process.returncode == 4, said
     assert "Error (record-busy)" in said
     assert outcomes(path)[0] == "ok"
-    assert measure(path, "--set", "load_s=0.2", repeats=4).returncode in (0, 2)
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     check_complete(path, 9)

@@ -165,6 +165,16 @@ def test_a_copy_that_fails_leaves_the_record_as_it_was(old: Path, monkeypatch: p
     assert [file.name for file in old.parent.iterdir()] == [old.name]
 
 
+def test_what_others_put_beside_it_stays(old: Path) -> None:
+    others = [old.with_name(f"{old.name}{suffix}") for suffix in ("-new", "-new-journal", ".new", "-new-wal")]
+    for other in others:
+        other.write_text("a record of somebody else's")
+    create_records(old).close()
+    assert version(old) == SCHEMA_VERSION
+    assert [other.read_text() for other in others] == ["a record of somebody else's"] * 4
+    assert len(list(old.parent.iterdir())) == 5
+
+
 KILLED = """
     import os, signal, sys
     from kvscope.record import migrations, store
@@ -198,6 +208,7 @@ def test_killed_in_the_middle_the_old_record_is_whole(old: Path, moment: str) ->
         [sys.executable, "-c", textwrap.dedent(KILLED), moment, str(old)], env={**os.environ}, check=False
     )
     assert run.returncode == -9
+    assert {file.name for file in old.parent.iterdir()} <= {old.name, f"{old.name}-journal"}
     with open_records(old) as records:
         assert records.version == found
         assert [(records.result(trial), records.prediction_row(trial)) for trial in records.trials()] == before

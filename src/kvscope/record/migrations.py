@@ -9,13 +9,15 @@ is unknown then.
             predictions kept once; metrics
 
 Every row is read as a reader of older records reads it (older.py) and written anew into a second file, whose content
-then takes the old one's place in one transaction: killed at any moment, the old record is whole.
+then takes the old one's place in one transaction: killed at any moment, the old record is whole. The second file has
+no name: nothing that is there can be in its place, and nothing of it stays.
 """
 
 import sqlite3
+import tempfile
 from pathlib import Path
 
-from kvscope.errors import RecordBusy
+from kvscope.errors import RecordBusy, RecordUnwritable
 from kvscope.record.attempt_rows import complete_trial, insert_trial
 from kvscope.record.columns import insert, to_columns
 from kvscope.record.metrics_table import create_metrics, keep_metrics
@@ -38,21 +40,36 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the record that ``connection`` opened for writing up to SCHEMA_VERSION. sqlite3's errors pass through;
-    raises RecordBusy where another program keeps the file locked."""
+    raises RecordBusy where another program keeps the file locked, RecordUnwritable where the folder takes no file."""
     if connection.execute("PRAGMA user_version").fetchone()[0] >= SCHEMA_VERSION:
         return
-    new = path.with_name(f"{path.name}-new")
-    new.unlink(missing_ok=True)
-    made = sqlite3.connect(new, isolation_level=None)
+    made = _nameless(path.resolve().parent)
     try:
-        made.execute("PRAGMA synchronous = OFF")  # it is thrown away if anything happens
         create_tables(made)
         _copy(Records(connection, path), made)
         _put_back(made, connection, path)
     finally:
         made.close()
-        new.unlink(missing_ok=True)
-        new.with_name(f"{new.name}-journal").unlink(missing_ok=True)
+
+
+def _nameless(folder: Path) -> sqlite3.Connection:
+    """An empty database on the record's own disk, whose file loses its name as soon as it is open."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".kvscope-", dir=folder) as named:
+            made = sqlite3.connect(named.name, isolation_level=None)
+    except OSError as error:
+        raise RecordUnwritable(
+            f"A record of an older release is copied before it is written to, and nothing can be written into {folder}: "
+            f"{error.strerror}.",
+            hint="Make room or make it writable, or record into another file (--records FILE).",
+        ) from error
+    try:
+        made.execute("PRAGMA journal_mode = OFF")  # it is thrown away if anything happens
+        made.execute("PRAGMA synchronous = OFF")
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def _copy(old: Records, made: sqlite3.Connection) -> None:
