@@ -4,17 +4,18 @@ The law: a first token after 1 s, each later one after 0.5 s, whatever the lengt
 1 + 0.5 (k − 1) times as long. So one request of three tokens takes 2 s alone and 3 s beside another one.
 """
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
-from kvscope.engine.base import Load, LoadAnswer, LoadResult
+from kvscope.engine.base import EngineReport, Load, LoadAnswer, LoadResult
 from kvscope.engine.fake import FakeEngine, VirtualClock
 from kvscope.errors import ContextOverflow, EngineDied, KvscopeError, OutOfMemory, RateLimited, ServerError, UsageError
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.request_counts import Expected
 from kvscope.experiment.trial import run_trial
-from kvscope.experiment.trial_load import standing_error
+from kvscope.experiment.trial_load import arrival_seed, standing_error
 from kvscope.record.export import export_requests, export_row
 from kvscope.record.metrics import LoadMetrics, metrics_of
 from kvscope.record.rows import DesignRow, RequestRow, RunRow, TrialResult, TrialRow
@@ -50,6 +51,7 @@ def run(
     clock: VirtualClock | None = None,
     engine: FakeEngine | None = None,
     law: dict[str, SettingValue] | None = None,
+    block: int = 0,
     expected: Expected | None = None,
     **condition: object,
 ) -> TrialResult:
@@ -57,7 +59,7 @@ def run(
     made = engine or FakeEngine(settings={**LAW, **(law or {})}, clock=clock)
     values: dict[str, object] = {"settings": {}, "prompt_tokens": 60, "output_tokens": 3, "concurrency": 2}
     point = Condition(**{**values, **condition})  # type: ignore[arg-type]  # keyword by keyword, as each test needs
-    trial = Trial(trial_id="t", role="measured", levels={}, level=2, repeat=0, block=0, position=0, condition=point)
+    trial = Trial(trial_id="t", role="measured", levels={}, level=2, repeat=0, block=block, position=0, condition=point)
     return run_trial(lambda: made, trial, ROW, seed=3, expected=expected, now=clock.now, sleep=clock.sleep)
 
 
@@ -122,6 +124,60 @@ def test_an_open_loop_says_when_each_was_due() -> None:
     assert [row.completed_s for row in rows] == pytest.approx([2.0] * 3)  # each is over before the next is due
     assert result.trial.client["concurrency"] is None
     assert result.trial.client["rate_per_s"] == 0.25
+
+
+def gaps(block: int, rate_per_s: float) -> list[float]:
+    result = run(
+        law={"n_parallel": 4}, block=block, concurrency=1, arrival="poisson", rate_per_s=rate_per_s, requests=5
+    )
+    dues = [row.due_s or 0.0 for row in measured(result)]
+    return [(after - before) * rate_per_s for before, after in itertools.pairwise(dues)]
+
+
+def test_random_arrivals_are_drawn_anew_for_each_block_and_are_alike_at_all_its_levels() -> None:
+    assert gaps(0, 2.0) == pytest.approx(gaps(0, 4.0))
+    assert gaps(0, 2.0) == pytest.approx(gaps(0, 2.0))
+    drawn = [tuple(gaps(block, 2.0)) for block in range(4)]
+    assert len(set(drawn)) == 4
+
+
+def test_arrivals_of_neighbouring_seeds_have_no_block_in_common() -> None:
+    assert len({arrival_seed(seed, block) for seed in range(10) for block in range(10)}) == 100
+
+
+def test_one_request_is_one_request() -> None:
+    assert len(measured(run(law={"n_parallel": 4}, concurrency=1, as_load=True, requests=1))) == 1
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_pool_that_is_too_small_for_all_slots_is_warmed_up_as_far_as_it_holds(concurrency: int) -> None:
+    class Shared(FakeEngine):
+        """Four slots that share 512 tokens: each may hold all of them, all together no more."""
+
+        def load(self) -> EngineReport:
+            return replace(super().load(), slots=(512,) * 4, effective={"n_ctx": 512})
+
+        def generate_many(self, load: Load) -> LoadResult:
+            result = super().generate_many(load)
+            held = sum(
+                self.count_prompt_tokens(request.messages) + request.max_output_tokens
+                for request in load.requests[: load.concurrency]
+            )
+            if held <= 512:
+                return result
+            error = ContextOverflow("full")
+            failed = tuple(replace(answer, generation=None, error=error) for answer in result.answers)
+            return replace(result, answers=failed)
+
+    result = run(
+        engine=Shared(settings={**LAW, "n_parallel": 4, "n_ctx": 2048}, clock=(clock := VirtualClock())),
+        clock=clock,
+        prompt_tokens=200,
+        output_tokens=16,
+        concurrency=concurrency,
+    )
+    assert result.trial.outcome == "ok"
+    assert sum(request.role == "warmup" for request in result.requests) == 5
 
 
 def test_one_stream_as_a_load_is_measured_in_the_same_way() -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 from kvscope.experiment.design import Condition, Design
 from kvscope.experiment.designs import holds
+from kvscope.experiment.slots import has_slots
 
-_TAKES_SLOTS = ("llama.cpp", "fake")
 _NUMBERS = {6: "Six"}
 _OF_PROMPTS = ("prompt_tokens",)
 _OF_ANSWERS = ("output_tokens",)
@@ -38,7 +38,7 @@ def true_holds(design: Design, engine: str, *, is_attached: bool) -> tuple[str, 
     if not _is_load(design):
         return tuple(found)
     at = found.index(holds.ALL_ELSE) if holds.ALL_ELSE in found else len(found)
-    slots = [] if is_attached or engine not in _TAKES_SLOTS else _slots(design)
+    slots = [] if is_attached or not has_slots(engine) else _slots(design)
     return (*found[:at], *slots, holds.LOAD_WARM_UP, *found[at:])
 
 

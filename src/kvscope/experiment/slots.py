@@ -78,6 +78,11 @@ def check_load(design: Design, engine: str) -> None:
             )
 
 
+def has_slots(engine: str) -> bool:
+    """Whether kvscope starts the engine with slots of a number that it sets."""
+    return engine in _SLOTS_SETTING
+
+
 def with_slots(design: Design, engine: str) -> Design:
     """The design with the same slots in all its trials and no host cache of old prompts, on an engine that kvscope
     starts and that has them; what is set or varied stays so, and a design without a load is unchanged. To be called

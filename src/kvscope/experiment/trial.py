@@ -236,6 +236,7 @@ class _TrialRun:
             note_kept=self._note_kept,
             now=self.now,
             seed=self.seed,
+            block=self.trial.block,
         )
         prompts = load.prompts(self.trial.trial_id)
         load.warm_up(prompts)

@@ -4,6 +4,7 @@ Nothing is asked of the engine while the load runs; memory is read by the sample
 read before and after.
 """
 
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from kvscope.experiment.trial_memory import TrialMemory
 from kvscope.experiment.trial_prefix import prompts_salt
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.exact_length.build import ExactPrompt
-from kvscope.prompt.exact_length.sharing import build_sharing
+from kvscope.prompt.exact_length.sharing import SharingPrompts, build_sharing
 from kvscope.record.rows import RequestRow
 
 WARMUP_OUTPUT_TOKENS = 4
@@ -29,12 +30,16 @@ WARMUP_OUTPUT_TOKENS = 4
 MOST_WARMED_UP = 16
 # A warm-up's text is as much shorter than what would fit, as its tokens are not counted before.
 WARMUP_FILL = 0.85
+# Of a pool that is too small for all slots: texts whose tokens were not counted are to fit all the same.
+POOL_FILL = 0.7
 
 
 @dataclass(slots=True, kw_only=True)
 class LoadTrial:
     """``request_of``: the request that the condition makes of messages. ``note_kept``: notes what the engine keeps of
-    earlier prompts. ``now``: the trial's clock."""
+    earlier prompts. ``now``: the trial's clock. ``block``: the trial's, which with the seed decides when requests of a
+    poisson arrival are sent: alike at all levels of a block, otherwise in the next. ``most_shared_tokens``: that any
+    two prompts begin with, once they are built."""
 
     engine: Engine
     rows: AttemptRows
@@ -45,6 +50,8 @@ class LoadTrial:
     note_kept: Callable[[], None]
     now: Callable[[], float]
     seed: int
+    block: int = 0
+    most_shared_tokens: int | None = None
 
     def prompts(self, trial_id: str) -> tuple[ExactPrompt, ...]:
         """One for each request, of exactly the asked length. Raises as ``build_sharing``."""
@@ -65,19 +72,38 @@ class LoadTrial:
             )
         except PromptLengthUnreachable as error:
             raise (count.why_unreachable(error) if isinstance(count, DraftCounts) else error) from error
-        self.rows.client["shared_prefix_tokens"] = built.shared_tokens
-        if condition.shared_prefix_tokens and built.shared_tokens != condition.shared_prefix_tokens:
-            self.rows.warn(
-                "shared-prefix-not-exact",
-                f"{condition.shared_prefix_tokens:,} shared tokens were asked for; "
-                + (
-                    "how many the prompts share is known only about, from counts of whole texts."
-                    if built.shared_tokens is None
-                    else f"the prompts share {built.shared_tokens:,}, by their ids."
-                ),
-                "Give the model's own file with --model where its ids were not known.",
-            )
+        self._note_shared(built)
         return built.prompts
+
+    def _note_shared(self, built: SharingPrompts) -> None:
+        """What the prompts have in common, and that it is not what was asked for where it is not."""
+        asked = self.condition.shared_prefix_tokens
+        least, most = built.shared_tokens, built.most_shared_tokens
+        self.most_shared_tokens = most
+        self.rows.client["shared_prefix_tokens"] = least
+        self.rows.client["most_shared_tokens"] = most
+        if not asked or (least == most == asked):
+            return
+        if least is None:
+            what = "how many the prompts share is known only about, from counts of whole texts."
+        else:
+            what = f"all prompts share {least:,} and some {most:,}, by their ids."
+        self.rows.warn(
+            "shared-prefix-not-exact",
+            f"{asked:,} shared tokens were asked for; {what}",
+            "Give the model's own file with --model where its ids were not known.",
+        )
+
+    def _check_reuse(self) -> None:
+        """Where prompts were to share so many tokens, no more of one can have come from another."""
+        most = self.most_shared_tokens
+        reused = max((row.cached_tokens or 0 for row in self.rows.requests if row.role == "measured"), default=0)
+        if self.condition.shared_prefix_tokens and most is not None and reused > most:
+            self.rows.warn(
+                "reused-more-than-shared",
+                f"The server reused {reused:,} tokens of a prompt; by their ids the prompts share {most:,}.",
+                "Its ids are not those of the model's file, or it kept a prompt of somebody else that begins alike.",
+            )
 
     def _ids(self, each: Sequence[tuple[Message, ...]]) -> Sequence[Sequence[int]] | None:
         return self.counts.ids_by_files([self.request_of(messages) for messages in each])
@@ -86,9 +112,9 @@ class LoadTrial:
         """Other prompts: one that fills a microbatch, as far as a slot holds it, then one in every slot. All that the
         load needs has then been touched, so that memory does not rise with the first full batch that chance makes."""
         number = min(self._slots(), MOST_WARMED_UP)
-        own = len(prompts[0].text)
+        length = self._length_in_each_slot(prompts[0], number)
         self._warm_up_with([_warmup_messages(prompts, 0, self._filling_length(prompts[0]))])
-        self._warm_up_with([_warmup_messages(prompts, index + 1, int(own * WARMUP_FILL)) for index in range(number)])
+        self._warm_up_with([_warmup_messages(prompts, index + 1, length) for index in range(number)])
         self.memory.settle()
 
     def _warm_up_with(self, texts: Sequence[tuple[Message, ...]]) -> None:
@@ -107,6 +133,17 @@ class LoadTrial:
         most = prompt.prompt_tokens if limit is None else limit - WARMUP_OUTPUT_TOKENS
         return int(len(prompt.text) * min(tokens, most) / prompt.prompt_tokens * WARMUP_FILL)
 
+    def _length_in_each_slot(self, prompt: ExactPrompt, number: int) -> int:
+        """Characters of a text of which so many fit at once: nearly the prompt's, less where slots share a pool that
+        does not hold them all. What does not fit is for the measured requests to show."""
+        pool = self.rows.effective.get("n_ctx")
+        most = len(prompt.text) * WARMUP_FILL
+        if not isinstance(pool, int) or pool >= sum(self._stated_slots()):
+            return int(most)
+        room = pool / number - WARMUP_OUTPUT_TOKENS - prompt.template_tokens
+        own = prompt.prompt_tokens - prompt.template_tokens
+        return max(0, int(min(most, len(prompt.text) * room / own * POOL_FILL)))
+
     def _stated_slots(self) -> Sequence[int]:
         slots = self.rows.effective.get("slots")
         return slots if isinstance(slots, list) else []
@@ -123,12 +160,13 @@ class LoadTrial:
             concurrency=condition.concurrency if condition.arrival == "closed" else 1,
             arrival=condition.arrival,
             rate_per_s=condition.rate_per_s if condition.arrival != "closed" else None,
-            seed=self.seed,
+            seed=arrival_seed(self.seed, self.block),
         )
         self._note_load(load)
         error = self._send(
             load, "measured", ours=[prompt.prompt_tokens for prompt in prompts], asked=condition.prompt_tokens
         )
+        self._check_reuse()
         try:
             self.memory.settle()
             self.memory.mark("after_request", request_index=len(self.rows.requests) - 1, with_maps=True)
@@ -217,6 +255,11 @@ class LoadTrial:
             "(kvscope export --rows requests).",
         )
         return standing_error(errors)
+
+
+def arrival_seed(seed: int, block: int) -> int:
+    """What decides the gaps of a poisson arrival in one block of a study."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{block}".encode()).digest()[:6], "big")
 
 
 def standing_error(errors: Sequence[KvscopeError]) -> KvscopeError:

@@ -2,11 +2,13 @@
 
 The shared beginning is a text of its own, searched for like a prompt (``build.py``); what follows is built behind it,
 so that each prompt as a whole has the length asked for. How many tokens two prompts have in common is seen in their ids
-where those can be had. Where only counts of whole texts can be had, the beginning is as long as a message of its text
-alone is counted, which is off by what the chat template writes behind a message.
+where those can be had: no two of them have more or fewer than all. Where only counts of whole texts can be had, the
+beginning is as long as a message of its text alone is counted, which is off by what the chat template writes behind a
+message.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kvscope.errors import BadDesign
@@ -19,6 +21,8 @@ from kvscope.prompt.exact_length.source_text import SourceText
 _JOINT = "\n\n"
 # Where there is one prompt alone, what another one could go on with.
 _OTHER_LABELS = ("A", "z")
+# So many labels are looked at for each prompt, in search of ones whose first tokens differ.
+_MOST_LABELS = 8
 
 # The token ids of whole prompts of one user message each; None where they cannot be had.
 Ids = Callable[[Sequence[tuple[Message, ...]]], Sequence[Sequence[int]] | None]
@@ -26,11 +30,13 @@ Ids = Callable[[Sequence[tuple[Message, ...]]], Sequence[Sequence[int]] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingPrompts:
-    """``shared_tokens``: tokens that all of them begin with, the chat template's opening among them; None where their
-    ids cannot be had, so that it is only known about."""
+    """``shared_tokens``: tokens that all of them begin with, the chat template's opening among them;
+    ``most_shared_tokens``: the most that any two do. Both None where their ids cannot be had, so that it is only known
+    about."""
 
     prompts: tuple[ExactPrompt, ...]
     shared_tokens: int | None
+    most_shared_tokens: int | None
 
 
 def build_sharing(
@@ -62,19 +68,44 @@ def build_sharing(
             key_percent=key_percent,
         )
 
-    head = ""
+    head, seeds = "", [seed + index for index in range(number)]
     if shared_tokens:
+        known = None if ids is None or ids([one_message("")]) is None else ids
         variant = draft_variant(language if source is None else source.language, prompt_tokens, salt)
-        labels = [label(seed + index, variant) for index in range(number)]
-        common = count if ids is None or ids([one_message("")]) is None else _common_counter(ids, labels)
+        candidates = seeds if known is None else _lettered(seed, variant, number * _MOST_LABELS)
+        labels = [label(each, variant) for each in candidates[:number]]
+        common = count if known is None else _common_counter(known, labels)
         head = build(shared_tokens, common, seed, f"{salt}/shared").text + _JOINT
+        if known is not None:
+            seeds = _apart(known, head, {each: label(each, variant) for each in candidates}, shared_tokens, number)
 
     def count_behind(messages: Sequence[Message]) -> int:
         return count(one_message(head + messages[0].content))
 
-    built = [build(prompt_tokens, count_behind, seed + index, salt) for index in range(number)]
+    built = [build(prompt_tokens, count_behind, each, salt) for each in seeds]
     prompts = tuple(replace(prompt, messages=one_message(head + prompt.text)) for prompt in built)
-    return SharingPrompts(prompts=prompts, shared_tokens=common_tokens(prompts, ids))
+    least, most = common_tokens(prompts, ids)
+    return SharingPrompts(prompts=prompts, shared_tokens=least, most_shared_tokens=most)
+
+
+def _lettered(seed: int, variant: str, number: int) -> list[int]:
+    """Seeds whose labels begin with a letter: before a digit some tokenizers cut the line end otherwise, so that two
+    labels with digits would share more than others."""
+    seeds = (each for each in itertools.count(seed) if label(each, variant)[0].isalpha())
+    return list(itertools.islice(seeds, number))
+
+
+def _apart(ids: Ids, head: str, labels: Mapping[int, str], shared_tokens: int, number: int) -> list[int]:
+    """Seeds of labels that, behind the head, differ from one another in their first token; as many as there are, then
+    others."""
+    found = ids([one_message(f"{head}{text}:") for text in labels.values()])
+    assert found is not None
+    firsts: dict[object, int] = {}
+    for seed, each in zip(labels, found, strict=True):
+        if _common(found[0], each) >= shared_tokens and len(each) > shared_tokens:
+            firsts.setdefault(each[shared_tokens], seed)
+    chosen = list(firsts.values())[:number]
+    return [*chosen, *[seed for seed in labels if seed not in chosen][: number - len(chosen)]]
 
 
 def check_room(shared_tokens: int, prompt_tokens: int) -> None:
@@ -86,13 +117,15 @@ def check_room(shared_tokens: int, prompt_tokens: int) -> None:
         )
 
 
-def common_tokens(prompts: Sequence[ExactPrompt], ids: Ids | None) -> int | None:
-    """Tokens with which all of them begin, by their ids; None where those cannot be had, are not as many as were
-    counted, or there are not two prompts."""
+def common_tokens(prompts: Sequence[ExactPrompt], ids: Ids | None) -> tuple[int | None, int | None]:
+    """Tokens with which all of them begin, and the most with which any two do, by their ids; None where those cannot be
+    had, are not as many as were counted, or there are not two prompts."""
     found = None if ids is None or len(prompts) < 2 else ids([prompt.messages for prompt in prompts])
     if found is None or any(len(each) != prompt.prompt_tokens for each, prompt in zip(found, prompts, strict=True)):
-        return None
-    return min(_common(found[0], each) for each in found[1:])
+        return None, None
+    # In order, those with most in common stand beside each other, and those with least at the ends.
+    ordered = sorted(tuple(each) for each in found)
+    return _common(ordered[0], ordered[-1]), max(_common(one, other) for one, other in itertools.pairwise(ordered))
 
 
 def _common_counter(ids: Ids, labels: Sequence[str]) -> Count:
