@@ -175,6 +175,7 @@ def test_a_pool_that_is_too_small_for_all_slots_is_warmed_up_as_far_as_it_holds(
         prompt_tokens=200,
         output_tokens=16,
         concurrency=concurrency,
+        as_load=True,
     )
     assert result.trial.outcome == "ok"
     assert sum(request.role == "warmup" for request in result.requests) == 5
