@@ -1,6 +1,7 @@
 """The client's times held against the server's log: known errors give the numbers derived here by hand."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -155,6 +156,79 @@ def test_why_a_row_is_not_to_be_believed() -> None:
     assert judged(good, failed=1) == ["failed"]
     nothing = compare({}, {})
     assert why_not(one, nothing, failed=0, is_limited=False) == ["unmatched", "ttft", "gaps"]
+
+
+# 100 answers of 4 tokens, due at 50, 60, 70 and 80 ms after the request came in; the server kept to it.
+HUNDRED = "".join(
+    json.dumps({**LINE, "id": f"a{k}", "sent_s": [100.05, 100.06, 100.07, 100.08], "received_s": 100.0}) + "\n"
+    for k in range(100)
+)
+EVEN_MS = [50.0, 60.0, 70.0, 80.0]
+
+
+def said(shift: Callable[[int, list[float]], list[float]]) -> dict[str, Generation]:
+    """What the client says of the hundred: ``shift`` makes each one's times, in ms, of the true ones."""
+    return {f"a{k}": answer([ms / 1e3 for ms in shift(k, EVEN_MS)], name=f"a{k}") for k in range(100)}
+
+
+def turned(ms: float) -> Callable[[int, list[float]], list[float]]:
+    """So much too late and too early in turn: nothing on average."""
+    return lambda k, times: [at + (ms if k % 2 else -ms) for at in times]
+
+
+def few(number: int, ms: float) -> Callable[[int, list[float]], list[float]]:
+    return lambda k, times: [at + (ms if k < number // 2 else -ms if k < number else 0) for at in times]
+
+
+def middle(number: int, ms: float) -> Callable[[int, list[float]], list[float]]:
+    """The second token alone, and so two gaps of three, of so many answers."""
+    return lambda k, times: [times[0], times[1] + (ms if k < number else 0), *times[2:]]
+
+
+@pytest.mark.parametrize(
+    ("shift", "cell", "expected"),
+    [
+        (turned(0.0), 0, []),
+        (turned(0.29), 0, []),
+        (turned(0.31), 0, ["ttft_single"]),  # the middle one
+        (few(2, 0.99), 0, []),  # of 100, the 99th is the second worst
+        (few(2, 1.01), 0, ["ttft_single"]),
+        (few(1, 20.0), 0, []),
+        (middle(100, 0.09), 0, []),
+        (middle(100, 0.11), 0, ["gaps_single"]),  # 200 of 300 gaps
+        (middle(2, 0.99), 0, []),  # 4 of 300: the 99th percentile is the fourth worst
+        (middle(2, 1.01), 0, ["gaps_single"]),
+        (middle(1, 5.0), 0, []),
+        # With more tokens a second, more is allowed.
+        (turned(0.9), 2, []),
+        (turned(1.1), 2, ["ttft_single"]),
+        (few(2, 5.1), 2, ["ttft_single"]),
+        (middle(100, 0.45), 2, []),
+        (middle(100, 0.55), 2, ["gaps_single"]),
+        (middle(2, 5.1), 2, ["gaps_single"]),
+        (turned(4.9), 6, []),
+        (few(2, 10.1), 6, ["ttft_single"]),
+        (middle(100, 0.9), 6, []),
+        (middle(100, 1.1), 6, ["gaps_single"]),
+        # The three clients that pass by their averages.
+        (turned(20.0), 1, ["ttft_single"]),
+        (lambda k, times: [times[0], *[times[-1]] * 3], 1, ["gaps_single"]),
+        (lambda k, times: [50 + (at - 50) * (1.5 if k % 2 else 0.5) for at in times], 1, ["gaps_single"]),
+    ],
+)
+def test_errors_that_cancel_are_found(
+    shift: Callable[[int, list[float]], list[float]], cell: int, expected: list[str]
+) -> None:
+    found = compare(said(shift), read_sent(HUNDRED))
+    assert found.ttft_error_s.mean == pytest.approx(0.0, abs=2.5e-4)
+    assert found.gap_error_share == pytest.approx(0.0, abs=1e-9)
+    assert why_not(timed_cells(1.0)[cell], found, failed=0, is_limited=False) == expected
+
+
+def test_how_far_off_each_first_token_was() -> None:
+    off = compare(said(turned(2.0)), read_sent(HUNDRED))
+    assert (off.ttft_error_s.p50, off.ttft_error_s.p99) == pytest.approx((-0.002, 0.002))
+    assert (off.ttft_off_s.mean, off.ttft_off_s.p50, off.ttft_off_s.p99) == pytest.approx((0.002, 0.002, 0.002))
 
 
 def test_a_log_that_is_none_is_refused() -> None:

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvscope.cli.selftest import selftest
-from kvscope.engine.base import Load, LoadAnswer, LoadResult
+from kvscope.engine.base import Load, LoadAnswer, LoadResult, TokenEvent
 from kvscope.engine.load_wire import LoadWire
 from kvscope.errors import ConnectionLost, EngineStartFailed, UsageError
 from kvscope.report.selftest_text import render_selftest
@@ -77,6 +77,54 @@ def test_a_slow_client_is_found_out(server: TruthServer, monkeypatch: pytest.Mon
     assert row.compared.ttft_error_s.mean is not None
     assert row.compared.ttft_error_s.mean > 0.005
     assert "ttft" in row.why_not
+
+
+def altered(change: Callable[[int, list[TokenEvent]], list[TokenEvent]]) -> run.Send:
+    """kvscope's client, which then says other times: ``change`` gets each answer's place and its events."""
+
+    def client(url: str, load: Load) -> LoadResult:
+        result = run.send(url, load)
+        answers = []
+        for answer in result.answers:
+            assert answer.generation is not None
+            events = change(answer.index, list(answer.generation.events))
+            answers.append(replace(answer, generation=replace(answer.generation, events=tuple(events))))
+        return replace(result, answers=tuple(answers))
+
+    return client
+
+
+def early_and_late(index: int, events: list[TokenEvent]) -> list[TokenEvent]:
+    return [replace(event, at_s=event.at_s + (0.02 if index % 2 else -0.02)) for event in events]
+
+
+def bunched(index: int, events: list[TokenEvent]) -> list[TokenEvent]:
+    return [events[0], *[replace(event, at_s=events[-1].at_s) for event in events[1:]]]
+
+
+def stretched(index: int, events: list[TokenEvent]) -> list[TokenEvent]:
+    first_s, factor = events[0].at_s, 1.5 if index % 2 else 0.5
+    return [replace(event, at_s=first_s + (event.at_s - first_s) * factor) for event in events]
+
+
+@pytest.mark.parametrize(
+    ("change", "slugs"),
+    [
+        (early_and_late, {"ttft", "ttft_single"}),
+        (bunched, {"gaps", "gaps_single"}),
+        (stretched, {"gaps", "gaps_single"}),
+    ],
+)
+@pytest.mark.parametrize("cell", [ONE, EIGHT, THOUSAND], ids=lambda cell: cell.name)
+def test_a_client_whose_errors_cancel_is_found_out(
+    server: TruthServer,
+    cell: Cell,
+    change: Callable[[int, list[TokenEvent]], list[TokenEvent]],
+    slugs: set[str],
+) -> None:
+    """On a busy machine the averages may be off as well, so either word will do."""
+    row = run_cell(cell, server, altered(change))
+    assert slugs & set(row.why_not), row.why_not
 
 
 def broken(url: str, load: Load) -> LoadResult:
@@ -153,7 +201,11 @@ def test_a_cell_that_others_disturbed_is_run_again_and_says_so(
     good = replace(off, why_not=(), waited_share=0.0)
     given = iter([off, off, good])
     monkeypatch.setattr(run, "run_cell", lambda *words: next(given))
-    assert run._run_undisturbed(ONE, server, run.send).tries == 3
+    again = run._run_undisturbed(ONE, server, run.send)
+    assert (again.tries, again.unmarked_tries, again.why_not) == (3, 2, ())
+    given = iter([off, replace(off, why_not=("ttft", "client_limited")), off])
+    again = run._run_undisturbed(ONE, server, run.send)
+    assert (again.tries, again.unmarked_tries, again.why_not) == (3, 1, ("ttft",))
     # It is not run again where nobody disturbed it: then it is the client.
     quiet = replace(off, waited_share=0.0, compared=replace(off.compared, server_late_s=run_cell_late(0.0001)))
     given = iter([quiet, good])

@@ -11,7 +11,9 @@ _WHY = {
     "failed": "requests failed",
     "unmatched": "answers are not those that were sent",
     "ttft": "first token off",
+    "ttft_single": "single first tokens off",
     "gaps": "gaps off",
+    "gaps_single": "single gaps off",
     "client_limited": "client_limited",
     "server_behind": "the server was behind",
 }
@@ -114,10 +116,34 @@ def _verdict(found: Mapping[str, Any]) -> list[str]:
     if found["basic_within"]:
         limits = basic[0]["limits"]
         ttft_ms, gaps = limits["ttft_s"] * 1e3, format_percent(limits["gap_share"])
-        text = f"At {names} this client can be believed: first token within {ttft_ms:g} ms, mean gap within {gaps}."
+        single_ms = max(limits["ttft_off_p99_s"], limits["gap_off_p99_s"]) * 1e3
+        text = (
+            f"At {names} this client can be believed: on average the first token within {ttft_ms:g} ms and the gap "
+            f"within {gaps}; of single ones, 99 % within {single_ms:g} ms."
+        )
     else:
         text = f"At {names} this client is not within its limits here: times measured now are not to be believed."
-    return [text, _load_verdict(found)]
+    return [text, _load_verdict(found), *_unmarked(found["rows"])]
+
+
+def _unmarked(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The dangerous kind: off, and nothing in a record would say so."""
+    texts = []
+    off = [row for row in rows if row["unmarked"]]
+    if off:
+        texts.append(
+            f"Off and not client_limited: {', '.join(row['cell'] for row in off)}. In a record, times like these would "
+            "carry no mark."
+            + (" Other programs took the processors then." if all(row["disturbed"] for row in off) else "")
+        )
+    texts += [
+        f"{row['cell']} was run again because other programs took the processors; in {row['unmarked_tries']} of the "
+        f"{row['tries'] - 1} tries before, it was off and not client_limited. In a record, times of such a moment "
+        "would carry no mark."
+        for row in rows
+        if row["unmarked_tries"]
+    ]
+    return texts
 
 
 def _load_verdict(found: Mapping[str, Any]) -> str:
@@ -134,8 +160,6 @@ def _load_verdict(found: Mapping[str, Any]) -> str:
         marked = "its requests end in errors"
     elif first["why_not"] == ["server_behind"]:
         marked = "the server could not send that fast here, so that more was not tried"
-    elif first["disturbed"]:
-        marked = "other programs took the processors then"
     else:
         marked = "its rows would not be marked, so stay below"
     return f"{said} At {first['cell']}: {', '.join(_WHY[slug] for slug in first['why_not'])}; {marked}."

@@ -50,6 +50,7 @@ def compare(seen: Mapping[str, Generation], sent: Mapping[str, SentAnswer]) -> C
         tokens=sums.tokens,
         unmatched=sums.unmatched,
         ttft_error_s=spread(sums.ttft_error_s),
+        ttft_off_s=spread(map(abs, sums.ttft_error_s)),
         gap_error_share=seen_s / true_s - 1 if true_s > 0 else None,
         gap_error_s=spread(off_s),
         gap_seen_s=spread(sums.gaps_seen_s),

@@ -6,14 +6,17 @@ from typing import Any
 
 SCHEMA = "kvscope.selftest/1"
 # Why a row is not to be believed, most telling first; the report has the words.
-FAILED, UNMATCHED, TTFT, GAPS, LIMITED, SERVER_BEHIND = (
+FAILED, UNMATCHED, TTFT, TTFT_SINGLE, GAPS, GAPS_SINGLE, LIMITED, SERVER_BEHIND = (
     "failed",
     "unmatched",
     "ttft",
+    "ttft_single",
     "gaps",
+    "gaps_single",
     "client_limited",
     "server_behind",
 )
+_OFF = frozenset((TTFT, TTFT_SINGLE, GAPS, GAPS_SINGLE))
 # An idle machine gives the client its processor at once, and wakes the server within some 20 µs.
 _DISTURBED_SHARE, _DISTURBED_LATE_S = 0.01, 0.0005
 
@@ -32,8 +35,9 @@ class Spread:
 class Compared:
     """What the client said, held against what the server sent. Times in seconds.
 
-    ``ttft_error_s``: the client's time to the first token less the true one, request by request. ``gap_error_share``:
-    the mean gap that the client saw ÷ the true mean gap − 1. ``gap_error_s``: how far off each gap was, up or down.
+    ``ttft_error_s``: the client's time to the first token less the true one, request by request; ``ttft_off_s``: how
+    far off each was, up or down. ``gap_error_share``: the mean gap that the client saw ÷ the true mean gap − 1.
+    ``gap_error_s``: how far off each gap was, up or down.
     ``gap_seen_s`` and ``gap_true_s``: the gaps themselves. ``server_late_s``: how late the server was against its
     schedule; ``server_pace``: its schedule's time between first and last tokens ÷ the time it took; ``server_blocked``:
     its writes that had to wait until the client read. ``arrivals_known``: it knows by the kernel's stamps when each
@@ -45,6 +49,7 @@ class Compared:
     tokens: int
     unmatched: int
     ttft_error_s: Spread
+    ttft_off_s: Spread
     gap_error_share: float | None
     gap_error_s: Spread
     gap_seen_s: Spread
@@ -62,7 +67,8 @@ class Row:
     error, ``first_error`` the first of them. ``cpu_s``: of the client's process. ``waited_share``: how much of the time
     the client was ready to run and had no processor; None where the system does not say. ``why_not``: why it is not to
     be believed; empty: within the limits. ``limited_by``: the client's own limits that it passed in this cell;
-    ``limited_answers``: those that say so of themselves. ``tries``: a basic cell that others disturbed is run again."""
+    ``limited_answers``: those that say so of themselves. ``tries``: a basic cell that others disturbed is run again;
+    ``unmarked_tries``: so many of those before were off, and not client_limited."""
 
     cell: str
     kind: str
@@ -81,6 +87,12 @@ class Row:
     limits: Mapping[str, float] | None
     why_not: tuple[str, ...]
     tries: int = 1
+    unmarked_tries: int = 0
+
+    @property
+    def is_unmarked(self) -> bool:
+        """Whether its times are off and its client did not say so: in a record, nothing would warn of it."""
+        return LIMITED not in self.why_not and not _OFF.isdisjoint(self.why_not)
 
     @property
     def is_disturbed(self) -> bool:
@@ -110,6 +122,7 @@ class Row:
             "client_limited": bool(self.limited_by),
             "within": not self.why_not,
             "disturbed": self.is_disturbed,
+            "unmarked": self.is_unmarked,
         }
 
 

@@ -12,20 +12,23 @@ from kvscope.engine.event_loop import run
 from kvscope.engine.load_client import send_load
 from kvscope.engine.openai_http import prepare_chat, stream_chat
 from kvscope.errors import KvscopeError, UsageError
-from kvscope.selftest.cells import Cell, requests_cell, timed_cells, warm_up
+from kvscope.selftest.cells import Cell, Limits, requests_cell, timed_cells, warm_up
 from kvscope.selftest.compare import compare
 from kvscope.selftest.processors import apart, kept_on, waited_s
 from kvscope.selftest.result import (
     FAILED,
     GAPS,
+    GAPS_SINGLE,
     LIMITED,
     SERVER_BEHIND,
     TTFT,
+    TTFT_SINGLE,
     UNMATCHED,
     Compared,
     Row,
     Selftest,
     ServerFacts,
+    Spread,
 )
 from kvscope.selftest.server import TruthServer
 
@@ -100,7 +103,8 @@ def _run_undisturbed(cell: Cell, server: TruthServer, client: Send) -> Row:
     it is run again, and the row says how often."""
     row = run_cell(cell, server, client)
     while cell.kind == "basic" and row.why_not and row.is_disturbed and row.tries < _MOST_TRIES:
-        row = replace(run_cell(cell, server, client), tries=row.tries + 1)
+        unmarked = row.unmarked_tries + row.is_unmarked
+        row = replace(run_cell(cell, server, client), tries=row.tries + 1, unmarked_tries=unmarked)
     return row
 
 
@@ -153,12 +157,28 @@ def why_not(cell: Cell, compared: Compared, *, failed: int, is_limited: bool) ->
         found.append(UNMATCHED)
     is_behind = _is_behind(cell, compared)
     if cell.limits is not None:
-        ttft_s, gap_share = compared.ttft_error_s.mean, compared.gap_error_share
-        is_known = compared.arrivals_known or not is_behind
-        found += [TTFT] if is_known and (ttft_s is None or abs(ttft_s) > cell.limits.ttft_s) else []
-        found += [GAPS] if gap_share is None or abs(gap_share) > cell.limits.gap_share else []
+        found += _first_token_off(cell.limits, compared) if compared.arrivals_known or not is_behind else []
+        found += _gaps_off(cell.limits, compared)
     found += [LIMITED] if is_limited else []
     return [*found, SERVER_BEHIND] if is_behind else found
+
+
+def _first_token_off(limits: Limits, compared: Compared) -> list[str]:
+    mean_s = compared.ttft_error_s.mean
+    if mean_s is None or abs(mean_s) > limits.ttft_s:
+        return [TTFT]
+    return [TTFT_SINGLE] if _singly_off(compared.ttft_off_s, limits.ttft_off_p50_s, limits.ttft_off_p99_s) else []
+
+
+def _gaps_off(limits: Limits, compared: Compared) -> list[str]:
+    share = compared.gap_error_share
+    if share is None or abs(share) > limits.gap_share:
+        return [GAPS]
+    return [GAPS_SINGLE] if _singly_off(compared.gap_error_s, limits.gap_off_p50_s, limits.gap_off_p99_s) else []
+
+
+def _singly_off(off: Spread, most_p50_s: float, most_p99_s: float) -> bool:
+    return (off.p50 or 0.0) > most_p50_s or (off.p99 or 0.0) > most_p99_s
 
 
 def _is_behind(cell: Cell, compared: Compared) -> bool:
