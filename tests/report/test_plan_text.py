@@ -71,7 +71,7 @@ def test_what_is_not_known_is_said_to_be_unknown() -> None:
         | {"available_bytes": None, "devices": []}
     )
     assert said.count("not known") >= 4
-    assert "nothing is predicted, as no description of the model was given" in said
+    assert "nothing is predicted, as no description of the model was given" in " ".join(said.split())
     assert "How long they take is not known" in said
     assert "How much memory can be had here is not stated" in said
     assert "No device is needed" in said
@@ -87,3 +87,22 @@ def test_what_may_end_earlier_and_what_is_over() -> None:
 )
 def test_lengths_of_time(seconds: float, text: str) -> None:
     assert plan_time(seconds) == text
+
+
+def test_what_is_held_is_written_for_people() -> None:
+    held = {"output_tokens": 32, "reuse_prefix": True, "concurrency": 4, "settings": {"n_ctx": 2816, "n_threads": 1}}
+    said = " ".join(render_plan(plan(point(128), held=held)).split())
+    requests = "output limit (tokens) = 32; prefix reuse = on; requests at once = 4"
+    assert f"Held fixed: {requests}; engine settings: n_ctx = 2,816, n_threads = 1." in said
+    assert "{" not in said
+
+
+def test_no_line_is_wider_than_a_terminal() -> None:
+    wide = point(128) | {"levels": {"n_ubatch": 128, "prompt_tokens": 4096}}
+    grid = plan(
+        wide | {"needed_here_bytes": 0}, wide | {"not_run_because": "Predicted to need more than is free. " * 4}
+    )
+    for lines in (render_plan(plan(point(128))), render_plan(grid)):
+        assert max(map(len, lines.splitlines())) <= 80
+    said = render_plan(grid)
+    assert "n_ubatch=128, prompt_tokens=4096: memory predicted: 200.0 MiB (200.0 MiB on" in said

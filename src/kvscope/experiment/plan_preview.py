@@ -16,6 +16,7 @@ from kvscope.experiment.time_left import TimeLeft
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction
 from kvscope.probe.cgroup import available_bytes
+from kvscope.record.held import held_fixed
 from kvscope.record.rows import MEASURED_OUTCOMES, TrialRow
 from kvscope.record.store import open_records
 
@@ -56,12 +57,19 @@ class PlanPreview:
         """That of a trial."""
         return next(point for point in self.points if point.levels == trial.levels)
 
+    def _varied(self) -> set[str]:
+        """What differs between levels: the factors, and the settings that their levels stand for."""
+        factors = self.design.factors
+        return {factor.name for factor in factors} | {
+            name for factor in factors for settings in factor.sets.values() for name in settings
+        }
+
     def to_dict(self) -> dict[str, object]:
         """For ``--json``."""
         return {
             "design": self.design.kind.name,
             "question": self.design.kind.question,
-            "held": self.design.held.to_dict(),
+            "held": held_fixed(self.design.held.to_dict(), self._varied()),
             "is_grid": self.design.is_grid,
             "trials": [
                 {

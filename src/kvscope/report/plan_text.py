@@ -1,14 +1,16 @@
 """What a design would do, as plain text for the terminal: from the dictionary that ``kvscope measure --dry-run --json``
 prints."""
 
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.report.prediction_text import WIDTH, aligned, wrapped
+from kvscope.report.held_text import held_text
+from kvscope.report.prediction_text import aligned
+from kvscope.report.words import NO_BREAK
 from kvscope.units import format_bytes, format_seconds
 
+WIDTH = 80
 _NOT_KNOWN = "not known"
 
 
@@ -17,7 +19,7 @@ def render_plan(plan: Mapping[str, Any]) -> str:
     return "\n".join(
         [
             _line(plan["question"]),
-            _line(f"Held fixed: {json.dumps(plan['held'], ensure_ascii=False)}"),
+            _line(f"Held fixed: {_plain(held_text(plan['held']))}."),
             "",
             *_points(plan["points"]),
             "",
@@ -34,6 +36,15 @@ def _line(text: str) -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False)
 
 
+def _note(text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
+
+
+def _plain(text: str) -> str:
+    """Without the spaces of the page that lines are not broken at."""
+    return text.replace(NO_BREAK, " ")
+
+
 def plan_time(seconds: float) -> str:
     """A length of time that is waited for."""
     minutes, rest = divmod(round(seconds), 60)
@@ -45,9 +56,12 @@ def plan_time(seconds: float) -> str:
 
 def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:
     head = ("level", "memory predicted", "fits", "one trial takes")
-    lines = aligned([head, *((_levels(each["levels"]), _needed(each), _fits(each), _takes(each)) for each in points)])
+    cells = [(_levels(each["levels"]), _needed(each), _fits(each), _takes(each)) for each in points]
+    lines = aligned([head, *cells])
+    if any(len(line) > WIDTH for line in lines):
+        lines = [_note(f"{row[0]}: {'; '.join(map(': '.join, zip(head[1:], row[1:], strict=True)))}.") for row in cells]
     notes = [
-        wrapped(f"{_levels(each['levels'])}: {text}")
+        _note(f"{_levels(each['levels'])}: {text}")
         for each in points
         if (text := each["not_run_because"] or _unpredicted(each)) is not None
     ]
@@ -119,4 +133,5 @@ def _trial(trial: Mapping[str, Any]) -> str:
         text for text, is_so in (("recorded", trial["is_recorded"]), ("not run", trial["not_run_because"])) if is_so
     ]
     note = f"  ({', '.join(notes)})" if notes else ""
-    return f"{trial['position']:4}  {trial['role']:8}  {_levels(trial['levels'])}  repeat {trial['repeat'] + 1}{note}"
+    line = f"{trial['position']:4}  {trial['role']:8}  {_levels(trial['levels'])}  repeat {trial['repeat'] + 1}{note}"
+    return textwrap.fill(line, WIDTH, subsequent_indent=" " * 16, break_long_words=False)

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from kvscope.analysis.levels import LevelRow
 from kvscope.analysis.study import DesignStudy, Study
+from kvscope.record.held import held_of
 from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, row
 from kvscope.report.charts_effects import effects_chart
 from kvscope.report.claims import claim, level_text
 from kvscope.report.effect_cells import effect_cells, shown_metrics
 from kvscope.report.effects_text import drift_text, effects_lead, until_text
+from kvscope.report.held_text import held_text
 from kvscope.report.numbers import difference_cell, estimate_cell, mib_cell, seconds_cell
 from kvscope.report.words import name_of, say
 
@@ -44,8 +46,7 @@ def _design_blocks(study: DesignStudy, said: Sequence[Block], slug: str) -> list
     )
     blocks += effect_blocks(study, slug)
     blocks += said
-    held = "; ".join(f"{name_of('factor', str(k))} = {level_text(v)}" for k, v in design.held.items())
-    items = [say("changes.held", held=held or say("none"))]
+    items = [say("changes.held", held=held_text(held_of(design)))]
     items += [say("changes.holds", text=text) for text in design.holds]
     if any(level.num_measured == 1 for level in study.levels):
         items.append(say("changes.one_repeat"))
