@@ -54,8 +54,8 @@ def plain_prompt(engine: FakeEngine, trial: Trial, seed: int) -> tuple[Message, 
 
 
 class SimulatedStudy:
-    """One study, trial by trial. ``study`` makes its trials' ids its own; ``prompt``, where given, its prompts, behind a
-    warm-up as in a real trial."""
+    """One study, trial by trial. ``study`` makes its trials' ids its own; ``prompt``, where given, its prompts, behind
+    a warm-up as in a real trial."""
 
     def __init__(self, design: Design, study: str, prompt: Prompt | None = None) -> None:
         self.design = design

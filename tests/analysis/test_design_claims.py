@@ -22,6 +22,8 @@ from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.design_claims import claims_of
 from kvscope.analysis.finding import Finding
 from kvscope.record.rows import DesignRow, WarningRow
+from kvscope.report.claims import claim_text
+from kvscope.report.words import NO_BREAK
 
 KIB = 1024
 CELLS = 1024
@@ -92,11 +94,62 @@ def test_bytes_saved_are_those_predicted_printed_and_seen() -> None:
     assert saved.values["difference_bytes"] == -11_059_200
     assert saved.values["reported_mib"] == "11.95"
     assert saved.size is not None
-    assert (saved.size.value, saved.size.low, saved.size.high) == (-11_059_200, -11_059_200, -11_059_200)
+    # The same in three pairs, of sizes read in pages: t(2) = 4.303 × 1,672 B ÷ √3 = 4,154 B to either side.
+    assert saved.size.value == -11_059_200
+    assert (saved.size.low, saved.size.high) == pytest.approx((-11_063_354, -11_055_046), abs=1)
     assert len(saved.evidence) == 6
     assert saved.design_id == KV.design_id
     memory_less = found(KV, kv_rows(), "memory_less_predicted")
     assert memory_less.values["difference_bytes"] == memory_less.values["predicted_bytes"] == -11_059_200
+
+
+def test_where_all_memory_changed_by_something_else_the_difference_from_the_prediction_is_told() -> None:
+    # 4 MiB more went away than the buffer is smaller, in each of three pairs.
+    beside = found(KV, kv_rows(seen=Q8_BYTES - 4 * 2**20), "memory_less_beside")
+    assert beside.values["beyond_bytes"] == -4 * 2**20
+    text = claim_text(beside).replace(NO_BREAK, " ")
+    assert "By prediction its buffer differs by -10.55 MiB, which the interval excludes" in text
+    assert "measured less predicted is -4.00 MiB" in text
+    assert "of it" not in text
+
+
+def memory_rows(after: list[int]) -> list[Attempt]:
+    """The sizes after the load in KiB at q8_0, against 300,000 at f16, with nothing predicted."""
+    sizes = {"f16": [300_000] * len(after), "q8_0": after}
+    return [
+        attempt(
+            trial_row(UNPREDICTED, level, block),
+            design=UNPREDICTED,
+            marks=(mark("loaded", kib),),
+            **answered(ttft_s=0.5),
+        )
+        for level, each in sizes.items()
+        for block, kib in enumerate(each)
+    ]
+
+
+UNPREDICTED = a_design("offload", ("f16", "q8_0"))
+
+
+@pytest.mark.parametrize(
+    ("after", "slug"),
+    [
+        ([400_000, 400_010, 400_004], "memory_more"),
+        ([300_000, 300_004, 299_996], "memory_equal"),
+        ([300_100, 299_900, 300_050], "memory_no_difference_seen"),
+        # A process of 300 MiB that may have become 160 MiB larger or smaller: nothing is known of it.
+        ([290_000, 360_000, 270_000], "memory_cannot_tell"),
+        ([290_000], "memory_unknown"),
+    ],
+)
+def test_what_memory_cannot_tell_is_not_called_noise(after: list[int], slug: str) -> None:
+    told = found(UNPREDICTED, memory_rows(after), slug)
+    text = claim_text(told).replace(NO_BREAK, " ")
+    assert "no more than noise" not in text
+    if slug == "memory_cannot_tell":
+        # 5 % of 300,000 KiB is 14.65 MiB.
+        assert "of 14.65 MiB, if it is there" in text
+        assert isinstance(told.values["needed"], int)
 
 
 def test_a_log_that_says_otherwise_is_a_contradiction() -> None:

@@ -41,8 +41,9 @@ def test_a_slow_block_does_not_widen_the_share() -> None:
     # Everything takes four times as long in one block: c = 1.2 b in each, so the share is 20 %, without any doubt.
     found = paired_effect("ttft_s", [(b, 1.2 * b) for b in (1.0, 1.0, 4.0, 1.0)])
     assert found.relative.value == pytest.approx(0.2)
-    assert found.relative.low == pytest.approx(0.2)
-    assert found.relative.high == pytest.approx(0.2)
+    # As exactly as the clock: 1 µs of 1.75 s.
+    assert found.relative.low == pytest.approx(0.2, abs=2e-6)
+    assert found.relative.high == pytest.approx(0.2, abs=2e-6)
     assert found.half_width is not None
     assert found.half_width > 0.3  # of the difference in seconds
 
@@ -92,11 +93,45 @@ def test_too_little_gives_no_interval_and_no_verdict() -> None:
 
 
 def test_the_same_in_every_pair() -> None:
-    same = paired_effect("memory_loaded_bytes", [(1000, 1000)] * 5)
-    assert (same.verdict, same.would_have_been_seen) == ("no_difference_seen", 0.0)
-    saved = paired_effect("memory_loaded_bytes", [(1000, 600)] * 5)
-    assert (saved.verdict, saved.difference.low, saved.difference.high) == ("less", -400, -400)
-    assert saved.repeats_needed(1.0) == 2
+    same = paired_effect("memory_loaded_bytes", [(1_000_000, 1_000_000)] * 5)
+    # Each reading is of whole pages: a difference of a page could be there.
+    assert (same.verdict, same.is_same, same.would_have_been_seen) == ("no_difference_seen", True, 4096.0)
+    saved = paired_effect("memory_loaded_bytes", [(1_000_000, 600_000)] * 5)
+    assert (saved.verdict, saved.is_same) == ("less", False)
+    assert (saved.difference.low, saved.difference.high) == (-404_096, -395_904)
+    # Less than a page is not told by any number of repeats. The noise of rounding is 4096 × 0.40825 = 1672 B: two
+    # repeats reach 12.706 × 1672 ÷ √2 = 15,024 B to either side, three 4.3027 × 1672 ÷ √3 = 4,154 B.
+    assert (saved.repeats_needed(1.0), saved.repeats_needed(4_200), saved.repeats_needed(16_000)) == (None, 3, 2)
+
+
+def test_a_page_more_in_both_of_two_pairs_is_no_difference() -> None:
+    # From a real run of two repeats: one page less each time, before any request was sent.
+    found = paired_effect("memory_loaded_bytes", [(73_445_376, 73_441_280), (73_449_472, 73_445_376)])
+    assert (found.verdict, found.is_same) == ("no_difference_seen", True)
+    assert found.difference.contains(0.0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "step", "large"),
+    [("memory_after_bytes", 4096, 400_000), ("ttft_s", 1e-6, 1e-3), ("tpot_s", 1e-16, 1e-3), ("load_s", 0.0, 1e-3)],
+)
+def test_what_is_below_the_resolution_is_never_called(metric: str, step: float, large: float) -> None:
+    base = 0.05 if metric.endswith("_s") else 1_000_000
+    for found in (
+        paired_effect(metric, [(base, base + step)] * 2),
+        unpaired_effect(metric, [base] * 2, [base + step] * 2),
+    ):
+        assert not found.is_seen
+    for found in (
+        paired_effect(metric, [(base, base + large)] * 2),
+        unpaired_effect(metric, [base] * 2, [base + large] * 2),
+    ):
+        assert found.verdict == "more"
+
+
+def test_counts_are_whole_so_that_one_token_less_each_time_is_told_by_more_than_two() -> None:
+    assert not paired_effect("cached_tokens", [(64, 63)] * 2).is_seen
+    assert paired_effect("cached_tokens", [(64, 63)] * 5).verdict == "less"
 
 
 def test_what_is_called_a_difference_holds_for_all_levels_together() -> None:

@@ -9,13 +9,14 @@ than 50 do with probability 0.6 %. Seeds are fixed, so a test that passes here p
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import pytest
 from scipy.stats import binom
 from simulated_studies import SimulatedStudy, a_design
 
 from kvscope.analysis.attempts import load_attempts
-from kvscope.analysis.effects import FIXED, Effect
+from kvscope.analysis.effects import FIXED, Effect, paired_effect
 from kvscope.analysis.levels import level_rows
 from kvscope.engine.base import Message
 from kvscope.engine.fake import FakeEngine, VirtualClock
@@ -105,6 +106,19 @@ def test_nor_in_a_study_of_several_levels() -> None:
     assert sum(any(one.is_seen for one in study) for study in studies) <= 50
     # Each interval by itself is one of 95 %: taken as verdicts, they would call far too much.
     assert sum(any(not one.difference.contains(0.0) for one in study) for study in studies) > 80
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5])
+@pytest.mark.parametrize("pages", [0.1, 0.5, 1.0, 3.0, 10.0])
+def test_nor_of_memory_that_is_read_in_whole_pages(repeats: int, pages: float) -> None:
+    # Two repeats often read the same pages twice: an interval of no width called a difference in up to 12 of a hundred.
+    chance = Random(f"{repeats} {pages}")
+    seen = 0
+    for _ in range(4 * STUDIES):
+        size = 18_000 + chance.random()
+        read = [[4096.0 * round(chance.gauss(size, pages)) for _ in range(2)] for _ in range(repeats)]
+        seen += paired_effect("memory_loaded_bytes", [(before, after) for before, after in read]).is_seen
+    assert seen <= 4 * 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

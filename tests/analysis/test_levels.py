@@ -1,5 +1,6 @@
 """The baseline, one changed condition, repeats and failures."""
 
+import pytest
 from study_rows import answered, attempt, design_row, trial_row
 
 from kvscope.analysis.levels import level_rows
@@ -23,7 +24,7 @@ def test_differences_are_paired_by_block() -> None:
     found = [at(512, b, 0.5 + slow) for b, slow in enumerate((0, 1, 0))]
     found += [at(2048, b, 0.75 + slow) for b, slow in enumerate((0, 1, 0))]
     difference = level_rows(design_row(), found)[1].differences["ttft_s"]
-    assert (difference.value, difference.low, difference.high) == (0.25, 0.25, 0.25)
+    assert (difference.value, difference.low, difference.high) == pytest.approx((0.25, 0.25, 0.25), abs=2e-6)
 
 
 def test_a_block_without_its_baseline_gives_no_pair() -> None:

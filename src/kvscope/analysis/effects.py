@@ -5,13 +5,16 @@ hour hits both sides of a pair alike. Intervals are Student's t on the paired di
 share no blocks: Welch's). Bootstraps were tried on simulated studies and covered the truth less often, at every number
 of repeats that anybody runs (docs/reference/statistics.md has the figures).
 
+No interval is narrower than what can be resolved (``resolution_of``): memory comes in pages, moments in the clock's
+steps. Two or three equal values show that the noise is below that, never that there is none.
+
 Two things are kept apart. The *interval* of each level is 95 % by itself. A difference is *called* one (``is_seen``)
 only where a wider interval, which holds for all levels of the design together, leaves out zero: of studies in which
 nothing differs, no more than 5 % call anything a difference, however many levels they have.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import expm1, log, sqrt
 from statistics import fmean
 
@@ -23,6 +26,12 @@ PAIRED, UNPAIRED, NO_METHOD = "paired_t", "welch_t", "none"
 MOST_NEEDED = 100_000
 # A change by less than this share is what is left of rounding: numbers that were added in another order.
 ROUNDING = 1e-9
+# Memory is read in pages: each reading may be off by half of one, and so may the other that it is compared with.
+PAGE_BYTES = 4096.0
+# Moments closer than this are not told apart: by the clock, the reading of a socket, and the rounding of sums.
+CLOCK_S = 1e-6
+# The standard deviation that rounding to whole steps leaves in a difference of two values: √2 ÷ √12 of a step.
+ROUNDED = sqrt(1 / 6)
 # An interval of a ratio that reaches further than to this many times as much (or as little) says nothing.
 MOST_RATIO = 1e6
 
@@ -52,7 +61,8 @@ class Effect:
     logarithms (the geometric mean), less one; a block that was slow for both has the same ratio as any other.
     ``together`` is the wider interval of the difference that holds for all ``num_levels`` levels compared with one
     baseline. ``method``: paired_t (Student's t on the differences of ``num_pairs`` blocks), welch_t (no blocks in
-    common) or none (too few). ``spread``: the standard deviation of the paired differences."""
+    common) or none (too few). ``spread``: the standard deviation of the paired differences; ``widest``: the largest of
+    them, whatever its sign. ``resolution``: the smallest difference that single values can show."""
 
     metric: str
     baseline: float | None
@@ -64,7 +74,14 @@ class Effect:
     num_pairs: int
     num_levels: int = 1
     spread: float | None = None
+    widest: float | None = None
+    resolution: float = 0.0
     rates: ErrorRates = FIXED
+
+    @property
+    def is_same(self) -> bool:
+        """Whether no pair shows any difference that can be resolved."""
+        return self.is_known and self.widest is not None and self.widest <= self.resolution
 
     @property
     def is_known(self) -> bool:
@@ -104,10 +121,11 @@ class Effect:
 
     def repeats_needed(self, half_width: float) -> int | None:
         """How many blocks would give an interval that reaches no further than ``half_width`` to either side, if they
-        are as noisy as those measured. None where that is not known (fewer than two pairs, or no pairs at all)."""
-        if self.spread is None or half_width <= 0:
+        are as noisy as those measured. None where that is not known (fewer than two pairs, or no pairs at all), or
+        where it is less than can be resolved."""
+        if self.spread is None or half_width <= 0 or half_width < self.resolution:
             return None
-        return _repeats(self.spread, half_width, self.rates.interval)
+        return _repeats(max(self.spread, ROUNDED * self.resolution), half_width, self.rates.interval)
 
 
 def _repeats(spread: float, half_width: float, error: float) -> int:
@@ -124,51 +142,100 @@ def _repeats(spread: float, half_width: float, error: float) -> int:
     return high
 
 
+def resolution_of(metric: str) -> float:
+    """How far a difference of two values of a metric may be off by reading alone: a page of memory, a step of the
+    clock, half a token (counts are whole). 0.0 of a rate, which is as fine as its time."""
+    if "_bytes" in metric:
+        return PAGE_BYTES
+    if "_per_s" in metric:
+        return 0.0
+    return CLOCK_S if metric.endswith("_s") else 0.5 if "_tokens" in metric else 0.0
+
+
+def _resolution(metric: str, given: float | None, values: Sequence[float]) -> float:
+    """``given``, or that of the metric; never below what is left of rounding in sums of such values."""
+    own = resolution_of(metric) if given is None else given
+    return max(own, ROUNDING * max((abs(value) for value in values), default=0.0))
+
+
 def paired_effect(
-    metric: str, pairs: Sequence[tuple[float, float]], *, num_levels: int = 1, rates: ErrorRates = FIXED
+    metric: str,
+    pairs: Sequence[tuple[float, float]],
+    *,
+    num_levels: int = 1,
+    rates: ErrorRates = FIXED,
+    resolution: float | None = None,
 ) -> Effect:
     """The effect from (baseline, changed) of each block. ``num_levels``: how many levels are compared with the same
-    baseline."""
+    baseline. ``resolution``: the smallest difference that can be resolved, where it is not the metric's own."""
     differences = [changed - baseline for baseline, changed in pairs]
     count = len(pairs)
-    difference = mean(differences, confidence=1 - rates.interval)
+    step = _resolution(metric, resolution, [value for pair in pairs for value in pair])
+    difference = _resolved(mean(differences, confidence=1 - rates.interval), differences, step, rates.interval)
     base = fmean(b for b, _ in pairs) if pairs else None
     return Effect(
         metric=metric,
         baseline=base,
         changed=fmean(c for _, c in pairs) if pairs else None,
         difference=difference,
-        relative=_as_share(mean([log(c / b) for b, c in pairs], confidence=1 - rates.interval))
-        if all(min(pair) > 0 for pair in pairs)
-        else _no_share(differences),
-        together=mean(differences, confidence=1 - rates.call / num_levels),
+        relative=_paired_share(pairs, step, rates.interval),
+        together=_resolved(
+            mean(differences, confidence=1 - rates.call / num_levels), differences, step, rates.call / num_levels
+        ),
         method=PAIRED if count >= 2 else NO_METHOD,
         num_pairs=count,
         num_levels=num_levels,
         spread=_deviation(differences) if count >= 2 else None,
+        widest=max(map(abs, differences), default=None),
+        resolution=step,
         rates=rates,
     )
 
 
+def _paired_share(pairs: Sequence[tuple[float, float]], step: float, error: float) -> Estimate:
+    if not all(min(pair) > 0 for pair in pairs):
+        return _no_share([changed - baseline for baseline, changed in pairs])
+    logs = [log(changed / baseline) for baseline, changed in pairs]
+    finest = step / fmean(baseline for baseline, _ in pairs) if pairs else 0.0
+    return _as_share(_resolved(mean(logs, confidence=1 - error), logs, finest, error))
+
+
+def _resolved(estimate: Estimate, differences: Sequence[float], step: float, error: float) -> Estimate:
+    """An interval no narrower than steps of that size allow. The noise of the differences is at least what rounding
+    leaves in them; and where all values are rounded alike, no number of repeats tells less than a step."""
+    value, low, high = estimate.value, estimate.low, estimate.high
+    if value is None or low is None or high is None:
+        return estimate
+    half = max(step, t_quantile(len(differences) - 1, 1 - error) * ROUNDED * step / sqrt(len(differences)))
+    return replace(estimate, low=min(low, value - half), high=max(high, value + half))
+
+
 def unpaired_effect(
-    metric: str, baseline: Sequence[float], changed: Sequence[float], *, num_levels: int = 1, rates: ErrorRates = FIXED
+    metric: str,
+    baseline: Sequence[float],
+    changed: Sequence[float],
+    *,
+    num_levels: int = 1,
+    rates: ErrorRates = FIXED,
+    resolution: float | None = None,
 ) -> Effect:
     """The effect between two sets of values that share no blocks: Welch's t, which lets each set have its own noise.
     What changed between the two apart from what was asked (the hour, the temperature) is in the difference."""
     base = fmean(baseline) if baseline else None
     other = fmean(changed) if changed else None
     known = len(baseline) >= 2 and len(changed) >= 2
-    value = None if base is None or other is None else other - base
+    step = _resolution(metric, resolution, (*baseline, *changed))
     return Effect(
         metric=metric,
         baseline=base,
         changed=other,
-        difference=_welch(value, baseline, changed, rates.interval),
-        relative=_unpaired_share(baseline, changed, rates.interval),
-        together=_welch(value, baseline, changed, rates.call / num_levels),
+        difference=_welch(baseline, changed, rates.interval, step),
+        relative=_unpaired_share(baseline, changed, rates.interval, step),
+        together=_welch(baseline, changed, rates.call / num_levels, step),
         method=UNPAIRED if known else NO_METHOD,
         num_pairs=0,
         num_levels=num_levels,
+        resolution=step,
         rates=rates,
     )
 
@@ -178,31 +245,35 @@ def _deviation(values: Sequence[float]) -> float:
     return sqrt(sum((v - center) ** 2 for v in values) / (len(values) - 1))
 
 
-def _welch(value: float | None, baseline: Sequence[float], changed: Sequence[float], error: float) -> Estimate:
+def _welch(baseline: Sequence[float], changed: Sequence[float], error: float, step: float) -> Estimate:
     count = len(baseline) + len(changed)
-    if value is None:
+    if not baseline or not changed:
         return Estimate(value=None, num=count, reason=note("nothing_measured"))
+    value = fmean(changed) - fmean(baseline)
     if len(baseline) < 2 or len(changed) < 2:
         return Estimate(value=value, num=count, reason=note("one_repeat"))
-    parts = [_deviation(values) ** 2 / len(values) for values in (baseline, changed)]
-    half = _welch_quantile(baseline, changed, error) * sqrt(sum(parts))
+    parts = [(_variance(values, step) / len(values), len(values) - 1) for values in (baseline, changed)]
+    half = max(step, _welch_quantile(parts, error) * sqrt(sum(part for part, _ in parts)))
     return Estimate(value=value, low=value - half, high=value + half, num=count)
 
 
-def _welch_quantile(baseline: Sequence[float], changed: Sequence[float], error: float) -> float:
-    """t's quantile at Welch's degrees of freedom (Satterthwaite)."""
-    parts = [(_deviation(values) ** 2 / len(values), len(values) - 1) for values in (baseline, changed)]
+def _variance(values: Sequence[float], step: float) -> float:
+    """Of values that were rounded to steps: at least what rounding leaves in them, a twelfth of the step squared."""
+    return max(_deviation(values) ** 2, step**2 / 12)
+
+
+def _welch_quantile(parts: Sequence[tuple[float, int]], error: float) -> float:
+    """t's quantile at Welch's degrees of freedom (Satterthwaite), of each set's squared error and degrees."""
     below = sum(part**2 / degrees for part, degrees in parts)
     total = sum(part for part, _ in parts)
-    return t_quantile(total**2 / below if below else len(baseline) + len(changed) - 2, 1 - error)
+    return t_quantile(total**2 / below if below else sum(degrees for _, degrees in parts), 1 - error)
 
 
-def _unpaired_share(baseline: Sequence[float], changed: Sequence[float], error: float) -> Estimate:
+def _unpaired_share(baseline: Sequence[float], changed: Sequence[float], error: float, step: float) -> Estimate:
     if min((*baseline, *changed), default=1.0) <= 0:
         return _no_share((*baseline, *changed))
     logs = [[log(v) for v in values] for values in (baseline, changed)]
-    value = fmean(logs[1]) - fmean(logs[0]) if logs[0] and logs[1] else None
-    return _as_share(_welch(value, logs[0], logs[1], error))
+    return _as_share(_welch(logs[0], logs[1], error, step / fmean(baseline) if baseline else 0.0))
 
 
 def _as_share(logarithm: Estimate) -> Estimate:

@@ -196,3 +196,14 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
         num=estimate.num,
         reason=estimate.reason,
     )
+
+
+def shifted(estimate: Estimate, by: float) -> Estimate:
+    """``estimate`` plus a number that is known exactly: a difference from a prediction, say."""
+    return Estimate(
+        value=None if estimate.value is None else estimate.value + by,
+        low=None if estimate.low is None else estimate.low + by,
+        high=None if estimate.high is None else estimate.high + by,
+        num=estimate.num,
+        reason=estimate.reason,
+    )

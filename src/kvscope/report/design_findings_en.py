@@ -8,6 +8,24 @@ from kvscope.report.prefix_findings_en import PREFIX_FINDINGS
 
 _DIFFERENCE_S = "{metric} with {condition}: {difference_s:signed_s} against {base} ({share:signed_percent} of its "
 _MEMORY = "{metric} with {condition}: {difference_bytes:signed_mib2} against {base}"
+_SAME_MEMORY = "{metric} with {condition}: the same as with {base} in each of {pairs:count} pairs, to a page of 4 KiB"
+_NO_MEMORY = (
+    "{metric} with {condition}: no difference from {base} is seen. One of more than {ruled_out_bytes:mib2} is ruled out"
+)
+_UNTOLD_MEMORY = (
+    "{metric} with {condition}: these repeats cannot tell a difference from {base} from noise; only one of more than "
+    "{ruled_out_bytes:mib2} is ruled out. About {needed:count} repeats would tell one of {target_bytes:mib2}, if it is "
+    "there."
+)
+_BUFFERS = "by prediction its buffer differs by {predicted_bytes:signed_mib2}"
+_BESIDE = (
+    "By prediction its buffer differs by {predicted_bytes:signed_mib2}, which the interval excludes: measured less "
+    "predicted is {beyond_bytes:signed_mib2} (95 % interval {beyond_low_bytes:signed_mib2} to "
+    "{beyond_high_bytes:signed_mib2})."
+)
+_DIFFERENCE_RATE = (
+    "{metric} with {condition}: {difference_per_s:signed_rate} tokens/s against {base} ({share:signed_percent} of its "
+)
 _BUFFER = (
     "{component} with {condition}: {difference_bytes:signed_mib2} against {base} ({predicted_bytes:mib2} instead of "
     "{baseline_predicted_bytes:mib2})"
@@ -27,14 +45,32 @@ _LEVELS: dict[str, str] = {
     "difference is {seen_difference_bytes:signed_mib2}.",
     "finding.memory_more": f"{_MEMORY}.",
     "finding.memory_less": f"{_MEMORY}.",
-    "finding.memory_more_predicted": f"{_MEMORY}; by prediction its buffer differs by {{predicted_bytes:signed_mib2}}.",
-    "finding.memory_less_predicted": f"{_MEMORY}; by prediction its buffer differs by {{predicted_bytes:signed_mib2}}.",
-    "finding.memory_no_difference_seen": f"{_MEMORY}, which is no more than noise.",
-    "finding.memory_no_difference_seen_predicted": f"{_MEMORY}, which is no more than noise; by prediction "
-    "{predicted_bytes:signed_mib2}.",
+    "finding.memory_equal": f"{_SAME_MEMORY}.",
+    "finding.memory_no_difference_seen": f"{_NO_MEMORY}.",
+    "finding.memory_cannot_tell": f"{_UNTOLD_MEMORY}",
     "finding.memory_unknown": f"{_MEMORY}, in {{pairs}} pair: too few to tell a difference from noise.",
+    "finding.memory_more_predicted": f"{_MEMORY}; {_BUFFERS}, which the interval holds.",
+    "finding.memory_less_predicted": f"{_MEMORY}; {_BUFFERS}, which the interval holds.",
+    "finding.memory_equal_predicted": f"{_SAME_MEMORY}; {_BUFFERS}.",
+    "finding.memory_no_difference_seen_predicted": f"{_NO_MEMORY}; {_BUFFERS}.",
+    "finding.memory_cannot_tell_predicted": f"{_UNTOLD_MEMORY} By prediction its buffer differs by "
+    "{predicted_bytes:signed_mib2}.",
     "finding.memory_unknown_predicted": f"{_MEMORY}, in {{pairs}} pair: too few to tell a difference from noise. By "
-    "prediction {predicted_bytes:signed_mib2}.",
+    "prediction its buffer differs by {predicted_bytes:signed_mib2}.",
+    "finding.memory_more_beside": f"{_MEMORY}. {_BESIDE}",
+    "finding.memory_less_beside": f"{_MEMORY}. {_BESIDE}",
+    "finding.memory_equal_beside": f"{_SAME_MEMORY}. {_BESIDE}",
+    "finding.memory_no_difference_seen_beside": f"{_NO_MEMORY}. {_BESIDE}",
+    "finding.rate_more": f"{_DIFFERENCE_RATE}{{baseline_per_s:rate}}).",
+    "finding.rate_less": f"{_DIFFERENCE_RATE}{{baseline_per_s:rate}}).",
+    "finding.rate_equal": "{metric} with {condition}: the same as with {base} in each of {pairs:count} pairs.",
+    "finding.rate_no_difference_seen": "{metric} with {condition}: no difference from {base} is seen. One of more than "
+    "{ruled_out_share:percent} ({ruled_out_per_s:rate} tokens/s) is ruled out.",
+    "finding.rate_cannot_tell": "{metric} with {condition}: these repeats cannot tell a difference from {base} from "
+    "noise; only one of more than {ruled_out_share:percent} ({ruled_out_per_s:rate} tokens/s) is ruled out. About "
+    "{needed:count} repeats would tell one of {target_per_s:rate} tokens/s, if it is there.",
+    "finding.rate_unknown": f"{_DIFFERENCE_RATE}{{baseline_per_s:rate}}), in {{pairs}} pair: too few to tell a "
+    "difference from noise.",
     "finding.time_more": f"{_DIFFERENCE_S}{{baseline_s:s}}).",
     "finding.time_less": f"{_DIFFERENCE_S}{{baseline_s:s}}).",
     "finding.time_no_difference_seen": "{metric} with {condition}: no difference from {base} is seen. One of more than "
@@ -115,6 +151,10 @@ _DESIGNS: dict[str, str] = {
     "seen; more than {ruled_out_s:s} of it is ruled out.",
     "finding.interaction_time_unknown": "{metric} with {condition}: whether the two changes act on one another cannot "
     "be told from {pairs:count} repeat.",
+    "finding.interaction_time_cannot_tell": "{metric} with {condition}: these repeats cannot tell whether the two "
+    "changes act on one another; only more than {ruled_out_s:s} of it is ruled out.",
+    "finding.interaction_memory_cannot_tell": "{metric} with {condition}: these repeats cannot tell whether the two "
+    "changes act on one another; only more than {ruled_out_bytes:mib2} of it is ruled out.",
     "finding.interaction_memory_seen": "{metric} with {condition}: the two changes together make "
     "{beyond_bytes:signed_mib2} beside what each makes alone, added up. They act on one another.",
     "finding.interaction_memory_not_seen": "{metric} with {condition}: that the two changes act on one another is not "
@@ -132,6 +172,7 @@ _REMARKS: dict[str, str] = {
     "moment.memory_loaded_bytes_device": "Memory on devices after the load",
     "moment.memory_after_bytes_device": "Memory on devices after the requests",
     "size.difference_s": "95 % interval {low:signed_s} to {high:signed_s}, {num} pairs.",
+    "size.difference_per_s": "95 % interval {low:signed_rate} to {high:signed_rate} tokens/s, {num} pairs.",
     "size.difference_bytes": "95 % interval {low:signed_mib2} to {high:signed_mib2}, {num} pairs.",
     "size.seen_bytes": "As seen in memory: {value:signed_mib2}, 95 % interval {low:signed_mib2} to {high:signed_mib2}, "
     "{num} pairs.",
@@ -142,7 +183,7 @@ _REMARKS: dict[str, str] = {
     "size.thousand_s": "95 % interval {low:s} to {high:s} for each 1,000 tokens, {num} repeats.",
     "size.thousand_squared_s": "95 % interval {low:s} to {high:s} for (1,000 tokens)², {num} repeats.",
     "size.output_token_s": "95 % interval {low:s} to {high:s} for each token, {num} repeats.",
-    "also.other_buffers_follow_level": "What differs besides: other memory that changed with it, and parts of buffers "
+    "also.other_buffers_follow_level": "What makes the rest: other memory that changed with it, and parts of buffers "
     "that were never touched; the record has each mapping.",
     "also.build_without_device": "Could also be: an accelerator that this build of the engine does not support; "
     "kvscope doctor lists what is there.",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 _SECONDS = "size.difference_s"
 _BYTES = "size.difference_bytes"
-_VERDICTS = ("more", "less", "no_difference_seen", "unknown")
+_VERDICTS = ("more", "less", "equal", "no_difference_seen", "cannot_tell", "unknown")
 _BUFFERS = ("confirmed", "reported", "not_in_memory")
 _HOST_CACHE = (
     "as_predicted",
@@ -20,8 +20,10 @@ _QUADRATIC = ("quadratic", "quadratic_not_seen", "bends_down", "quadratic_unknow
 
 DESIGN_SIZES: Mapping[str, str] = {
     "prefix_saved": "size.saved_per_token",
-    **{f"time_{verdict}": _SECONDS for verdict in (*_VERDICTS, "cannot_tell")},
+    **{f"time_{verdict}": _SECONDS for verdict in _VERDICTS if verdict != "equal"},
     **{f"memory_{verdict}{end}": _BYTES for verdict in _VERDICTS for end in ("", "_predicted")},
+    **{f"memory_{verdict}_beside": _BYTES for verdict in ("more", "less", "equal", "no_difference_seen")},
+    **{f"rate_{verdict}": "size.difference_per_s" for verdict in _VERDICTS if verdict != "equal"},
     **{f"buffer_{how}": "size.seen_bytes" for how in _BUFFERS},
     **{f"reuse_{how}": "size.difference_tokens" for how in ("differs", "unclear")},
     **{f"host_cache_{how}": "size.growth_bytes" for how in _HOST_CACHE},
@@ -30,6 +32,6 @@ DESIGN_SIZES: Mapping[str, str] = {
     **{f"input_length_{how}": "size.thousand_s" for how in ("linear", "linear_unclear")},
     **{f"input_length_{how}": "size.thousand_squared_s" for how in _QUADRATIC},
     **{f"output_length_{how}": "size.output_token_s" for how in ("per_token", "per_token_unclear")},
-    **{f"interaction_time_{how}": _SECONDS for how in ("seen", "not_seen", "unknown")},
-    **{f"interaction_memory_{how}": _BYTES for how in ("seen", "not_seen", "unknown")},
+    **{f"interaction_time_{how}": _SECONDS for how in ("seen", "not_seen", "cannot_tell", "unknown")},
+    **{f"interaction_memory_{how}": _BYTES for how in ("seen", "not_seen", "cannot_tell", "unknown")},
 }

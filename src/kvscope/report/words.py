@@ -1,8 +1,8 @@
 """Every sentence and title of the report, in one place, with named placeholders. Another language is another ``WORDS``.
 
 A placeholder may name how its value is written: {x:mib}, {x:mib2}, {x:signed_mib}, {x:signed_mib2}, {x:bytes},
-{x:count}, {x:rate}, {x:s}, {x:signed_s}, {x:percent}, {x:percent2}, {x:signed_percent}, {x:list}. A value that is None
-reads "unknown".
+{x:count}, {x:rate}, {x:signed_rate}, {x:s}, {x:signed_s}, {x:percent}, {x:percent2}, {x:signed_percent}, {x:list}. A
+value that is None reads "unknown".
 """
 
 from collections.abc import Callable, Mapping
@@ -35,6 +35,7 @@ _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "signed_mib2": lambda v: _signed(v, f"{format_number(v / MIB, 2)} MiB"),
     "bytes": format_bytes,
     "rate": lambda v: format_number(v, 1 if v < 100 else 0),
+    "signed_rate": lambda v: _signed(v, format_number(v, 1 if abs(v) < 100 else 0)),
     "count": lambda v: format_count(round(v)),
     "s": format_seconds,
     "signed_s": lambda v: _signed(v, format_seconds(v)),

@@ -7,7 +7,7 @@ from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import attribute
 from kvscope.analysis.compare import Component, compare_components
 from kvscope.analysis.design_claims.changed import block_pairs, evidence, named
-from kvscope.analysis.effects import paired_effect
+from kvscope.analysis.effects import PAGE_BYTES, paired_effect
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.levels import at_level, level_key
 from kvscope.record.rows import DesignRow, Json
@@ -79,7 +79,7 @@ def _compared(
 ) -> Finding:
     difference = predicted_difference(design, attempts, level, component)
     pairs = block_pairs(design, attempts, level, lambda attempt: seen_bytes(attempt, component))
-    seen = paired_effect(component, pairs).difference if pairs else None
+    seen = paired_effect(component, pairs, resolution=PAGE_BYTES).difference if pairs else None
     is_seen = seen is not None and seen.value is not None and difference is not None
     is_as_seen = is_seen and seen is not None and abs((seen.value or 0) - (difference or 0)) <= PAGES_BYTES
     if here.agrees is False or base.agrees is False:

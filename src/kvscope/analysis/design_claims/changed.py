@@ -7,14 +7,13 @@ from statistics import fmean
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.effects import Effect, ErrorRates
 from kvscope.analysis.finding import Finding
+from kvscope.analysis.fit import Estimate, shifted
 from kvscope.analysis.levels import LevelRow, at_level, level_rows
 from kvscope.record.rows import DesignRow, Json
 
 TIMES = ("ttft_s", "tpot_s")
-# How closely a time should be known before "no difference" says much: so far to either side, of the baseline.
+# How closely a time or a size should be known before "no difference" says much: so far to either side, of the baseline.
 ASKED_SHARE = 0.05
-# Times closer than any clock tells.
-_SAME_S = 1e-9
 
 
 def changed_rows(
@@ -68,18 +67,38 @@ def time_findings(
     )
 
 
-def _time(effect: Effect, names: Mapping[str, object], keys: tuple[str, ...]) -> Finding:
-    base = effect.baseline or 0.0
-    ruled_out = effect.would_have_been_seen
+def verdict(effect: Effect, asked: float) -> str:
+    """What may be said of a difference: more or less; equal (the same in every pair); no_difference_seen where its
+    interval reaches no further than ``asked`` to either side; cannot_tell where it does; unknown without one."""
+    if effect.is_same:
+        return "equal"
     half = effect.half_width
-    is_close = half is not None and half <= ASKED_SHARE * base
-    slug = effect.verdict
-    # What more repeats could tell: a difference as large as the one seen here, if it is there.
-    target = max(ASKED_SHARE * base, abs(effect.difference.value or 0.0))
-    if slug == "no_difference_seen" and not is_close:
-        slug = "cannot_tell"
-    if ruled_out is not None and ruled_out < _SAME_S:
-        slug = "equal"
+    if effect.verdict == "no_difference_seen" and half is not None and half > asked:
+        return "cannot_tell"
+    return effect.verdict
+
+
+def ruled_out(effect: Effect, asked: float) -> dict[str, object]:
+    """What a verdict leaves open: how large a difference it rules out, and how many repeats would tell one as large as
+    ``asked`` or as the one seen here, if it is there."""
+    most, base = effect.would_have_been_seen, effect.baseline
+    target = max(asked, abs(effect.difference.value or 0.0))
+    return {
+        "ruled_out": most,
+        "ruled_out_share": None if most is None or not base else most / abs(base),
+        "target": target,
+        "needed": repeats_to_call(effect, target),
+        "pairs": effect.num_pairs,
+    }
+
+
+def _with_unit(values: Mapping[str, object], unit: str) -> dict[str, object]:
+    return {f"{name}_{unit}" if name in ("ruled_out", "target") else name: value for name, value in values.items()}
+
+
+def _time(effect: Effect, names: Mapping[str, object], keys: tuple[str, ...]) -> Finding:
+    asked = ASKED_SHARE * abs(effect.baseline or 0.0)
+    slug = verdict(effect, asked)
     return Finding(
         slug=f"time_{slug}",
         values={
@@ -88,20 +107,17 @@ def _time(effect: Effect, names: Mapping[str, object], keys: tuple[str, ...]) ->
             "difference_s": effect.difference.value,
             "baseline_s": effect.baseline,
             "share": effect.relative.value,
-            "ruled_out_s": ruled_out,
-            "ruled_out_share": None if ruled_out is None or not base else ruled_out / base,
-            "target_s": target,
-            "needed": repeats_to_call(effect, target),
-            "pairs": effect.num_pairs,
+            **_with_unit(ruled_out(effect, asked), "s"),
         },
         evidence=keys,
         size=effect.difference,
-        also_possible=_remarks(effect, slug),
+        also_possible=remarks(effect, slug),
         how_to_check="until_narrow",
     )
 
 
-def _remarks(effect: Effect, slug: str) -> tuple[str, ...]:
+def remarks(effect: Effect, slug: str) -> tuple[str, ...]:
+    """What else there is to say of a verdict on a time or a rate."""
     if slug in ("more", "less"):
         return ("busy_machine",)
     if slug == "cannot_tell" and effect.is_known and not effect.difference.contains(0.0):
@@ -115,35 +131,72 @@ def repeats_to_call(effect: Effect, size: float) -> int | None:
     return replace(effect, rates=ErrorRates(interval=error, call=effect.rates.call)).repeats_needed(size)
 
 
+def rate_findings(design: DesignRow, attempts: Sequence[Attempt], metrics: Sequence[str]) -> tuple[Finding, ...]:
+    """The same of rates, in tokens per second."""
+    found = []
+    for row, keys in changed_rows(design, attempts, metrics):
+        for effect in row.effects.values():
+            if effect.num_pairs:
+                asked = ASKED_SHARE * abs(effect.baseline or 0.0)
+                slug = verdict(effect, asked)
+                values = {
+                    **named(design, row.level),
+                    "metric": effect.metric,
+                    "difference_per_s": effect.difference.value,
+                    "baseline_per_s": effect.baseline,
+                    "share": effect.relative.value,
+                    **_with_unit(ruled_out(effect, asked), "per_s"),
+                }
+                found.append(
+                    Finding(
+                        slug=f"rate_{slug}",
+                        values=values,
+                        evidence=keys,
+                        size=effect.difference,
+                        also_possible=remarks(effect, slug),
+                        how_to_check="until_narrow",
+                    )
+                )
+    return tuple(found)
+
+
 def memory_findings(
     design: DesignRow,
     attempts: Sequence[Attempt],
     metric: str,
     predicted: Callable[[Json], int | None] = lambda _: None,
 ) -> tuple[Finding, ...]:
-    """For each level the difference in all memory of the engine, beside the part of it that was predicted."""
-    found = []
-    for row, keys in changed_rows(design, attempts, (metric,)):
-        effect = row.effects[metric]
-        if not effect.num_pairs:
-            continue
-        expected = predicted(row.level)
-        slug = f"memory_{effect.verdict}"
-        found.append(
-            Finding(
-                slug=slug if expected is None else f"{slug}_predicted",
-                values={
-                    **named(design, row.level),
-                    "metric": metric,
-                    "difference_bytes": effect.difference.value,
-                    "baseline_bytes": effect.baseline,
-                    "predicted_bytes": expected,
-                    "pairs": effect.num_pairs,
-                },
-                evidence=keys,
-                size=effect.difference,
-                also_possible=("other_buffers_follow_level",) if expected is not None else (),
-                how_to_check="look_at_smaps",
-            )
-        )
-    return tuple(found)
+    """For each level the difference in all memory of the engine, beside what one buffer's was predicted to be."""
+    return tuple(
+        _memory(row.effects[metric], named(design, row.level), predicted(row.level), keys)
+        for row, keys in changed_rows(design, attempts, (metric,))
+        if row.effects[metric].num_pairs
+    )
+
+
+def _memory(effect: Effect, names: Mapping[str, object], expected: int | None, keys: tuple[str, ...]) -> Finding:
+    # A size that was predicted should be told from none; without one a share of all memory has to do.
+    asked = abs(expected) / 2 if expected else ASKED_SHARE * abs(effect.baseline or 0.0)
+    slug = verdict(effect, asked)
+    size = effect.difference
+    beyond = Estimate(value=None) if expected is None else shifted(size, -expected)
+    is_beside = beyond.has_interval and slug != "cannot_tell" and not beyond.contains(0.0)
+    end = "" if expected is None else "_beside" if is_beside else "_predicted"
+    return Finding(
+        slug=f"memory_{slug}{end}",
+        values={
+            **names,
+            "metric": effect.metric,
+            "difference_bytes": size.value,
+            "baseline_bytes": effect.baseline,
+            "predicted_bytes": expected,
+            "beyond_bytes": beyond.value,
+            "beyond_low_bytes": beyond.low,
+            "beyond_high_bytes": beyond.high,
+            **_with_unit(ruled_out(effect, asked), "bytes"),
+        },
+        evidence=keys,
+        size=size,
+        also_possible=("other_buffers_follow_level",) if is_beside else (),
+        how_to_check="look_at_smaps",
+    )

@@ -3,10 +3,18 @@ by one, added up. Where both factors changed, a difference is laid to neither.""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.design_claims.changed import evidence, memory_findings, named, time_findings
-from kvscope.analysis.effects import Effect, paired_effect
+from kvscope.analysis.design_claims.changed import (
+    ASKED_SHARE,
+    evidence,
+    memory_findings,
+    named,
+    time_findings,
+    verdict,
+)
+from kvscope.analysis.effects import Effect, paired_effect, resolution_of
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.levels import METRICS, at_level, error_rates, level_key
 from kvscope.record.rows import DesignRow, Json
@@ -63,7 +71,9 @@ def _interaction(
     values = [_by_block(attempts, cell, metric) for cell in (base, *alone, level)]
     blocks = sorted(set.intersection(*(set(each) for each in values)))
     pairs = [(values[2][b] - values[0][b], values[3][b] - values[1][b]) for b in blocks]
-    return paired_effect(metric, pairs, num_levels=num_levels, rates=error_rates(design))
+    # Four readings are in it, not two.
+    step = 2 * resolution_of(metric)
+    return paired_effect(metric, pairs, num_levels=num_levels, rates=error_rates(design), resolution=step)
 
 
 def _by_block(attempts: Sequence[Attempt], cell: Json, metric: str) -> dict[int, float]:
@@ -75,9 +85,16 @@ def _by_block(attempts: Sequence[Attempt], cell: Json, metric: str) -> dict[int,
     return found
 
 
+def _asked(attempts: Sequence[Attempt], cell: Json, metric: str) -> float:
+    """How closely an interaction should be known before "not seen" says much: a share of the baseline cell's mean."""
+    values = _by_block(attempts, cell, metric).values()
+    return ASKED_SHARE * abs(fmean(values)) if values else 0.0
+
+
 def _finding(design: DesignRow, attempts: Sequence[Attempt], level: Json, metric: str, effect: Effect) -> Finding:
     kind = "memory" if metric == _MEMORY else "time"
-    slug = {"more": "seen", "less": "seen", "unknown": "unknown"}.get(effect.verdict, "not_seen")
+    told = verdict(effect, _asked(attempts, design.baseline_level, metric))
+    slug = {"more": "seen", "less": "seen", "unknown": "unknown", "cannot_tell": "cannot_tell"}.get(told, "not_seen")
     unit = "bytes" if kind == "memory" else "s"
     return Finding(
         slug=f"interaction_{kind}_{slug}",
