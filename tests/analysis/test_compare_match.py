@@ -12,8 +12,9 @@ from kvscope.analysis.compare_metrics import METRICS
 from kvscope.analysis.compare_runs import Comparison, compare_sides, judge_all
 from kvscope.analysis.compare_sides import read_side
 from kvscope.analysis.fail_if import NOT_MEASURED, PASSED, parse_fail_if
+from kvscope.analysis.table import table_rows
 from kvscope.errors import RecordNotFound, SchemaMismatch, UsageError
-from kvscope.record.store import create_records
+from kvscope.record.store import create_records, open_records
 from record.rows_for_tests import run_row
 
 RUN = run_row(run_id="aaaa1111")
@@ -260,17 +261,19 @@ def test_an_empty_name_is_not_the_whole_record(tmp_path: Path, name: str) -> Non
         read_side(name.format(path=path), path)
 
 
-def test_a_sitting_that_is_gone_from_the_record_is_damage(tmp_path: Path) -> None:
-    with create_records(tmp_path / "r.db") as recorder:
-        add(recorder, design(), RUN, {128: [1.0]})
-    with pytest.raises(SchemaMismatch, match="sitting"):
-        _without_runs(tmp_path / "r.db")
-
-
-def _without_runs(path: Path) -> None:
+@pytest.fixture
+def without_runs(tmp_path: Path) -> Path:
+    path = record(tmp_path / "r.db", (design(), RUN, {128: [1.0]}))
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA foreign_keys = OFF")
     connection.execute("DELETE FROM runs")
     connection.commit()
     connection.close()
-    read_side(str(path), "none.db")
+    return path
+
+
+def test_a_sitting_that_is_gone_from_the_record_is_damage(without_runs: Path) -> None:
+    with pytest.raises(SchemaMismatch, match="the sitting aaaa1111"):
+        read_side(str(without_runs), "none.db")
+    with open_records(without_runs) as records, pytest.raises(SchemaMismatch, match="the sitting aaaa1111"):
+        list(table_rows(records))

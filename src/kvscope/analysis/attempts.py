@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kvscope.errors import SchemaMismatch
 from kvscope.record.attempt_rows import ALL_PARTS
 from kvscope.record.metrics import TrialMetrics, metrics_of
 from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, Json, RequestRow, RunRow, TrialResult, TrialRow
 from kvscope.record.store import Records
+
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +95,25 @@ def load_attempts(records: Records, design: DesignRow, runs: Mapping[str, RunRow
 
 def load_attempt(records: Records, trial: TrialRow, design: DesignRow, runs: Mapping[str, RunRow]) -> Attempt:
     """One attempt of a design. Raises as ``load_attempts``."""
-    if trial.run_id not in runs:
-        raise SchemaMismatch(
-            f"{records.path} is damaged: the sitting {trial.run_id} of trial {trial.trial_id} is not in it.",
-            hint="Use a copy of the file that was made before.",
-        )
+    run = of_trial(records, trial, "sitting", trial.run_id, runs)
     result = records.result(trial, _PARTS)
     return Attempt(
         design=design,
-        run=runs[trial.run_id],
+        run=run,
         result=result,
         metrics=metrics_of(result),
         prediction=records.prediction(trial),
     )
+
+
+def of_trial(records: Records, trial: TrialRow, what: str, key: str, known: Mapping[str, _Row]) -> _Row:
+    """The sitting or the design that a trial is of. Raises SchemaMismatch where it is gone from the record."""
+    if key not in known:
+        raise SchemaMismatch(
+            f"{records.path} is damaged: the {what} {key} of trial {trial.trial_id} is not in it.",
+            hint="Use a copy of the file that was made before.",
+        )
+    return known[key]
 
 
 def latest_attempts(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:

@@ -3,6 +3,7 @@ a time, so that a record of any size can be written."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from kvscope.analysis.attempts import of_trial
 from kvscope.analysis.attribute import unexplained_bytes
 from kvscope.record.export import export_requests, export_row, export_samples, export_tokens
 from kvscope.record.rows import DesignRow, Json, RunRow, TrialResult
@@ -13,11 +14,13 @@ Rows = Iterator[dict[str, Json]]
 
 def table_rows(records: Records, design_id: str | None = None) -> Rows:
     """One dict per attempt of a trial, failures like any other, with the columns of the contract in a fixed order; of
-    one design, or of all. Unknown values are None."""
+    one design, or of all. Unknown values are None. Raises SchemaMismatch where the record is damaged."""
     runs = {run.run_id: run for run in records.runs()}
     designs = {design.design_id: design for design in records.designs()}
     for trial in records.each_trial(design_id):
-        yield table_row(records.result(trial), designs[trial.design_id], runs[trial.run_id], records.prediction(trial))
+        design = of_trial(records, trial, "design", trial.design_id, designs)
+        run = of_trial(records, trial, "sitting", trial.run_id, runs)
+        yield table_row(records.result(trial), design, run, records.prediction(trial))
 
 
 def request_rows(records: Records) -> Rows:
@@ -40,7 +43,8 @@ def _part_rows(
 ) -> Rows:
     designs = {design.design_id: design for design in records.designs()}
     for trial in records.each_trial():
-        yield from export(records.result(trial, parts), designs[trial.design_id])
+        design = of_trial(records, trial, "design", trial.design_id, designs)
+        yield from export(records.result(trial, parts), design)
 
 
 def table_row(
