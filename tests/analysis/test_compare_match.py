@@ -198,6 +198,17 @@ def test_pairs_are_of_one_block_and_it_is_counted_how_many_span_two_sittings(tmp
     assert place.across_sittings == 1
 
 
+def test_a_metric_that_one_of_a_pair_lacks_pairs_the_other_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    with create_records(path) as recorder:
+        add(recorder, design(), RUN, {512: [1.5, 2.6, 3.7]})
+        for block, ttft_s in enumerate((1.0, None, 3.0)):
+            add_trial(recorder, design(), RUN, level=128, block=block, ttft_s=ttft_s)
+    (place,) = compare("input_length=128", "input_length=512", path).places
+    assert place.values["ttft_s"] == ((1.0, 3.0), (1.5, 3.7))
+    assert place.a.measured == 3
+
+
 GRID = tuple({"n_ctx": n, "n_ubatch": u} for n in (1024, 2048) for u in (64, 128))
 
 

@@ -111,6 +111,7 @@ def test_places_of_one_question_in_several_designs_name_them() -> None:
 def test_doubts_of_the_rows_stand_below_their_counts() -> None:
     text = shown(place(client_limited_b=2, warnings_b={"client-limited": 2, "noisy-machine": 1}))
     assert "B with warnings: 2 client_limited" in text
+    assert "client-limited" not in text  # the same once more
     assert "noisy-machine 1" in text
     assert "A with warnings" not in text
 

@@ -31,6 +31,8 @@ _STATES = {
     "not_measured": "FAILED: {condition} could not be checked: it was not measured on both sides",
 }
 _VERDICTS = {"more": "yes", "less": "yes", "no_difference_seen": "no", "unknown": "n = 1"}
+# The warning that goes with the mark client_limited.
+_LIMITED = "client-limited"
 # Not of the engine: what was predicted, the health of our own client, and how long a trial took with all around it.
 _ASIDE = ("_predicted", "client_", "coalesced_", "duration_")
 
@@ -124,8 +126,9 @@ def _counts(place: Mapping[str, Any]) -> list[str]:
     for side in ("a", "b"):
         failed = f", {place[f'failed_{side}']} failed" if place[f"failed_{side}"] else ""
         sides.append(f"{side.upper()}: {place[f'num_{side}']} measured{failed}")
-        found = [f"{slug} {num}" for slug, num in place[f"warnings_{side}"].items()]
         limited = place[f"client_limited_{side}"]
+        told = {slug: num for slug, num in place[f"warnings_{side}"].items() if not limited or slug != _LIMITED}
+        found = [f"{slug} {num}" for slug, num in told.items()]
         if limited:
             found.insert(0, f"{limited} client_limited (times may be too long)")
         if found:
