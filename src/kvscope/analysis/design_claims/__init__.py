@@ -18,6 +18,7 @@ from kvscope.analysis.design_claims import (
     prefix_reuse,
     window,
 )
+from kvscope.analysis.design_claims.level_not_taken import not_taken
 from kvscope.analysis.finding import Finding
 from kvscope.record.rows import DesignRow
 from kvscope.record.store import Records
@@ -40,11 +41,13 @@ CLAIMS: Mapping[str, Claims] = {
 
 
 def claims_of(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    """What a design says of its attempts, each finding named as its own. Nothing where none was measured."""
+    """What a design says of its attempts, each finding named as its own. Nothing where none was measured. Levels that
+    the engine did not take come first: what was measured there is something else."""
     say = grid.claims if design.is_grid else CLAIMS.get(design.name)
-    if say is None or not any(attempt.is_measured for attempt in attempts):
+    if not any(attempt.is_measured for attempt in attempts):
         return ()
-    return tuple(replace(finding, design_id=design.design_id) for finding in say(design, attempts))
+    said = () if say is None else say(design, attempts)
+    return tuple(replace(finding, design_id=design.design_id) for finding in (*not_taken(design, attempts), *said))
 
 
 def recorded_claims(records: Records, design_id: str) -> tuple[Finding, ...]:

@@ -11,9 +11,8 @@ from kvscope.record.rows import DesignRow
 
 
 def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    """Levels that the engine did not take come first: what was measured there is something else."""
+    """Levels whose microbatch no prompt filled come first."""
     return (
-        *_not_taken(design, attempts),
         *_not_filled(design, attempts),
         *buffer_findings(design, attempts, "compute_buffer"),
         *memory_findings(
@@ -24,22 +23,6 @@ def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...
         ),
         *time_findings(design, attempts, ("ttft_s",)),
     )
-
-
-def _not_taken(design: DesignRow, attempts: Sequence[Attempt]) -> list[Finding]:
-    found = []
-    for level in design.levels:
-        measured = [a for a in at_level(attempts, level) if a.is_measured]
-        used = {a.result.effective.get(design.factor) for a in measured} - {None, level}
-        if used:
-            found.append(
-                Finding(
-                    slug="level_not_taken",
-                    values={**named(design, level), "used": max(used, key=str)},
-                    evidence=tuple(a.key for a in measured),
-                )
-            )
-    return found
 
 
 def _not_filled(design: DesignRow, attempts: Sequence[Attempt]) -> list[Finding]:
