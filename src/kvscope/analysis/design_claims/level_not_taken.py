@@ -44,13 +44,14 @@ def _factors(design: DesignRow) -> list[tuple[str, list[str]]]:
 
 
 def _used_instead(design: DesignRow, attempt: Attempt, name: str) -> object | None:
-    asked, effective = _asked(design, attempt, name), attempt.result.effective
-    used = effective.get(name)
+    effective: Mapping[str, object] = attempt.result.effective
+    asked, used = _asked(design, attempt, name), effective.get(name)
     if asked is None or used is None or asked in _ITS_CHOICE or used == asked:
         return None
     if name in _ROUNDED_UP and isinstance(used, int) and isinstance(asked, int) and used >= asked:
         return None
-    if name == "n_gpu_layers" and isinstance(asked, int) and used == effective.get("most_gpu_layers") <= asked:
+    most = effective.get("most_gpu_layers")
+    if name == "n_gpu_layers" and isinstance(asked, int) and isinstance(most, int) and used == most <= asked:
         return None
     return used
 
