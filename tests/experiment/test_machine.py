@@ -20,10 +20,16 @@ FACTS = {
     "python": "3.11.1",
     "page_bytes": 4096,
     "accelerators": ["one GPU #0"],
+    "accelerators_chosen": None,
     "accelerator_driver": "570.1",
     "memory_limit_bytes": None,
     "cpu_limit": None,
 }
+
+
+def test_which_gpus_were_left_to_programs_is_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert "CUDA_VISIBLE_DEVICES=1" in str(machine_facts()["accelerators_chosen"])
 
 
 def test_this_machine_is_described() -> None:
@@ -54,6 +60,7 @@ def test_what_does_not_change_results_keeps_the_id() -> None:
         ("kernel", "6.2"),
         ("python", "3.12.0"),
         ("accelerator_driver", "580.2"),
+        ("accelerators_chosen", "CUDA_VISIBLE_DEVICES=1"),
         ("memory_total_bytes", 24 * 1024**3 - 4 * 1024**2),
     ):
         assert machine_id({**FACTS, name: other}) == machine_id(FACTS), name
@@ -78,7 +85,7 @@ def test_gpus_are_named_and_a_driver_that_does_not_answer_costs_nothing(
     assert accelerators(tmp_path / "none", tmp_path) == ["AMD GPU 0x744c"]
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(NvidiaProbe, "device_names", lambda probe: ("NVIDIA H200 #0",))
-    assert accelerators(tmp_path / "nvidiactl", tmp_path) == ["NVIDIA H200 #0", "AMD GPU 0x744c"]
+    assert accelerators(tmp_path / "nvidiactl", tmp_path) == ["AMD GPU 0x744c", "NVIDIA H200"]
 
     def fails(probe: NvidiaProbe) -> tuple[str, ...]:
         raise ProbeUnavailable("The driver is of another version than its library.")

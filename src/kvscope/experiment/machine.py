@@ -18,6 +18,7 @@ _MEMORY_STEP = 256 * 1024**2
 # Facts that most machines have none of.
 _WHERE_THERE_ARE = ("accelerators", "memory_limit_bytes", "cpu_limit")
 _AMD = "0x1002"
+_CHOICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
 def machine_facts() -> dict[str, object]:
@@ -34,6 +35,7 @@ def machine_facts() -> dict[str, object]:
         "python": platform.python_version(),
         "page_bytes": os.sysconf("SC_PAGE_SIZE"),
         "accelerators": accelerators(),
+        "accelerators_chosen": _chosen(),
         "accelerator_driver": _nvidia_driver(),
         "memory_limit_bytes": memory_limit_bytes(),
         "cpu_limit": cpu_limit(),
@@ -60,7 +62,7 @@ def accelerators(control: Path = NVIDIA_CONTROL, drm: Path = Path("/sys/class/dr
     if control.exists():
         probe = NvidiaProbe(lambda: ())
         try:
-            found += probe.device_names()
+            found += [re.sub(r" #\d+", "", name) for name in probe.device_names()]  # as the kernel's own list has them
         except KvscopeError:
             found += [line.partition(":")[2].strip() for file in _gpu_files() for line in _lines(file)[:1]]
         finally:
@@ -69,11 +71,18 @@ def accelerators(control: Path = NVIDIA_CONTROL, drm: Path = Path("/sys/class/dr
         names = [" ".join(_lines(str(device / file))[:1]) for file in ("vendor", "device")]
         if names[0] == _AMD and (device / "mem_info_vram_total").exists():
             found.append(f"AMD GPU {names[1]}")
-    return found
+    return sorted(found)
 
 
 def _gpu_files() -> list[str]:
     return sorted(str(path) for path in Path("/proc/driver/nvidia/gpus").glob("*/information"))
+
+
+def _chosen() -> str | None:
+    """Which GPUs the environment leaves to programs. No part of the machine's id: on a machine of equal ones it does
+    not matter which."""
+    named = {name: os.environ.get(name) for name in _CHOICES}
+    return " ".join(f"{name}={value}" for name, value in named.items() if value is not None) or None
 
 
 def _nvidia_driver() -> str | None:
