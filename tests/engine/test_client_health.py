@@ -4,13 +4,17 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from kept_server import Asked, KeptServer, kept
+from scripted_server import END, HEAD, chunk, finish, token
 
 from kvscope.engine import client_health, load_sending, loop_timer
-from kvscope.engine.base import Generation, Read, TokenEvent
+from kvscope.engine.base import ChatRequest, Generation, Message, Read, TokenEvent
 from kvscope.engine.client_health import (
     Lateness,
     Seen,
@@ -22,6 +26,7 @@ from kvscope.engine.client_health import (
 )
 from kvscope.engine.event_loop import fast_loop
 from kvscope.engine.loop_timer import LoopTimer
+from kvscope.engine.openai_http import stream_chat
 from kvscope.engine.processor_wait import ProcessorWait
 
 
@@ -163,6 +168,83 @@ def test_a_loop_that_lags_is_late_though_it_had_its_processor() -> None:
     assert "1.0 ms late to the first token" in health.limited_by[0]
 
 
+def test_a_tick_that_came_with_the_token_says_how_late_it_was() -> None:
+    # Held up from 15 to 38 ms: the tick of 20 ms comes at 38 ms, and with it a token that may have been there since.
+    ticker = ticks([0.0] * 500, [0.0] * 501)
+    ticker._lags[0] = 0.018
+    # (Within a millisecond of each other they came together. The mean of 500 ticks is 0.036 ms.)
+    for first_ms, late_ms in ((38.0, 18), (38.9, 18), (37.1, 18), (39.1, 0.036), (19.1, 18), (18.9, 0.036)):
+        health = ticker.health(seen=[Seen(sent_s=0.0, first_s=first_ms / 1e3, last_s=5.0)])
+        assert (health.first_late_s or 0) * 1e3 == pytest.approx(late_ms), first_ms
+    # Of several ticks that were missed, the first says it.
+    ticker = ticks([0.0] * 500, [0.0] * 501)
+    ticker._lags[3], ticker._lags[4], ticker._lags[5] = 0.050, 0.030, 0.010
+    health = ticker.health(seen=[Seen(sent_s=0.0, first_s=0.1302, last_s=5.0)])
+    assert health.first_late_s == pytest.approx(0.050)
+    assert health.last_late_s == pytest.approx(0.050)
+    assert "50.0 ms late to one first token, 38% of the longest time to one (limit 5%)" in health.limited_by[-1]
+
+
+def test_one_late_answer_of_many_counts_by_the_longest() -> None:
+    late = Lateness(first_s=0.0001, ttft_s=0.1, last_s=0.0001, span_s=1.0, worst_s=0.0051, longest_s=0.1)
+    assert limits_passed([], None, None, late) == (
+        "it may have been 5.1 ms late to one first token, 5% of the longest time to one (limit 5%)",
+    )
+    for worst_s, longest_s in ((0.005, 0.05), (0.019, 0.4), (0.0, 0.0)):
+        late = Lateness(first_s=0.0, ttft_s=0.1, last_s=0.0, span_s=1.0, worst_s=worst_s, longest_s=longest_s)
+        assert limits_passed([], None, None, late) == ()
+
+
+def test_it_ticks_more_slowly_from_the_first_token_on() -> None:
+    async def go() -> Ticker:
+        with Ticker() as ticker:
+            await asyncio.sleep(0.1)
+            ticker.slow_down()
+            ticker.slow_down()
+            await asyncio.sleep(0.2)
+        return ticker
+
+    ticker = asyncio.run(go())
+    gaps = [round((later - before) * 1e3) for before, later in pairwise(ticker._due)]
+    assert gaps == [5] * gaps.count(5) + [20] * gaps.count(20)
+    assert gaps.count(5) >= 10
+    assert gaps.count(20) >= 5
+
+
+def test_a_client_held_up_at_the_first_token_says_so() -> None:
+    """The loop stands still for 60 ms; the first token comes in the middle of it, 20 more after it."""
+
+    async def talk(server: KeptServer, asked: Asked, writer: asyncio.StreamWriter) -> bool:
+        writer.write(HEAD)
+        await writer.drain()
+        held_up.wait(20)
+        await asyncio.sleep(0.03)
+        writer.write(chunk(token("a")))
+        await asyncio.sleep(0.04)
+        for _ in range(20):
+            writer.write(chunk(token("a")))
+            await asyncio.sleep(0.005)
+        writer.write(chunk(finish()) + END)
+        await writer.drain()
+        return True
+
+    held_up = threading.Event()
+
+    def hold_up() -> None:
+        held_up.set()
+        time.sleep(0.06)
+
+    async def go(url: str) -> Generation:
+        asyncio.get_running_loop().call_later(0.05, hold_up)
+        return await stream_chat(url, ChatRequest(messages=(Message(role="user", content="a"),), max_output_tokens=21))
+
+    with kept(talk) as server:
+        health = asyncio.run(go(server.url)).health
+    assert health is not None
+    assert (health.first_late_s or 0) > 0.02
+    assert any("late to the first token" in words for words in health.limited_by)
+
+
 def test_where_the_kernel_does_not_say_only_the_ticks_count(monkeypatch: pytest.MonkeyPatch) -> None:
     health = ticks([0.0001] * 2, [None] * 3).health(seen=[Seen(sent_s=0.0, first_s=0.03, last_s=0.03)])
     assert (health.first_late_s, health.waited_share, health.limited_by) == (pytest.approx(0.0001), None, ())
@@ -232,7 +314,9 @@ def test_percentile_and_share_by_hand() -> None:
 def test_the_page_states_the_limits() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "client.md").read_text(encoding="utf-8")
     for stated in (
+        f"every {client_health.FINE_TICK_S * 1e3:g} ms until the first token",
         f"every {client_health.TICK_S * 1e3:g} ms",
+        f"{client_health.MOST_WORST_SHARE * 100:g} % of the longest",
         f"more than one tick in a hundred (and more than one at all) came over {client_health.MOST_LAG_S * 1e3:g} ms",
         f"stood still for more than {client_health.MOST_HALT_S * 1e3:g} ms",
         f"over {client_health.MOST_CPU_SHARE * 100:g} % of a processor",

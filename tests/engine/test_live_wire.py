@@ -52,7 +52,7 @@ def given(reads: list[bytes], prepared: Prepared, lost: bool = False) -> tuple[G
 
     async def go() -> tuple[Generation, list[int], Transport]:
         nonlocal num_given
-        wire, transport, recording = LiveWire(), Transport(), LiveRecording()
+        wire, transport, recording = LiveWire(lambda: None), Transport(), LiveRecording()
         wire.connection_made(transport)
         wire.begin(b"asked", recording, is_tls=False)
         playback = Noted(prepared, endpoint(prepared.url), recording, time.perf_counter())

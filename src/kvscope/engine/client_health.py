@@ -24,6 +24,10 @@ from kvscope.engine.processor_wait import ProcessorWait
 
 # Fifty times a second disturbs little that is measured beside it, and tells the 99th percentile of two seconds.
 TICK_S = 0.020
+# A first token is one moment: until it is there, and in a load, where one is always to come.
+FINE_TICK_S = 0.005
+# A tick and a read that were held up together come within so much of each other.
+_TOGETHER_S = 0.001
 
 # The share of a processor is not known of less: starting alone takes some milliseconds.
 _LEAST_SPAN_S = 0.05
@@ -44,6 +48,8 @@ MOST_LATE_P99_S = 0.010
 # being woken takes, and what ``kvscope selftest`` allows.
 MOST_OFF_SHARE = 0.005
 LEAST_OFF_S = 0.0003
+# Of the worst of several answers, which makes their 99th percentile and their maximum, so much of the longest.
+MOST_WORST_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,19 +72,22 @@ def seen_of(answer: Generation, sent_s: float) -> tuple[Seen, ...]:
 class Lateness:
     """What answers were measured by, and how late the client may have been to it; means over answers. ``first_s``: at
     the first token, ``last_s``: at the first or the last one, the later of both; ``ttft_s``, ``span_s``: to the first
-    token, and from there to the last."""
+    token, and from there to the last. ``worst_s``, ``longest_s``: how late to the first token of one of them at most,
+    and the longest time to one."""
 
     first_s: float
     ttft_s: float
     last_s: float
     span_s: float
+    worst_s: float = 0.0
+    longest_s: float = 0.0
 
 
 class Ticker:
     """Notes how late the running loop comes to each tick. Use as a context, in a coroutine. ``also``: called with the
     moment of each tick."""
 
-    def __init__(self, every_s: float = TICK_S, also: Callable[[float], None] | None = None) -> None:
+    def __init__(self, every_s: float = FINE_TICK_S, also: Callable[[float], None] | None = None) -> None:
         self._every_s = every_s
         self._also = also
         self._due: list[float] = []
@@ -104,6 +113,12 @@ class Ticker:
         self._note(self.end_s, self._cpu_end_s)
         self._mark(self.end_s)
         self._wait.close()
+
+    def slow_down(self) -> None:
+        """From now on every ``TICK_S``."""
+        if self._every_s < TICK_S:
+            self._every_s = TICK_S
+            self._timer.arm(self._next_s, every_s=TICK_S)
 
     def _tick(self) -> None:
         now = time.perf_counter()
@@ -158,16 +173,31 @@ class Ticker:
 
     def _lateness(self, seen: Sequence[Seen]) -> Lateness:
         """What comes at a random moment meets the mean lag of all ticks (those of one answer are too few to tell it);
-        what the client waited for a processor between the marks around a token may all have been before that token."""
+        what held up a tick may have held up the token that came with it; and what the client waited for a processor
+        between the marks around a token may all have been before that token."""
         lag_s = fmean(self._lags) if self._lags else 0.0
-        first = [self._waited_around(each.first_s) for each in seen]
-        last = [max(begin_s, self._waited_around(each.last_s)) for begin_s, each in zip(first, seen, strict=True)]
+        first = [self._late_around(each.first_s) for each in seen]
+        last = [max(begin_s, self._late_around(each.last_s)) for begin_s, each in zip(first, seen, strict=True)]
         return Lateness(
             first_s=max(lag_s, fmean(first)),
             ttft_s=fmean(each.first_s - each.sent_s for each in seen),
             last_s=max(lag_s, fmean(last)),
             span_s=fmean(each.last_s - each.first_s for each in seen),
+            worst_s=max(first),
+            longest_s=max(each.first_s - each.sent_s for each in seen),
         )
+
+    def _late_around(self, at_s: float) -> float:
+        return max(self._lag_around(at_s), self._waited_around(at_s))
+
+    def _lag_around(self, at_s: float) -> float:
+        """Of the ticks that were due before a moment and came with it or later."""
+        worst_s = 0.0
+        for place in range(bisect_right(self._due, at_s + _TOGETHER_S) - 1, -1, -1):
+            if self._due[place] + self._lags[place] < at_s - _TOGETHER_S:
+                break
+            worst_s = max(worst_s, self._lags[place])
+        return worst_s
 
     def _waited_around(self, at_s: float) -> float:
         """Seconds without a processor between the marks before and after a moment; 0 where it is not known."""
@@ -216,7 +246,7 @@ def limits_passed(
     if cpu_share is not None and cpu_share > MOST_CPU_SHARE:
         found.append(f"it took {cpu_share:.0%} of a processor (limit {MOST_CPU_SHARE:.0%})")
     if late_p99_s is not None and late_p99_s > MOST_LATE_P99_S:
-        found.append(_words("one request in a hundred was sent", late_p99_s, " late", MOST_LATE_P99_S))
+        found.append(_words("the 99th percentile of its requests was sent", late_p99_s, " late", MOST_LATE_P99_S))
     return (*found, *(_off(late) if late is not None else ()))
 
 
@@ -230,6 +260,11 @@ def _off(late: Lateness) -> Iterator[str]:
                 f"it may have been {late_s * 1e3:.1f} ms late to {what}, {late_s / of_s:.1%} of {which} (limit "
                 f"{MOST_OFF_SHARE:.1%})"
             )
+    if late.worst_s > max(MOST_LAG_S, MOST_WORST_SHARE * late.longest_s):
+        share = late.worst_s / late.longest_s
+        yield (
+            f"it may have been {late.worst_s * 1e3:.1f} ms late to one first token, {share:.0%} of the longest time to one (limit {MOST_WORST_SHARE:.0%})"
+        )
 
 
 def _words(before: str, seconds: float, after: str, limit_s: float) -> str:

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -172,9 +173,9 @@ class Wire(asyncio.Protocol):
 W = TypeVar("W", bound=Wire)
 
 
-async def connect(where: Endpoint, timeout_s: float, kind: type[W]) -> tuple[asyncio.Transport, W]:
-    """A connection whose bytes a new ``kind`` keeps. Raises ConnectionRefused, with the reason and what to do, or
-    EngineTimeout."""
+async def connect(where: Endpoint, timeout_s: float, kind: Callable[[], W]) -> tuple[asyncio.Transport, W]:
+    """A connection whose bytes are kept by a wire that ``kind`` makes. Raises ConnectionRefused, with the reason and
+    what to do, or EngineTimeout."""
     loop = asyncio.get_running_loop()
     context = ssl.create_default_context() if where.is_tls else None
     try:

@@ -8,10 +8,11 @@ that fails or never ends is found out within ``LOOK_EVERY_S`` all the same.
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from kvscope.engine.base import Generation
 from kvscope.engine.load_playback import Playback
-from kvscope.engine.load_wire import LoadWire, Recording, until_more
+from kvscope.engine.load_wire import SIGN_OF_LIFE, LoadWire, Recording, until_more
 
 # What so many events say takes half a millisecond to read: less than it is to the next one, but of the fastest streams.
 MOST_KEPT_READS = 64
@@ -35,10 +36,11 @@ class LiveRecording(Recording):
 
 
 class LiveWire(LoadWire):
-    """``begin``, then ``read_with``."""
+    """``begin``, then ``read_with``. ``begun`` is called with the first read that may hold a piece of the answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Callable[[], None]) -> None:
         super().__init__()
+        self._begun: Callable[[], None] | None = begun
         self._kept: LiveRecording | None = None
         self._playback: Playback | None = None
         self._fault: Exception | None = None
@@ -66,6 +68,9 @@ class LiveWire(LoadWire):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)  # stamped before anything else
+        if self._begun is not None and SIGN_OF_LIFE in data:
+            self._begun()
+            self._begun = None
         kept = self._kept
         if kept is not None and (len(kept.reads) >= MOST_KEPT_READS or kept.num_held > _MOST_KEPT_BYTES):
             self._read_on()

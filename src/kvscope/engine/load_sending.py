@@ -16,7 +16,7 @@ from kvscope.engine.client_health import Ticker
 from kvscope.engine.http_client import hidden_in_errors
 from kvscope.engine.http_connection import Endpoint, connect
 from kvscope.engine.load_playback import Playback
-from kvscope.engine.load_wire import LoadWire, Recording
+from kvscope.engine.load_wire import SIGN_OF_LIFE, LoadWire, Recording
 from kvscope.engine.loop_timer import LoopTimer
 from kvscope.engine.prepared import Prepared
 from kvscope.errors import EngineError, KvscopeError
@@ -25,8 +25,6 @@ from kvscope.errors import EngineError, KvscopeError
 MOST_HELD_BYTES = 128 * 1024 * 1024
 # An answer that says nothing for so long is read as far as it has come: it may have ended in an error and hang.
 QUIET_S = 2.0
-# No event of an answer is without one, and no line that only keeps a connection alive has one.
-_SIGN_OF_LIFE = b"{"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -296,6 +294,6 @@ def _last_life_s(recording: Recording, after_s: float) -> float | None:
     for at_s, data in reversed(recording.reads):
         if at_s <= after_s:
             return None
-        if _SIGN_OF_LIFE in data:
+        if SIGN_OF_LIFE in data:
             return at_s
     return None

@@ -14,6 +14,9 @@ from typing import Any
 
 from kvscope.engine.http_connection import Wire
 
+# No event of an answer is without one, and no line that only keeps a connection alive has one.
+SIGN_OF_LIFE = b"{"
+
 
 @types.coroutine
 def until_more() -> Generator[None, None, None]:

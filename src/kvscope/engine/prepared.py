@@ -49,7 +49,7 @@ async def ask(prepared: Prepared) -> Generation:
     try:
         with no_collection(), Ticker() as ticker:
             with hidden_in_errors(prepared.headers):
-                transport, wire = await connect(where, limits.connect_s, LiveWire)
+                transport, wire = await connect(where, limits.connect_s, lambda: LiveWire(ticker.slow_down))
             try:
                 kept = LiveRecording()
                 wire.begin(request, kept, is_tls=where.is_tls)
