@@ -118,7 +118,8 @@ def test_noisy_repeats() -> None:
 
 
 def test_drift_between_the_first_and_the_last_baseline() -> None:
-    found = checks(*complete(one(512, 3, **answered(ttft_s=0.6))))["drift"]
+    # 500, 500, 500 and 600 ms: by a fifth; but the line through them may be level, so that a change is not claimed.
+    found = checks(*complete(one(512, 3, **answered(ttft_s=0.6))))["drift_unclear"]
     assert found.passed is False
     assert found.values["share"] == pytest.approx(0.2)
 
@@ -354,10 +355,22 @@ def test_a_sure_drift_too_small_to_matter_is_none() -> None:
     assert checks(*baselines(0.500, 0.501, 0.502, 0.503, 0.504))["drift"].passed is True
 
 
-def test_two_baselines_have_no_interval_and_are_still_compared() -> None:
-    found = checks(*baselines(0.5, 0.6))["drift"]
+def test_two_baselines_have_no_interval_so_that_a_change_is_doubted_and_not_claimed() -> None:
+    found = checks(*baselines(0.5, 0.6))
+    assert "drift" not in found
+    assert found["drift_unclear"].passed is False
+    assert found["drift_unclear"].values["low_share"] is None
+
+
+def test_a_servers_memory_that_grows_is_looked_for_too() -> None:
+    grown = [
+        one(512, n, trial={"position": 10 * n}, marks=(mark("after_request", kib),), **answered(ttft_s=0.5))
+        for n, kib in enumerate((67_000, 84_000, 103_000, 119_000, 137_000))
+    ]
+    found = checks(*grown)["memory_drift"]
     assert found.passed is False
-    assert found.values["low_share"] is None
+    assert found.values["share"] == pytest.approx(70 / 67)
+    assert checks(*complete())["memory_drift"].passed is True
 
 
 def test_precision_that_was_asked_for_and_not_reached() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from study_rows import answered, attempt, design_row, memory, trial_row, whole_lab, write_record
+from study_rows import answered, attempt, design_row, mark, memory, trial_row, whole_lab, write_record
 
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.levels import level_rows
@@ -141,10 +141,54 @@ def test_drift_is_told() -> None:
         trial = trial_row(design, "f16", block, position=block * 3)
         found.append(attempt(trial, design=design, **answered(ttft_s=0.4 + 0.02 * block)))
     text = joined(effect_lines(design, found))
-    assert "went from first to last by 20.0 %" in text
+    # 400, 420 … 480 ms on a line: 80 ms of their mean of 440.
+    assert "The machine changed under way" in text
+    assert "changed by +18.2 %" in text
     assert "The machine changed" not in " ".join(effect_lines(design, attempts_of(design)))
     doubts = [b for b in effect_blocks(study(design, found), "e") if isinstance(b, Paragraph) and b.kind == "doubt"]
     assert len(doubts) == 1
+
+
+def test_two_noisy_baselines_do_not_tell_a_change_of_the_machine() -> None:
+    design = a_design()
+    for times, says in (
+        ((0.4, 0.7), "From first to last the baseline's time to the first token changed by +75.0 %. Whether the"),
+        ((0.4, 0.5, 0.7), "Whether the machine changed under way or this is noise, its 3 times"),
+    ):
+        found = [
+            attempt(trial_row(design, "f16", n, position=n * 3), design=design, **answered(ttft_s=time))
+            for n, time in enumerate(times)
+        ]
+        text = joined(effect_lines(design, found))
+        assert "The machine changed" not in text
+        assert "cannot tell" in text
+        assert says in text
+
+
+def test_a_server_whose_memory_grew_through_the_study_is_told() -> None:
+    design = a_design()
+    found = [
+        attempt(
+            trial_row(design, "f16", n, position=n * 3),
+            design=design,
+            marks=(mark("after_request", kib),),
+            **answered(ttft_s=0.5),
+        )
+        for n, kib in enumerate((67_000, 84_000, 103_000, 119_000, 137_000))
+    ]
+    text = joined(effect_lines(design, found))
+    assert "Memory changed under way" in text
+    assert "The machine changed" not in text
+
+
+def test_what_there_is_nothing_to_compare_with_is_named() -> None:
+    design = a_design()
+    levels = [a for a in attempts_of(design) if a.trial.level != "f16"]
+    base = [a for a in attempts_of(design) if a.trial.level == "f16"]
+    failed = [replace(a, result=replace(a.result, trial=replace(a.trial, outcome="timed_out"))) for a in base]
+    assert "The baseline was not measured" in joined(effect_lines(design, [*levels, *failed]))
+    assert "No level was measured besides the baseline" in joined(effect_lines(design, base))
+    assert "Nothing was measured." in joined(effect_lines(design, failed))
 
 
 def test_what_would_have_been_seen_is_said() -> None:

@@ -7,16 +7,14 @@ from statistics import fmean, stdev
 
 from kvscope.analysis.attempts import Attempt, latest_attempts
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
-from kvscope.analysis.fit import FEW_REPEATS, Estimate, fit_line, scaled
+from kvscope.analysis.drift import DRIFT_SHARE, MEMORY, TIME, TREND_SHARE, baseline_drifts
+from kvscope.analysis.fit import FEW_REPEATS
 from kvscope.analysis.levels import at_level, level_key
 from kvscope.analysis.precision import stated_precision
 from kvscope.record.metrics import COALESCED_SHARE, last_mark
 from kvscope.record.rows import TRUNCATED_SLUG, DesignRow
 from kvscope.units import MIB
 
-DRIFT_SHARE = 0.15
-# A line through all baselines that is surely not level is a doubt from here on.
-TREND_SHARE = 0.05
 SPREAD_SHARE = 0.10
 LATE_SAMPLE_S = 0.02
 LATE_SHARE = 0.05
@@ -52,7 +50,8 @@ def run_checks(
         _cut_prompts(attempts),
         _cached_tokens(measured),
         _spread(designs),
-        _drift(designs),
+        _drift(designs, TIME, told="drift", unclear="drift_unclear"),
+        _drift(designs, MEMORY, told="memory_drift", unclear="memory_drift_unclear"),
         _precision(designs),
         _late_samples(attempts),
         _coalesced(measured),
@@ -207,16 +206,18 @@ def _relative(values: Sequence[float]) -> float:
     return stdev(values) / fmean(values)
 
 
-def _drift(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
-    """Did the machine change under way? The baseline, which is run first, in the middle and last, over the order in
-    which it was run: its last time against its first, and the line through all of them with its interval."""
-    found = [drift for _, drift in baseline_drifts(designs)]
+def _drift(
+    designs: Sequence[tuple[DesignRow, Sequence[Attempt]]], metric: str, *, told: str, unclear: str
+) -> Check | None:
+    """Did the machine, or a server that runs on, change under way? Where the repeats cannot tell that from noise, that
+    is the doubt."""
+    found = [drift for _, drift in baseline_drifts(designs, metric)]
     if not found:
         return None
-    worst = max(found, key=lambda drift: (drift.is_doubt, abs(drift.share)))
+    worst = max(found, key=lambda drift: (drift.is_told, drift.is_unclear, abs(drift.share)))
     return Check(
-        slug="drift",
-        passed=not worst.is_doubt,
+        slug=unclear if worst.is_unclear else told,
+        passed=not worst.is_told and not worst.is_unclear,
         values={
             "share": worst.share,
             "limit_share": DRIFT_SHARE,
@@ -228,45 +229,6 @@ def _drift(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | No
         },
         evidence=worst.evidence,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
-    """How the baseline's time to the first token changed over a design. ``share``: of its first time, from the first to
-    the last. ``trend``: of its mean, along the line through all of them from the first trial's start to the last's."""
-
-    share: float
-    trend: Estimate
-    evidence: tuple[str, ...]
-
-    @property
-    def is_doubt(self) -> bool:
-        """From first to last by more than DRIFT_SHARE; or a line that is surely not level, and rises or falls by more
-        than TREND_SHARE."""
-        is_trend = self.trend.has_interval and not self.trend.contains(0.0) and abs(self.trend.value or 0) > TREND_SHARE
-        return abs(self.share) > DRIFT_SHARE or is_trend
-
-
-def baseline_drifts(
-    designs: Sequence[tuple[DesignRow, Sequence[Attempt]]],
-) -> tuple[tuple[DesignRow, Drift], ...]:
-    """The drift of each design whose baseline was timed at least twice."""
-    found = []
-    for design, attempts in designs:
-        timed = [a for a in at_level(attempts, design.baseline_level) if a.is_measured and a.metrics.ttft_s]
-        timed.sort(key=lambda a: (a.trial.started_at, a.trial.position))
-        if len(timed) < 2:
-            continue
-        times = _ttfts(timed)
-        line = fit_line([(float(a.trial.position), time) for a, time in zip(timed, times, strict=True)])
-        span = timed[-1].trial.position - timed[0].trial.position
-        drift = Drift(
-            share=(times[-1] - times[0]) / times[0],
-            trend=scaled(line.slope, span / fmean(times)) if span > 0 else line.slope,
-            evidence=(timed[0].key, timed[-1].key),
-        )
-        found.append((design, drift))
-    return tuple(found)
 
 
 def _precision(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:

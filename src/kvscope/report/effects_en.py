@@ -2,6 +2,11 @@
 
 from collections.abc import Mapping
 
+_TTFT = "the baseline's time to the first token"
+_HELD = "what the engine holds after the baseline's requests"
+_TREND = "{trend_share:signed_percent} (95 % interval {low_share:signed_percent} to {high_share:signed_percent})"
+_PAIRED = "Differences are paired by block, so most of that is not in them."
+
 EFFECTS: Mapping[str, str] = {
     "effects.lead": "Each row is a difference from the baseline with its 95 % interval. {method} A difference is "
     "called one (seen) only where it holds for all {levels} changed levels together.",
@@ -16,7 +21,10 @@ EFFECTS: Mapping[str, str] = {
     "effects.counts": "{measured} measured, {pairs} pairs with the baseline",
     "effects.counts_failed": "{measured} measured, {failed} failed (in no difference), {pairs} pairs with the baseline",
     "effects.nothing": "nothing measured, {failed} failed",
-    "effects.none": "No level was measured besides the baseline: there is nothing to compare.",
+    "effects.none_besides": "No level was measured besides the baseline: there is nothing to compare.",
+    "effects.none_baseline": "The baseline was not measured: there is nothing to compare the others with.",
+    "effects.none_at_all": "Nothing was measured.",
+    "effects.none_paired": "No block holds both the baseline and another level: there is nothing to pair.",
     "effects.ruled_out": "no; more than {size} would be",
     "effects.more": "yes, more",
     "effects.less": "yes, less",
@@ -73,15 +81,39 @@ EFFECTS: Mapping[str, str] = {
     "small. Allow more repeats (--most-repeats).",
     "until.unknown": "After {blocks} of at most {most} repeats no interval of {metric} can be given yet "
     "({asked_share:percent} was asked).",
-    "drift.doubt": "The machine changed under way: the baseline's time to the first token went from first to last by "
-    "{share:percent}. Differences are paired by block, so most of that is not in them.",
+    "drift.doubt": f"The machine changed under way: along the line through its {{count}} times {_TTFT} changed by "
+    f"{_TREND}. {_PAIRED}",
+    "drift.unclear": f"From first to last {_TTFT} changed by {{share:signed_percent}}. Whether the machine changed "
+    f"under way or this is noise, its {{count}} times cannot tell: along the line through them {_TREND}. {_PAIRED}",
+    "drift.unclear_few": f"From first to last {_TTFT} changed by {{share:signed_percent}}. Whether the machine changed "
+    f"under way or this is noise, {{count}} times cannot tell. {_PAIRED}",
+    "memory_drift.doubt": f"Memory changed under way: along the line through {{count}} trials {_HELD} changed by "
+    f"{_TREND}. {_PAIRED}",
+    "memory_drift.unclear": f"From first to last {_HELD} changed by {{share:signed_percent}}. Whether that goes on or "
+    f"is noise, {{count}} trials cannot tell: along the line through them {_TREND}. {_PAIRED}",
+    "memory_drift.unclear_few": f"From first to last {_HELD} changed by {{share:signed_percent}}. Whether that goes on "
+    f"or is noise, {{count}} trials cannot tell. {_PAIRED}",
     "check_name.precision": "As precise as asked",
     "check_short.precision": "wide intervals",
     "check.precision": "The widest interval in {design} reaches {share:percent} of the baseline to either side, after "
     "{blocks} of at most {most} repeats ({asked_share:percent} was asked, at three looks in a row). At this noise "
     "about {needed} repeats would do.",
-    "check.drift": "From the first baseline to the last, the time to the first token changed by {share:percent} "
-    "(limit {limit_share:percent}). The line through all {count} baselines changes by {trend_share:percent}, 95 % "
-    "interval {low_share:percent} to {high_share:percent} (a doubt where that is surely not zero, and beyond "
-    "{trend_limit_share:percent}). Differences are paired by block, so most of it is not in them.",
+    "check_name.drift_unclear": "The machine did not change under way",
+    "check_short.drift_unclear": "drift or noise",
+    "check_name.memory_drift": "Memory did not change under way",
+    "check_short.memory_drift": "memory drift",
+    "check_name.memory_drift_unclear": "Memory did not change under way",
+    "check_short.memory_drift_unclear": "memory drift or noise",
+    "check.drift": f"The line through {{count}} baselines: the time to the first token changes by {_TREND} (a doubt "
+    "where that is surely not zero, and beyond {trend_limit_share:percent}). From the first to the last it changed by "
+    f"{{share:signed_percent}}. {_PAIRED}",
+    "check.drift_unclear": "From the first baseline to the last the time to the first token changed by "
+    "{share:signed_percent}, more than {limit_share:percent}. Whether the machine changed or this is noise, {count} "
+    f"baselines cannot tell: along the line through them {_TREND}. {_PAIRED}",
+    "check.memory_drift": f"The line through {{count}} baselines: memory after the requests changes by {_TREND} (a "
+    "doubt where that is surely not zero, and beyond {trend_limit_share:percent}). From the first to the last it "
+    f"changed by {{share:signed_percent}}. {_PAIRED}",
+    "check.memory_drift_unclear": "From the first baseline to the last memory after the requests changed by "
+    "{share:signed_percent}, more than {limit_share:percent}. Whether that goes on or is noise, {count} baselines "
+    f"cannot tell: along the line through them {_TREND}. {_PAIRED}",
 }

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 
 from kvscope.analysis.attempts import Attempt, load_attempts
-from kvscope.analysis.checks import baseline_drifts
+from kvscope.analysis.drift import MEMORY, TIME, Drift, baseline_drifts
 from kvscope.analysis.levels import LevelRow, level_rows
 from kvscope.analysis.precision import BLOCKS_BETWEEN_LOOKS, LOOKS, Precision, stated_precision
 from kvscope.record.rows import DesignRow
@@ -35,7 +35,8 @@ def effect_lines(design: DesignRow, attempts: Sequence[Attempt]) -> list[str]:
         return []
     base = level_text(design.baseline_level)
     told = [line for row in changed[:MOST_LEVELS] for line in ["", *_level(design, row, base)]]
-    lines = [*_wrapped(effects_lead(changed)), *told]
+    num_base = sum(row.num_measured for row in rows if row.is_baseline)
+    lines = [*_wrapped(effects_lead(changed, num_base=num_base)), *told]
     if len(changed) > MOST_LEVELS:
         lines += ["", say("effects.more_levels", count=len(changed) - MOST_LEVELS)]
     for text in (until_text(design, attempts), drift_text(design, attempts)):
@@ -43,12 +44,16 @@ def effect_lines(design: DesignRow, attempts: Sequence[Attempt]) -> list[str]:
     return lines
 
 
-def effects_lead(changed: Sequence[LevelRow]) -> str:
-    """How the differences of these levels were made, and when one is called one."""
+def effects_lead(changed: Sequence[LevelRow], *, num_base: int) -> str:
+    """How the differences of these levels were made, and when one is called one; why there is none where there is none.
+    ``num_base``: how often the baseline was measured."""
     known = [effect.method for row in changed for effect in row.effects.values() if effect.num_pairs]
-    method = say(f"method.{known[0]}") if known else say("effects.none")
     if not known:
-        return method
+        others = any(row.num_measured for row in changed)
+        if not num_base:
+            return say("effects.none_baseline" if others else "effects.none_at_all")
+        return say("effects.none_paired" if others else "effects.none_besides")
+    method = say(f"method.{known[0]}")
     if len(changed) == 1:
         return say("effects.lead_one", method=method)
     return say("effects.lead", method=method, levels=len(changed))
@@ -100,9 +105,23 @@ def _until_slug(found: Precision) -> str:
 
 
 def drift_text(design: DesignRow, attempts: Sequence[Attempt]) -> str | None:
-    """That the machine changed under way, where it did."""
-    doubts = [drift for _, drift in baseline_drifts([(design, attempts)]) if drift.is_doubt]
-    return say("drift.doubt", share=doubts[0].share) if doubts else None
+    """That the machine, or the server's memory, changed under way, where it did; that these repeats cannot tell, where
+    they cannot."""
+    found = [drift for metric in (TIME, MEMORY) for _, drift in baseline_drifts([(design, attempts)], metric)]
+    return " ".join(_drift_text(drift) for drift in found if drift.is_told or drift.is_unclear) or None
+
+
+def _drift_text(drift: Drift) -> str:
+    trend = drift.trend
+    slug = "doubt" if drift.is_told else "unclear" if trend.has_interval else "unclear_few"
+    return say(
+        f"drift.{slug}" if drift.metric == TIME else f"memory_drift.{slug}",
+        share=drift.share,
+        trend_share=trend.value,
+        low_share=trend.low,
+        high_share=trend.high,
+        count=trend.num,
+    )
 
 
 def _wrapped(text: str) -> list[str]:

@@ -85,7 +85,9 @@ def _effects_table(study: DesignStudy) -> Table | None:
     heads = ("level_changed", "what", "at_baseline", "difference", "interval", "share", "pairs", "seen_difference")
     numbers = ("at_baseline", "difference", "share", "pairs")
     return Table(
-        caption=say("effects.caption", name=study.design.name, lead=effects_lead(changed)),
+        caption=say(
+            "effects.caption", name=study.design.name, lead=effects_lead(changed, num_base=study.levels[0].num_measured)
+        ),
         columns=tuple(Column(title=say(f"col.{head}"), is_number=head in numbers) for head in heads),
         rows=tuple(rows),
         summary=say("effects.summary"),
