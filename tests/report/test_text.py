@@ -1,6 +1,7 @@
 """The terminal's lines, the Markdown, the JSON, and the command that gives them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from kvscope.analysis.study import Analysis, analyse
 from kvscope.cli.main import cli
 from kvscope.errors import OutputExists, RecordNotFound
 from kvscope.record.store import open_records
-from kvscope.report.text import MOST_LINES, escaped, render_markdown, render_text
+from kvscope.report.text import MOST_DESIGN_LINES, MOST_LINES, escaped, render_markdown, render_text
 
 
 def analysis_of(path: Path) -> Analysis:
@@ -26,9 +27,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_lab_in_a_few_lines(lab: Path) -> None:
     lines = render_text(analysis_of(lab)).splitlines()
-    assert len(lines) <= MOST_LINES == 25
-    assert max(map(len, lines)) <= 100
-    text = "\n".join(lines)
+    assert lines.index("") == MOST_LINES == 25  # of the study as a whole; then each design, after an empty line
+    assert max(map(len, lines)) <= 80
+    blocks = "\n".join(lines).split("\n\n")[1:]
+    assert [block.split(":")[0] for block in blocks] == ["context_limit", "input_length", "output_length"]
+    assert max(len(block.splitlines()) for block in blocks) <= 1 + MOST_DESIGN_LINES
+    text = " ".join(" ".join(lines).split())
     assert "× 1 of 25 trials failed (engine died × 1)" in text
     assert "23,040 predicted, 23,040 measured" in text
     assert "30 full attention layers × (3 × 64 keys + 3 × 64 values) in float16 = 23,040 bytes" in text
@@ -43,7 +47,7 @@ def test_failures_come_before_the_answer(lab: Path) -> None:
 
 
 def test_a_number_is_not_parted_from_its_unit(lab: Path) -> None:
-    starts = [line.split()[0] for line in render_text(analysis_of(lab)).splitlines()]
+    starts = [line.split()[0] for line in render_text(analysis_of(lab)).splitlines() if line]
     assert not {"MiB", "GiB", "s", "ms", "%"} & set(starts)
 
 
@@ -53,8 +57,29 @@ def test_too_many_findings_say_that_there_are_more(tmp_path: Path) -> None:
     rows += [attempt(trial_row(design, n, trial_id=f"r{n}"), design=design, **conversations(13_800)) for n in range(30)]
     rows = [r for r in rows if r.design.name != "release" or r.design is design]
     lines = render_text(analysis_of(write_record(tmp_path / "r.db", rows))).splitlines()
-    assert len(lines) == 25
-    assert lines[-1] == "… more on the page."
+    assert lines.index("") == 25
+    # What it may be doubted for is never what is left out.
+    assert [lines[23], lines[24][0]] == ["… more on the page.", "="]
+
+
+def test_what_a_design_says_stands_under_its_name_and_under_what_tells_it_from_its_namesakes(tmp_path: Path) -> None:
+    # As measured: two studies of output_length with other context limits gave two sentences "Each further output token
+    # takes …" with no word which was which, and of what came after them only that there is more.
+    rows = [row for row in whole_lab() if row.design.name == "output_length"]
+    other = replace(
+        rows[0].design, design_id="other", held={**rows[0].design.held, "settings": {"n_ctx": 4096}}, seed=7
+    )
+    again = [
+        replace(row, design=other, result=replace(row.result, trial=replace(row.trial, design_id="other")))
+        for row in rows
+    ]
+    analysis = analysis_of(write_record(tmp_path / "r.db", [*rows, *again]))
+    text = render_text(analysis)
+    heads = [line for line in text.splitlines() if line.startswith("output_length")]
+    assert len(heads) == 2
+    assert "seed = 7" in heads[1]
+    assert "context limit (n_ctx) = 4,096" in heads[1]
+    assert text.count("Each further output token takes") == 2
 
 
 def test_a_release_that_cannot_be_told_is_one_sentence_with_one_full_stop(tmp_path: Path) -> None:

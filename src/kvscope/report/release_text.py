@@ -13,7 +13,7 @@ from kvscope.report.section_release import per_token_text, steps_table
 from kvscope.report.words import NO_BREAK, say
 from kvscope.units import MIB
 
-WIDTH = 100
+WIDTH = 80
 # Moment, held and given back are always shown; a name for which nothing is held is left out.
 _ALWAYS = 3
 _NOTHING = ("0.00", "+0.00", say("none"), say("unknown"))

@@ -1,29 +1,32 @@
-"""The same findings in a terminal, in at most 25 lines, and the whole report as Markdown."""
+"""The same findings in a terminal, in few lines, and the whole report as Markdown."""
 
 import re
 import textwrap
 from collections.abc import Iterable
 
 from kvscope.analysis.findings import Finding
-from kvscope.analysis.study import Analysis, Study
+from kvscope.analysis.study import Analysis, DesignStudy, Study
 from kvscope.analysis.turns import turn_tables
 from kvscope.report.blocks import Block, Bullets, Chart, Claim, Download, Fold, Paragraph, StudyPage, Table
 from kvscope.report.claims import claim_text, spoken
+from kvscope.report.held_text import design_title
 from kvscope.report.section_answer import headline, interval_line, strip
 from kvscope.report.section_growth import formula_line
 from kvscope.report.sections import several_studies, study_pages
 from kvscope.report.turns import turn_lines
 from kvscope.report.words import NO_BREAK, has_words, name_of, say
 
-WIDTH = 100
+WIDTH = 80
+# Of a study as a whole, and of what each of its designs says besides.
 MOST_LINES = 25
+MOST_DESIGN_LINES = 10
 # Findings that the lines above them already say.
 _SAID = ("failed",)
 _PER_TOKEN = ("slope_", "step_")
 
 
 def render_text(analysis: Analysis) -> str:
-    """Each study in at most 25 lines of at most 100 columns, failures first."""
+    """Each study in at most 25 lines of at most 80 columns, failures first; then each of its designs in a few more."""
     if not analysis.studies:
         return say("page.empty")
     several = several_studies(analysis)
@@ -33,25 +36,39 @@ def render_text(analysis: Analysis) -> str:
 
 
 def study_lines(study: Study) -> list[str]:
-    """The lines of one study. What does not fit is said to be on the page."""
+    """The lines of one study. What does not fit is said to be on the page; doubts always fit."""
     lines = _wrapped(", ".join(strip(study)))
     lines += _failed(study)
     lines += _wrapped(headline(study))
     lines += _wrapped(interval_line(study), "  ")
     formula = formula_line(study)
-    per_token = [f for f in study.findings if f.slug.startswith(_PER_TOKEN)]
+    overall = [f for f in study.findings if f.design_id is None and f.slug not in _SAID]
+    per_token = [f for f in overall if f.slug.startswith(_PER_TOKEN)]
     for finding in per_token:
         lines += _finding_lines(finding)
     lines += _wrapped(f"{formula}.", "  ") if formula else []
-    for finding in study.findings:
-        if finding not in per_token and finding.slug not in _SAID:
+    for finding in overall:
+        if finding not in per_token:
             lines += _finding_lines(finding)
-    lines += _doubts(study)
+    doubts = _doubts(study)
+    lines = [*_cut(lines, MOST_LINES - len(doubts)), *doubts]
     for design in study.designs:
-        lines += turn_lines(turn_tables(design.attempts))
-    if len(lines) > MOST_LINES:
-        lines = [*lines[: MOST_LINES - 1], say("text.more")]
+        lines += _design_lines(study, design)
     return lines
+
+
+def _cut(lines: list[str], most: int) -> list[str]:
+    return lines if len(lines) <= most else [*lines[: most - 1], say("text.more")]
+
+
+def _design_lines(study: Study, design: DesignStudy) -> list[str]:
+    """What one design says of itself, under its name; nothing where it says nothing."""
+    said = [line for f in study.findings if f.design_id == design.design.design_id for line in _finding_lines(f)]
+    turns = turn_lines(turn_tables(design.attempts))
+    if not said and not turns:
+        return []
+    title = design_title(design.design, [each.design for each in study.designs])
+    return ["", *_wrapped(f"{title}:"), *_cut(said, MOST_DESIGN_LINES), *turns]
 
 
 def _failed(study: Study) -> list[str]:

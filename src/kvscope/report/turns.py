@@ -1,5 +1,6 @@
 """A conversation turn by turn: as lines of a terminal, and as a table of the page."""
 
+import textwrap
 from collections.abc import Sequence
 
 from kvscope.analysis.turns import Turn, TurnTable
@@ -12,15 +13,16 @@ from kvscope.units import format_number
 _HEADS = ("turn", "prompt", "reused", "computed", "ttft", "conversations", "failed")
 
 
-def turn_lines(tables: Sequence[TurnTable]) -> list[str]:
-    """A line for each turn, under a title; nothing where no conversation was played."""
+def turn_lines(tables: Sequence[TurnTable], width: int = 80) -> list[str]:
+    """A line for each turn, under a title of at most ``width`` columns; nothing where no conversation was played."""
     lines = []
     for table in tables:
         rows = [_cells(turn) for turn in table.turns]
         heads = [say(f"turns.{name}") for name in _HEADS]
         if not any(turn.failed for turn in table.turns):
             rows, heads = [cells[:-1] for cells in rows], heads[:-1]
-        lines += [f"{_title(table)}:", *aligned([heads, *rows], left=0)]
+        title = textwrap.wrap(f"{_title(table)}:", width, subsequent_indent="  ")
+        lines += [*title, *aligned([heads, *rows], left=0)]
     return lines
 
 
