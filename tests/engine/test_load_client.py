@@ -21,7 +21,7 @@ from kvscope.engine import load_client, load_sending
 from kvscope.engine.base import ChatRequest, Load, LoadResult, Message
 from kvscope.engine.http_client import Exchange, Limits
 from kvscope.engine.load_client import due_times, explained, send_load
-from kvscope.engine.load_wire import LoadWire
+from kvscope.engine.load_wire import LoadWire, Recording
 from kvscope.engine.openai_http import prepare_chat, stream_chat
 from kvscope.engine.prepared import Prepared, ask
 from kvscope.errors import (
@@ -86,6 +86,25 @@ class TestClosedLoop:
         assert server.most_under_way == 4
         assert {answer.stream for answer in result.answers} == {0, 1, 2, 3}
         assert result.wall_s > 0
+
+    def test_it_began_when_all_was_ready_and_before_anything_arrived(self) -> None:
+        prepared_s: list[float] = []
+        arrived_s: list[float] = []
+
+        def prepare(request: ChatRequest) -> Prepared:
+            prepared_s.append(time.perf_counter())
+            return prepare_chat(server.url, request)
+
+        async def talk(server: KeptServer, asked: Asked, writer: asyncio.StreamWriter) -> bool:
+            arrived_s.append(time.perf_counter())
+            return await answering(server, asked, writer)
+
+        with kept(talk) as server:
+            result = send_load(Load(requests=chats(5), concurrency=1), prepare)
+        assert result.begin_s is not None
+        assert max(prepared_s) <= result.begin_s < arrived_s[0]
+        sent_s = [result.begin_s + answer.sent_s for answer in result.answers]
+        assert all(sent < arrived < after for sent, arrived, after in zip(sent_s, arrived_s, sent_s[1:], strict=False))
 
     def test_in_the_order_of_the_list_each_when_its_stream_is_free(self) -> None:
         with kept(answering) as server:
@@ -636,8 +655,16 @@ class TestEachFails:
         assert len(texts(result)) == 19
         assert max(most) <= 2_000_000
 
-    def test_held_answers_are_read_early_and_come_out_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(load_sending, "MOST_HELD_BYTES", 0)
+    @pytest.mark.parametrize("some_reads", [None, 1, 2, 1000])
+    def test_held_answers_are_read_early_and_come_out_the_same(
+        self, some_reads: int | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """All at once, or some with each tick."""
+        if some_reads is None:
+            monkeypatch.setattr(load_sending, "MOST_HELD_BYTES", 0)
+        else:
+            monkeypatch.setattr(load_sending, "MUCH_HELD_BYTES", -1)
+            monkeypatch.setattr(load_sending, "SOME_READS", some_reads)
 
         async def talk(server: KeptServer, asked: Asked, writer: asyncio.StreamWriter) -> bool:
             writer.write(HEAD + chunk(token("a")))
@@ -648,6 +675,59 @@ class TestEachFails:
 
         with kept(talk) as server:
             assert texts(sent(server.url, Load(requests=chats(6), concurrency=3))) == ["ab"] * 6
+
+    def test_no_more_than_some_is_read_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Answers of 200 reads each: with every tick no more than 12, and more than that are left for the end."""
+        monkeypatch.setattr(load_sending, "MUCH_HELD_BYTES", 0)
+        monkeypatch.setattr(load_sending, "SOME_READS", 12)
+        watch, read_some, taken = load_sending.Senders.watch, load_sending.Senders._read_some, []
+
+        def watched(self: load_sending.Senders, now: float) -> None:
+            before = sum(one.recording.num_received for one in self.sendings if one.recording)
+            watch(self, now)
+            taken.append(sum(one.recording.num_received for one in self.sendings if one.recording) - before)
+
+        asked: list[int] = []
+
+        def some(self: load_sending.Senders, most_reads: int) -> None:
+            asked.append(most_reads)
+            read_some(self, most_reads)
+
+        monkeypatch.setattr(load_sending.Senders, "watch", watched)
+        monkeypatch.setattr(load_sending.Senders, "_read_some", some)
+        piece = chunk(token("a"))
+
+        async def talk(server: KeptServer, asked: Asked, writer: asyncio.StreamWriter) -> bool:
+            writer.write(HEAD)
+            for _ in range(200):
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.0003)
+            writer.write(chunk(finish()) + END)
+            return True
+
+        request = ChatRequest(messages=(Message(role="user", content="a"),), max_output_tokens=200)
+        with kept(talk) as server:
+            result = sent(server.url, Load(requests=(request,) * 6, concurrency=3))
+        assert texts(result) == ["a" * 200] * 6
+        assert set(asked) == {12}
+        assert max(taken) > 0
+        assert max(taken) <= 12 * 512 + len(HEAD)  # or fewer reads, where several pieces came in one
+
+    def test_of_an_answer_so_many_reads_are_given_and_no_end(self) -> None:
+        async def go() -> None:
+            kept = Recording(asyncio.get_running_loop().create_future())
+            kept.reads.extend((float(k), b"x") for k in range(5))
+            kept.num_kept, kept.closed = 5, True
+            with kept.first(2):
+                assert (len(kept.reads), kept.closed) == (2, False)
+                assert kept.take() == (0.0, b"x")
+            assert [at_s for at_s, _ in kept.reads] == [1.0, 2.0, 3.0, 4.0]
+            assert (kept.closed, kept.num_held) == (True, 4)
+            with kept.first(4):
+                assert (len(kept.reads), kept.closed) == (4, True)
+
+        asyncio.run(go())
 
 
 @pytest.fixture

@@ -126,6 +126,32 @@ def test_an_open_loop_says_when_each_was_due() -> None:
     assert result.trial.client["rate_per_s"] == 0.25
 
 
+@pytest.mark.parametrize("arrival", ["closed", "constant"])
+def test_requests_are_sent_and_due_from_the_moment_the_load_itself_began(
+    monkeypatch: pytest.MonkeyPatch, arrival: str
+) -> None:
+    """Requests are made ready before, and answers read after: of a load that ended at 12 s of the trial and began 4 s
+    before, the first request was sent at 8 s, whatever the moment at which the engine was told to send it."""
+    clock = VirtualClock()
+    ended_s: list[float] = []
+
+    class Sender(FakeEngine):
+        def generate_many(self, load: Load) -> LoadResult:
+            clock.sleep(0.5)  # makes them ready
+            result = super().generate_many(load)
+            ended_s.append(clock.now())
+            return replace(result, begin_s=1000.0)
+
+    monkeypatch.setattr("kvscope.experiment.trial_load.perf_counter", lambda: 1004.0)
+    rate = None if arrival == "closed" else 0.25
+    engine = Sender(settings={**LAW, "n_parallel": 2}, clock=clock)
+    started_s = clock.now()
+    concurrency = 2 if arrival == "closed" else 1
+    result = run(clock, engine, concurrency=concurrency, arrival=arrival, rate_per_s=rate, requests=2)
+    assert begin_s(result) == pytest.approx(ended_s[-1] - started_s - 4.0)
+    assert measured(result)[0].due_s == (None if rate is None else pytest.approx(begin_s(result)))
+
+
 def gaps(block: int, rate_per_s: float) -> list[float]:
     result = run(
         law={"n_parallel": 4}, block=block, concurrency=1, arrival="poisson", rate_per_s=rate_per_s, requests=5

@@ -158,11 +158,14 @@ class LoadAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """A load that is over: its answers in the order of ``Load.requests``, how long it took, and how the client was."""
+    """A load that is over: its answers in the order of ``Load.requests``, how long it took, and how the client was.
+    ``begin_s``: when it began, on ``time.perf_counter``'s clock, requests being ready and connections open; None: when
+    it was asked for."""
 
     answers: tuple[LoadAnswer, ...]
     wall_s: float
     health: ClientHealth
+    begin_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

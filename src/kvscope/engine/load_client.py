@@ -37,7 +37,10 @@ def send_load(load: Load, prepare: Callable[[ChatRequest], Prepared]) -> LoadRes
         run(senders.send_all(ticker), fast_loop)
     answers = tuple(_answer(sending, senders.begin_s, ticker) for sending in sendings)
     return LoadResult(
-        answers=answers, wall_s=senders.end_s - senders.begin_s, health=_health(sendings, answers, ticker)
+        answers=answers,
+        wall_s=senders.end_s - senders.begin_s,
+        health=_health(sendings, answers, ticker),
+        begin_s=senders.begin_s,
     )
 
 

@@ -9,6 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from kvscope.engine.base import ChatRequest, Engine, Load, LoadAnswer, LoadResult
 from kvscope.errors import EngineDied, KvscopeError, OutOfMemory, ProbeLost, PromptLengthUnreachable
@@ -200,6 +201,8 @@ class LoadTrial:
             self.counts.check_fit(count, request)
         begun_s = self.now()
         result = self.engine.generate_many(load)
+        if result.begin_s is not None:  # after it was made ready, and before its answers were read
+            begun_s = self.now() - (perf_counter() - result.begin_s)
         if role == "measured":
             self.rows.note_health(result.health)
         for answer in result.answers:
