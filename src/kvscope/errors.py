@@ -336,6 +336,12 @@ class RecordUnwritable(RecordError):
     slug = "record-unwritable"
 
 
+class RecordLost(RecordError):
+    """The file was deleted, replaced or cut short while it was recorded into."""
+
+    slug = "record-lost"
+
+
 class SchemaMismatch(RecordError):
     slug = "schema-mismatch"
 

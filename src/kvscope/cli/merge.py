@@ -7,7 +7,7 @@ import click
 
 from kvscope.cli.opened_record import opened_record
 from kvscope.cli.output import say, say_json
-from kvscope.errors import KvscopeError, UsageError
+from kvscope.errors import UsageError
 from kvscope.record.merge import Merged
 from kvscope.record.merge import merge as merge_records
 from kvscope.record.store import create_records
@@ -38,13 +38,15 @@ def merge(out: str, records: tuple[str, ...], as_json: bool) -> int:
 def _merge(out: Path, paths: list[Path]) -> tuple[Merged, ...]:
     if any(out.exists() and path.exists() and path.samefile(out) for path in paths):
         raise UsageError(f"{out} cannot be merged into itself.", hint="The first name is the file that is added to.")
-    is_new = not out.exists()
-    with ExitStack() as opened:
-        sources = [opened.enter_context(opened_record(path)) for path in paths]
-        recorder = opened.enter_context(create_records(out))
-        try:
+    is_new = is_made = False
+    try:
+        with ExitStack() as opened:
+            sources = [opened.enter_context(opened_record(path)) for path in paths]
+            is_new = not out.exists()
+            recorder = opened.enter_context(create_records(out))
+            is_made = is_new
             return merge_records(recorder, sources)
-        except KvscopeError:
-            if is_new:
-                out.unlink()
-            raise
+    except BaseException:
+        if is_made:
+            out.unlink(missing_ok=True)
+        raise

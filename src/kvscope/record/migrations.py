@@ -59,7 +59,7 @@ def _nameless(folder: Path) -> sqlite3.Connection:
             made = sqlite3.connect(named.name, isolation_level=None)
     except OSError as error:
         raise RecordUnwritable(
-            f"A record of an older release is copied before it is written to, and nothing can be written into {folder}: "
+            f"A record of an older release is copied before it is written to, and {folder} takes no file: "
             f"{error.strerror}.",
             hint="Make room or make it writable, or record into another file (--records FILE).",
         ) from error

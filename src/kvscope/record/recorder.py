@@ -8,17 +8,21 @@ writer nor it for them. When it is closed there is one file again. After a kill 
 next recorder brings them together, and a reader reads both.
 """
 
+import ctypes
+import shlex
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kvscope.errors import RecordNotFound
+from kvscope.errors import KvscopeError, RecordLost, RecordNotFound
 from kvscope.record.attempt_rows import AttemptRows, complete_trial, insert_trial
 from kvscope.record.columns import from_columns, insert, to_columns
+from kvscope.record.locked_file import LockedFile
 from kvscope.record.metrics_table import derive_anew, keep_metrics
 from kvscope.record.reader import Records
+from kvscope.record.rescue import InHand, rescue
 from kvscope.record.rows import DesignRow, PredictionRow, RunRow, TrialResult, TrialRow
 from kvscope.record.sqlite_errors import explained
 
@@ -30,30 +34,82 @@ _CLOSE_WAIT_MS = 200
 class Recorder(Records):
     """A record file opened for writing, by this process alone."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, unlock: Callable[[], None]) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, file: LockedFile) -> None:
         super().__init__(connection, path)
-        self._unlock = unlock
+        self._file = file
         self._rows = AttemptRows(connection)
+        self._in_hand = InHand(runs=(), designs=(), ended=None, prediction=None)
+        self._lost: RecordLost | None = None
+        self._is_closed = False
+        self._check_file()
 
     def close(self) -> None:
         """Bring the file together and close it. Where a reader has it open, or the disk is full, FILE-wal stays, and is
         read with it; nothing is lost."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._lost is not None or self._file.why_lost() is not None:
+            self._leave()
+            return
         with suppress(sqlite3.Error):
             self._connection.execute(f"PRAGMA busy_timeout = {_CLOSE_WAIT_MS}")
             self._connection.execute("UPDATE about SET value = 0 WHERE name = 'recording'")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._connection.execute("PRAGMA journal_mode = DELETE")
         super().close()
-        self._unlock()
+        self._file.release()
+
+    def _leave(self) -> None:
+        """Let go of a file that is no longer under its name. SQLite, closing it, would take away FILE-wal and FILE-shm
+        by their names, which may be another recorder's by now: so it is not to close it, ever."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
+        self._file.release()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All that is written inside it, or nothing; inside another one, a part of that."""
+        """All that is written inside it, or nothing; inside another one, a part of that. Raises RecordLost where the
+        file is not there any more, before or after."""
         if self._connection.in_transaction:
             yield self._connection
             return
-        with explained(self.path), self._begun():
-            yield self._connection
+        self._check_file()
+        with self._written() as connection:
+            yield connection
+
+    @contextmanager
+    def _written(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with explained(self.path), self._begun():
+                yield self._connection
+        except KvscopeError:
+            self._check_file()  # then that is why
+            raise
+        self._check_file()
+
+    def _check_file(self) -> None:
+        """Raise RecordLost where the name of the file means another one by now, or it was cut short; what can still be
+        read of it is saved then."""
+        if self._lost is None:
+            why = self._file.why_lost()
+            if why is None:
+                return
+            self._lost = self._saved(why)
+        raise self._lost
+
+    def _saved(self, why: str) -> RecordLost:
+        new, is_whole = rescue(self._connection, self.path, self._in_hand)
+        told = f"{self.path} {why} while kvscope recorded into it: nothing more is measured."
+        if new is None:
+            return RecordLost(f"{told} Nothing of it could be saved.", hint="Run the same command again.")
+        if is_whole:
+            self._file.remove_beside()
+        name = shlex.quote(str(new))
+        what = "All that it held" if is_whole else "Of what it held only the trial that ended last"
+        return RecordLost(
+            f"{told} {what} is in {new}.",
+            hint=f"Go on in that file (--records {name}), or add it to another one: kvscope merge FILE {name}",
+        )
 
     @contextmanager
     def _begun(self) -> Iterator[None]:
@@ -69,6 +125,7 @@ class Recorder(Records):
     def add_run(self, run: RunRow) -> None:
         with self.transaction() as connection:
             insert(connection, "runs", [to_columns(run)])
+        self._in_hand = replace(self._in_hand, runs=(*self._in_hand.runs, run))
 
     def add_design(self, design: DesignRow) -> None:
         """Add a design; the same one may be added again by a later sitting that resumes it."""
@@ -76,16 +133,23 @@ class Recorder(Records):
             known = connection.execute("SELECT 1 FROM designs WHERE design_id = ?", (design.design_id,)).fetchone()
             if known is None:
                 insert(connection, "designs", [to_columns(design)])
+        self._in_hand = replace(self._in_hand, designs=(*self._in_hand.designs, design))
 
     def start_trial(self, trial: TrialRow, prediction: PredictionRow | None) -> None:
         """Record that an attempt begins, with what is predicted for it, before anything runs."""
         with self.transaction() as connection:
             insert_trial(connection, trial, prediction)
+        self._in_hand = replace(self._in_hand, ended=None, prediction=prediction)
 
     def finish_trial(self, result: TrialResult) -> None:
         """Record everything an attempt left, in one transaction. Of an attempt that goes on (kvscope watch) it may be
-        called again, with what came since. Raises RecordNotFound if it was never started."""
-        with self.transaction() as connection:
+        called again, with what came since. Raises RecordNotFound if it was never started, RecordLost where the file is
+        not there any more; the result is saved beside it then."""
+        if self._lost is not None:
+            raise self._lost
+        self._in_hand = replace(self._in_hand, ended=result)
+        is_part = self._connection.in_transaction
+        with nullcontext(self._connection) if is_part else self._written() as connection:
             key = self._rows.key(result.trial)
             if key is None:
                 raise RecordNotFound(f"{self.path}: trial {result.trial.trial_id} ends, but was never started.")

@@ -1,11 +1,10 @@
 """The record file: written by one process at a time, one transaction per trial; read by anyone."""
 
-import fcntl
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
-from kvscope.errors import RecordBusy, RecordNotFound, RecordUnwritable, SchemaMismatch
+from kvscope.errors import RecordNotFound, RecordUnwritable, SchemaMismatch
+from kvscope.record.locked_file import LockedFile
 from kvscope.record.migrations import OLDEST_VERSION, create_tables, migrate
 from kvscope.record.older import LAST_VERSION
 from kvscope.record.reader import Records
@@ -17,10 +16,6 @@ __all__ = ["Recorder", "Records", "create_records", "open_records"]
 
 # How long a lock of another program is waited for.
 BUSY_S = 5.0
-
-# Device and inode of the files that this process records into. Closing a second handle of one of them would undo
-# SQLite's locks on it: they are the process's, not the handle's.
-_recording: set[tuple[int, int]] = set()
 
 
 def open_records(path: str | Path) -> Records:
@@ -113,13 +108,13 @@ def create_records(path: str | Path) -> Recorder:
     RecordUnwritable if it cannot be written.
     """
     path = Path(path)
-    unlock = _lock(path)
+    file = LockedFile(path)
     try:
         connection = _connect_for_writing(path)
     except BaseException:
-        unlock()
+        file.release()
         raise
-    recorder = Recorder(connection, path, unlock)
+    recorder = Recorder(connection, path, file)
     try:
         recorder.renew_metrics()
         recorder.complete_interrupted()
@@ -127,40 +122,6 @@ def create_records(path: str | Path) -> Recorder:
         recorder.close()
         raise
     return recorder
-
-
-def _lock(path: Path) -> Callable[[], None]:
-    """Keep other recorders away; returns what lets them in again."""
-    busy = RecordBusy(
-        f"Another kvscope is recording into {path}.",
-        hint="Wait for it, or record elsewhere (--records FILE; --out FOLDER for the lab).",
-    )
-    try:
-        if path.exists() and _identity(path) in _recording:
-            raise busy
-        lock = path.open("ab")
-    except OSError as error:
-        raise RecordUnwritable(
-            f"Cannot write {path}: {error.strerror}.", hint="Name another file with --records FILE."
-        ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise busy from error
-    identity = _identity(path)
-    _recording.add(identity)
-
-    def unlock() -> None:
-        _recording.discard(identity)
-        lock.close()
-
-    return unlock
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_dev, found.st_ino
 
 
 def _connect_for_writing(path: Path) -> sqlite3.Connection:
