@@ -10,6 +10,8 @@ from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.design_claims import claims_of
 from kvscope.analysis.finding import Finding
 from kvscope.record.rows import DesignRow
+from kvscope.report.claims import claim_text
+from kvscope.report.words import NO_BREAK
 
 MIB = 2**20
 
@@ -61,6 +63,8 @@ def test_a_copy_is_the_bytes_of_its_tokens() -> None:
     assert finding.size is not None
     assert finding.size.num == 2
     assert not finding.is_contradiction
+    # Four conversations, the last of which is in the engine's own cache: three copies are theirs alone.
+    assert "warm-up" not in claim_text(finding)
 
 
 def test_a_copy_that_takes_more_than_its_tokens_is_a_contradiction() -> None:
@@ -109,8 +113,9 @@ def test_what_a_real_run_left_is_as_predicted() -> None:
         "requests": tuple(request_row(index=n) for n in range(1, 7)),
         "reported": (reported("host_cache", "58.702", phase="after_request", request_index=6, line=SEEN_COPIES),),
     }
-    finding = found(HOST_CACHE, host_cache(8192, rows), "host_cache_as_predicted")
+    finding = found(HOST_CACHE, host_cache(8192, rows), "host_cache_as_predicted_with_warmup")
     assert finding.values["copies"] == 6
+    assert "6 copies, the warm-up's among them" in claim_text(finding).replace(NO_BREAK, " ")
     # (132,300,800 − 83,681,280) ÷ 4 B; the tokens alone take 12,142,080.
     assert finding.values["growth_bytes"] == 12_154_880
     assert finding.size is not None
@@ -209,6 +214,79 @@ def test_an_answer_that_ended_early_is_held_against_what_came() -> None:
 
 
 CELLS: tuple[dict[str, int], ...] = tuple({"a": a, "b": b} for a in (1, 2) for b in (1, 2))
+
+
+def test_of_one_repeat_no_law_is_claimed() -> None:
+    told = [finding.slug for finding in claims_of(INPUTS, lengths(lambda n: 0.1 + 0.001 * n, 1))]
+    assert told == ["time_unknown"] * 3 + ["input_length_quadratic_unknown"]
+
+
+@pytest.mark.parametrize(
+    ("starts", "slug", "says"),
+    [
+        ((0.10, 0.10, 0.10), "input_length_linear", "100 ms to begin with (100 ms to 100 ms, 95 %)"),
+        # −250, −106 and 38 ms: mean −106, deviation 144, t(2) = 4.303: ± 358 ms.
+        ((-0.25, -0.106, 0.038), "input_length_linear_start_unclear", "(-106 ms, -464 ms to 252 ms, 95 %)"),
+        (
+            (-0.2, -0.21, -0.19),
+            "input_length_linear_from_below",
+            "begin below zero (-200 ms, -225 ms to -175 ms, 95 %)",
+        ),
+    ],
+)
+def test_where_the_law_begins_has_its_interval_too(starts: tuple[float, ...], slug: str, says: str) -> None:
+    attempts = [
+        attempt(
+            trial_row(INPUTS, n, b),
+            design=INPUTS,
+            **{**memory(), **answered(n, ttft_s=start + 0.01 * n + 1e-6 * n * n)},
+        )
+        for n in INPUTS.levels
+        for b, start in enumerate(starts)
+    ]
+    assert says in claim_text(found(INPUTS, attempts, slug)).replace(NO_BREAK, " ")
+
+
+def test_what_a_longer_prompt_would_wait_has_its_interval() -> None:
+    square = found(INPUTS, lengths(lambda n: 0.1 + 0.001 * n + 1e-6 * n * n, 3), "input_length_quadratic")
+    # Blocks are slower by 0, 1 and 2 %: at 4,096 tokens 20.97 s times 1.01 ± 4.303 × 0.01 ÷ √3.
+    law = 0.1 + 4.096 + 4.096**2
+    assert square.values["further_low_s"] == pytest.approx(law * (1.01 - 0.024843), rel=1e-4)
+    assert square.values["further_high_s"] == pytest.approx(law * (1.01 + 0.024843), rel=1e-4)
+    assert square.values["part_low_s"] == pytest.approx(4.194304 * (1.01 - 0.024843), rel=1e-4)
+
+
+def reused(levels: tuple[str, ...], cached: tuple[int, int] = (103, 103)) -> tuple[DesignRow, list[Attempt]]:
+    """Two repeats of 128 tokens: 1.30 s where nothing is reused, 1.20 and 1.26 s sooner where some of it is."""
+    design = a_design("prefix_reuse", levels, "prefix")
+    times = {"cold": (1.30, 1.30)}
+    rows = []
+    for level in levels:
+        for block, ttft_s in enumerate(times.get(level, (0.10, 0.04))):
+            seen = answered(128, ttft_s=ttft_s)
+            count = 0 if level == "cold" else cached[block]
+            requests = tuple(replace(row, cached_tokens=count, prompt_tokens_server=128) for row in seen["requests"])
+            rows.append(attempt(trial_row(design, level, block), design=design, **{**seen, "requests": requests}))
+    return design, rows
+
+
+def test_what_a_token_saves_is_said_where_the_wait_is_told_and_nowhere_else() -> None:
+    # 1.20 and 1.26 s: deviation 0.0424, so ± 0.38 s at 95 %. For one level t(1) at 3.5 % is 18.2: ± 0.55 s, told. For
+    # five t(1) at 0.7 % is 90.9: ± 2.73 s, not told.
+    one, rows = reused(("cold", "warm"))
+    assert {"time_less", "prefix_saved"} <= {finding.slug for finding in claims_of(one, rows)}
+    several, rows = reused(("cold", "warm", "changed_start", "changed_middle", "changed_end", "after_2s"))
+    slugs = [finding.slug for finding in claims_of(several, rows)]
+    assert slugs.count("time_cannot_tell") == 5
+    assert "prefix_saved" not in slugs
+
+
+def test_counts_that_differ_between_repeats_are_told_as_such() -> None:
+    design, rows = reused(("cold", "changed_middle"), cached=(75, 72))
+    text = claim_text(found(design, rows, "prefix_changed_middle")).replace(NO_BREAK, " ")
+    assert "53 to 56 of 128 prompt tokens were computed again" in text
+
+
 GRID = a_design("grid", CELLS, "a × b", is_grid=True)
 
 

@@ -91,7 +91,8 @@ def test_every_placeholder_can_be_filled_with_a_number_or_nothing() -> None:
     for slug, template in WORDS.items():
         fields = [(name, spec) for _, name, spec, _ in Formatter().parse(template) if name]
         for value in (1234.5, None):
-            said = say(slug, **{name: ("a", "b") if spec == "list" else value for name, spec in fields})
+            lists = {"list": ("a", "b"), "span": (53, 56)}
+            said = say(slug, **{name: lists.get(spec, value) for name, spec in fields})
             assert "{" not in said, slug
             if fields and value is None and all(spec != "list" for _, spec in fields):
                 assert "unknown" in said, slug

@@ -55,12 +55,18 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parabola:
-    """y = intercept + linear · x + quadratic · x², each with its interval. ``num``: how many blocks it rests on."""
+    """y = intercept + linear · x + quadratic · x², each with its interval. ``num``: how many blocks it rests on;
+    ``blocks``: the three coefficients of each."""
 
     intercept: Estimate
     linear: Estimate
     quadratic: Estimate
     num: int
+    blocks: tuple[tuple[float, float, float], ...] = ()
+
+    def estimate_at(self, x: float) -> Estimate:
+        """y at x with its interval: of each block's own parabola, over the blocks."""
+        return mean([start + linear * x + square * x * x for start, linear, square in self.blocks])
 
     def at(self, x: float) -> float | None:
         """y at x; None where nothing was fitted."""
@@ -166,7 +172,13 @@ def fit_quadratic(points: Sequence[tuple[int, float, float]]) -> Parabola:
         return Parabola(intercept=nothing, linear=nothing, quadratic=nothing, num=0)
     found = [_parabola([(x, y, weights[x]) for x, y in block if x in weights]) for block in whole]
     intercepts, linears, quadratics = zip(*found, strict=True)
-    return Parabola(intercept=mean(intercepts), linear=mean(linears), quadratic=mean(quadratics), num=len(found))
+    return Parabola(
+        intercept=mean(intercepts),
+        linear=mean(linears),
+        quadratic=mean(quadratics),
+        num=len(found),
+        blocks=tuple(found),
+    )
 
 
 def _parabola(points: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:

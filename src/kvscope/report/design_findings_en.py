@@ -33,6 +33,15 @@ _BUFFER = (
 _LOG = "{reported_mib} and {baseline_reported_mib} MiB"
 _COPY = "{copy_bytes:mib2} for {tokens:count} tokens by the engine's log"
 
+_COPIES = (
+    f"With {{condition}} each further conversation leaves a copy of its tokens: {_COPY}, of which {{kv_bytes:mib2}} "
+    "are keys and values by prediction and {beside_bytes:bytes} a token stand beside them. Measured: "
+    "{growth_bytes:signed_mib2} for each. After {conversations} conversations"
+)
+
+_LINEAR = "TTFT from {from_tokens:count} to {to_tokens:count} prompt tokens:"
+_START = "{intercept_low_s:s} to {intercept_high_s:s}, 95 %"
+
 _LEVELS: dict[str, str] = {
     "finding.buffer_confirmed": f"{_BUFFER}. The prediction, the engine's log ({_LOG}) and what is in memory agree.",
     "finding.buffer_reported": f"{_BUFFER}. The prediction and the engine's log ({_LOG}) agree; what of it is in "
@@ -103,10 +112,9 @@ _DESIGNS: dict[str, str] = {
     "difference is seen.",
     "finding.window_checkpoints": "With {condition} the engine held {count:count} context checkpoints after the last "
     "turn, {held_bytes:mib2} by its log: copies of the windows beside the cache, from which a later turn can start.",
-    "finding.host_cache_as_predicted": "With {condition} each further conversation leaves a copy of its tokens: "
-    f"{_COPY}, of which {{kv_bytes:mib2}} are keys and values by prediction and {{beside_bytes:bytes}} a token stand "
-    "beside them. Measured: {growth_bytes:signed_mib2} for each. After {conversations} conversations {copies} copies, "
-    "the warm-up's among them, hold {held_bytes:mib2}.",
+    "finding.host_cache_as_predicted": f"{_COPIES} {{copies}} copies hold {{held_bytes:mib2}}.",
+    "finding.host_cache_as_predicted_with_warmup": f"{_COPIES} {{copies}} copies, the warm-up's among them, hold "
+    "{held_bytes:mib2}.",
     "finding.host_cache_bounded": "With {condition} the copies stop at their limit: {copies} hold {held_bytes:mib2} of "
     f"at most {{limit_bytes:mib2}}, and older ones were dropped. One copy: {_COPY}, {{kv_bytes:mib2}} of it keys and "
     "values by prediction. The last conversations added {growth_bytes:signed_mib2} each.",
@@ -123,18 +131,24 @@ _DESIGNS: dict[str, str] = {
     "against {kv_bytes:mib2} by prediction. The engine writes no more than 16 bytes a token beside them.",
     "finding.host_cache_over_limit": "With {condition} {copies} copies hold {held_bytes:mib2}, more than the "
     "{limit_bytes:mib2} that they may take.",
-    "finding.input_length_linear": "TTFT from {from_tokens:count} to {to_tokens:count} prompt tokens: {intercept_s:s} "
-    "to begin with, and {linear_s:s} for each 1,000 tokens.",
+    "finding.input_length_linear": f"{_LINEAR} {{intercept_s:s}} to begin with ({_START}), and {{linear_s:s}} for each "
+    "1,000 tokens.",
+    "finding.input_length_linear_start_unclear": f"{_LINEAR} {{linear_s:s}} for each 1,000 tokens. What there is to "
+    f"begin with cannot be told from nothing ({{intercept_s:s}}, {_START}).",
+    "finding.input_length_linear_from_below": f"{_LINEAR} {{linear_s:s}} for each 1,000 tokens. By this law it would "
+    f"begin below zero ({{intercept_s:s}}, {_START}), so it is another law for prompts shorter than these.",
     "finding.input_length_linear_unclear": "TTFT from {from_tokens:count} to {to_tokens:count} prompt tokens: what "
     "each token costs by itself, apart from its square, cannot be told from noise here ({linear_s:s} for each 1,000 "
     "tokens).",
     "finding.input_length_quadratic": "Besides, TTFT grows with the square of the length: {quadratic_s:s} for "
-    "(1,000 tokens)². At {longest_tokens:count} tokens that is {part_s:s} of {total_s:s} ({share:percent}). By this "
-    "law a prompt of {further_tokens:count} tokens waits {further_s:s}.",
+    "(1,000 tokens)². At {longest_tokens:count} tokens that is {part_s:s} ({part_low_s:s} to {part_high_s:s}, 95 %) "
+    "of {total_s:s}. By this law a prompt of {further_tokens:count} tokens waits {further_s:s} ({further_low_s:s} to "
+    "{further_high_s:s}, 95 %).",
     "finding.input_length_quadratic_not_seen": "That TTFT grows with the square of the length is not seen: at "
     "{longest_tokens:count} tokens such a part is at most {most_s:s} of {total_s:s}.",
     "finding.input_length_bends_down": "TTFT grows by less for each further token the longer the prompt is: at "
-    "{longest_tokens:count} tokens it is {part_s:signed_s} from a straight line.",
+    "{longest_tokens:count} tokens it is {part_s:signed_s} ({part_low_s:signed_s} to {part_high_s:signed_s}, 95 %) "
+    "from a straight line.",
     "finding.input_length_quadratic_unknown": "Whether TTFT grows faster than its tokens cannot be told: an interval "
     "needs two repeats of three lengths, and there are {blocks:count}.",
     "finding.output_length_per_token": "Each further output token takes {per_token_s:s} (answers of "

@@ -8,6 +8,7 @@ _VERDICTS = ("more", "less", "equal", "no_difference_seen", "cannot_tell", "unkn
 _BUFFERS = ("confirmed", "reported", "not_in_memory")
 _HOST_CACHE = (
     "as_predicted",
+    "as_predicted_with_warmup",
     "bounded",
     "with_checkpoints",
     "none_kept",
@@ -16,6 +17,7 @@ _HOST_CACHE = (
     "differs",
     "over_limit",
 )
+_LINEAR = ("linear", "linear_start_unclear", "linear_from_below", "linear_unclear")
 _QUADRATIC = ("quadratic", "quadratic_not_seen", "bends_down", "quadratic_unknown")
 
 DESIGN_SIZES: Mapping[str, str] = {
@@ -29,7 +31,7 @@ DESIGN_SIZES: Mapping[str, str] = {
     **{f"host_cache_{how}": "size.growth_bytes" for how in _HOST_CACHE},
     **{f"load_{name}": "size.difference_rate" for name in ("rates", "rates_open", "capacity")},
     **{f"load_memory_{how}": _BYTES for how in ("flat", "grows", "falls", "unclear")},
-    **{f"input_length_{how}": "size.thousand_s" for how in ("linear", "linear_unclear")},
+    **{f"input_length_{how}": "size.thousand_s" for how in _LINEAR},
     **{f"input_length_{how}": "size.thousand_squared_s" for how in _QUADRATIC},
     **{f"output_length_{how}": "size.output_token_s" for how in ("per_token", "per_token_unclear")},
     **{f"interaction_time_{how}": _SECONDS for how in ("seen", "not_seen", "cannot_tell", "unknown")},

@@ -1,8 +1,8 @@
 """Every sentence and title of the report, in one place, with named placeholders. Another language is another ``WORDS``.
 
 A placeholder may name how its value is written: {x:mib}, {x:mib2}, {x:signed_mib}, {x:signed_mib2}, {x:bytes},
-{x:count}, {x:rate}, {x:signed_rate}, {x:s}, {x:signed_s}, {x:percent}, {x:percent2}, {x:signed_percent}, {x:list}. A
-value that is None reads "unknown".
+{x:count}, {x:rate}, {x:signed_rate}, {x:s}, {x:signed_s}, {x:percent}, {x:percent2}, {x:signed_percent}, {x:list},
+{x:span} (fewest and most of a count). A value that is None reads "unknown".
 """
 
 from collections.abc import Callable, Mapping
@@ -28,6 +28,10 @@ def _signed(value: float, text: str) -> str:
     return f"+{text}" if value > 0 else text
 
 
+def _span(fewest: str, most: str) -> str:
+    return fewest if fewest == most else f"{fewest} to {most}"
+
+
 _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "mib": format_mib,
     "mib2": lambda v: f"{format_number(v / MIB, 2)} MiB",
@@ -37,6 +41,7 @@ _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "rate": lambda v: format_number(v, 1 if v < 100 else 0),
     "signed_rate": lambda v: _signed(v, format_number(v, 1 if abs(v) < 100 else 0)),
     "count": lambda v: format_count(round(v)),
+    "span": lambda v: _span(*map(format_count, v)),
     "s": format_seconds,
     "signed_s": lambda v: _signed(v, format_seconds(v)),
     "percent": format_percent,

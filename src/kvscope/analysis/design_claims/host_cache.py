@@ -108,8 +108,12 @@ def _slug(
     plain = [copy for copy in copies if not copy.checkpoints]
     if any(not copy.is_predicted(price) for copy in plain):
         return "differs"
-    # The last conversation is in the engine's own cache; the copy of the warm-up request comes on top.
-    return "bounded" if len(copies) < conversations - 1 else "as_predicted" if plain else "with_checkpoints"
+    # The last conversation is in the engine's own cache: a copy more than the others is of the warm-up request.
+    if len(copies) < conversations - 1:
+        return "bounded"
+    if not plain:
+        return "with_checkpoints"
+    return "as_predicted" if len(copies) < conversations else "as_predicted_with_warmup"
 
 
 def _of_copies(copies: Sequence[Copy], price: TokenPrice | None) -> dict[str, object]:

@@ -16,30 +16,40 @@ _FEW_BLOCKS = 2
 
 
 def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    """The law's two parts, each with its interval. Where they cannot be told, or of fewer than three lengths, the
-    differences from the shortest too: that TTFT grows is told by fewer repeats than how."""
+    """The law's two parts, each with its interval; without intervals (one repeat) no law. Where they cannot be told, or
+    of fewer than three lengths, the differences from the shortest too: that TTFT grows is told by fewer repeats than
+    how."""
     measured = [a for a in attempts if a.is_measured]
     lengths = sorted({a.prompt_tokens for a in measured if a.prompt_tokens})
     law = ttft_parabola(attempts)
     if law.num == 0 or len(lengths) < 3:
         return time_findings(design, attempts, ("ttft_s",))
     keys = tuple(a.key for a in measured)
-    linear, quadratic = _linear(law, lengths, keys), _quadratic(law, lengths, keys)
-    if linear.slug == "input_length_linear":
+    quadratic = _quadratic(law, lengths, keys)
+    if law.num < _FEW_BLOCKS:
+        return (*time_findings(design, attempts, ("ttft_s",)), quadratic)
+    linear = _linear(law, lengths, keys)
+    if linear.slug != "input_length_linear_unclear":
         return linear, quadratic
     return (*time_findings(design, attempts, ("ttft_s",)), linear, quadratic)
 
 
 def _linear(law: Parabola, lengths: Sequence[int], keys: tuple[str, ...]) -> Finding:
-    size = scaled(law.linear, _THOUSAND)
+    size, start = scaled(law.linear, _THOUSAND), law.intercept
     slug = "input_length_linear"
-    if size.low is not None and size.low <= 0:
+    if size.low is None or size.low <= 0:
         slug = "input_length_linear_unclear"
+    elif start.high is not None and start.high < 0:
+        slug = "input_length_linear_from_below"
+    elif start.low is None or start.low <= 0:
+        slug = "input_length_linear_start_unclear"
     return Finding(
         slug=slug,
         values={
             "linear_s": size.value,
-            "intercept_s": law.intercept.value,
+            "intercept_s": start.value,
+            "intercept_low_s": start.low,
+            "intercept_high_s": start.high,
             "from_tokens": lengths[0],
             "to_tokens": lengths[-1],
             "blocks": law.num,
@@ -63,20 +73,23 @@ def _quadratic(law: Parabola, lengths: Sequence[int], keys: tuple[str, ...]) -> 
         slug = "input_length_bends_down"
     else:
         slug = "input_length_quadratic_not_seen"
-    total = law.at(longest)
-    part = None if law.quadratic.value is None else law.quadratic.value * longest**2
-    most = None if law.quadratic.high is None else law.quadratic.high * longest**2
+    total, further = law.at(longest), law.estimate_at(2 * longest)
+    part = scaled(law.quadratic, longest**2)
     return Finding(
         slug=slug,
         values={
             "quadratic_s": size.value,
             "longest_tokens": longest,
-            "part_s": part,
-            "most_s": most,
+            "part_s": part.value,
+            "part_low_s": part.low,
+            "part_high_s": part.high,
+            "most_s": part.high,
             "total_s": total,
-            "share": None if part is None or not total else part / total,
+            "share": None if part.value is None or not total else part.value / total,
             "further_tokens": 2 * longest,
-            "further_s": law.at(2 * longest),
+            "further_s": further.value,
+            "further_low_s": further.low,
+            "further_high_s": further.high,
             "blocks": law.num,
         },
         evidence=keys,

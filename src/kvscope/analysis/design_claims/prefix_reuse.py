@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.design_claims.changed import block_pairs, evidence, named, time_findings
+from kvscope.analysis.design_claims.changed import block_pairs, changed_rows, evidence, named, time_findings
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.fit import mean
 from kvscope.analysis.levels import at_level, level_key
@@ -21,7 +21,9 @@ def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...
     """The prediction, then each level's tokens, then each level's wait, then what a reused token saves."""
     levels = [level for level in design.levels if level_key(level) != level_key(design.baseline_level)]
     tokens = [finding for level in levels for finding in _tokens(design, attempts, level)]
-    saved = [finding for level in levels for finding in _saved(design, attempts, level)]
+    rows = changed_rows(design, attempts, ("ttft_s",))
+    saved = [finding for row, _ in rows if row.effects["ttft_s"].verdict == "less"
+             for finding in _saved(design, attempts, row.level)]  # fmt: skip
     return (*_predicted(attempts), *tokens, *time_findings(design, attempts, ("ttft_s",)), *saved)
 
 
@@ -89,6 +91,9 @@ def _tokens(design: DesignRow, attempts: Sequence[Attempt], level: Json) -> list
         "cached_tokens": cached,
         "prompt_tokens": prompt,
         "recomputed_tokens": prompt - cached,
+        "cached_span": _span(attempts, level, _cached),
+        "prompt_span": _span(attempts, level, _prompt),
+        "recomputed_span": _span(attempts, level, _recomputed),
         "baseline_cached_tokens": _median(attempts, design.baseline_level, _cached),
     }
     slug = "prefix_reused"
@@ -103,7 +108,8 @@ def _tokens(design: DesignRow, attempts: Sequence[Attempt], level: Json) -> list
 
 
 def _saved(design: DesignRow, attempts: Sequence[Attempt], level: Json) -> list[Finding]:
-    """How much sooner the first token came for each token more that was reused than in the baseline."""
+    """How much sooner the first token came for each token more that was reused than in the baseline, at a level where
+    that it came sooner is told: by the interval that holds for all levels together, as of every difference."""
     times = block_pairs(design, attempts, level, lambda attempt: attempt.metrics.ttft_s)
     tokens = block_pairs(design, attempts, level, _cached)
     if len(times) != len(tokens):
@@ -116,7 +122,7 @@ def _saved(design: DesignRow, attempts: Sequence[Attempt], level: Json) -> list[
     if not each or len(each) != len(times):
         return []
     size = mean(each)
-    if size.low is None or size.low <= 0:  # not told from noise: the difference in TTFT says so
+    if size.low is None or size.low <= 0:  # so many tokens more in some repeats than in others that nothing is told
         return []
     return [
         Finding(
@@ -143,6 +149,17 @@ def _cached(attempt: Attempt) -> float | None:
 def _prompt(attempt: Attempt) -> float | None:
     request = _last(attempt)
     return None if request is None or request.prompt_tokens_server is None else float(request.prompt_tokens_server)
+
+
+def _recomputed(attempt: Attempt) -> float | None:
+    cached, prompt = _cached(attempt), _prompt(attempt)
+    return None if cached is None or prompt is None else prompt - cached
+
+
+def _span(attempts: Sequence[Attempt], level: Json, get: Callable[[Attempt], float | None]) -> tuple[int, int] | None:
+    """Fewest and most over the repeats: what is the same in each is one number."""
+    values = [int(value) for a in at_level(attempts, level) if a.is_measured and (value := get(a)) is not None]
+    return (min(values), max(values)) if values else None
 
 
 def _median(attempts: Sequence[Attempt], level: Json, get: Callable[[Attempt], float | None]) -> float | None:
