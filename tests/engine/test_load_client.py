@@ -5,7 +5,9 @@ import json
 import os
 import random
 import re
+import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -728,6 +730,51 @@ class TestEachFails:
                 assert (len(kept.reads), kept.closed) == (4, True)
 
         asyncio.run(go())
+
+
+class TestOpenFiles:
+    @pytest.mark.parametrize("arrival", ["closed", "constant"])
+    def test_room_is_made_for_a_load_and_given_back(self, arrival: str) -> None:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        few = sum(1 for _ in Path("/proc/self/fd").iterdir()) + 10
+        during: list[int] = []
+
+        async def talk(server: KeptServer, asked: Asked, writer: asyncio.StreamWriter) -> bool:
+            during.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            return await answering(server, asked, writer)
+
+        with kept(talk) as server:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
+            try:
+                asked = {"concurrency": 20} if arrival == "closed" else {"arrival": arrival, "rate_per_s": 5000.0}
+                result = sent(server.url, Load(requests=chats(20), **asked))  # type: ignore[arg-type]
+                assert resource.getrlimit(resource.RLIMIT_NOFILE) == (few, before[1])
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert texts(result) == ["ab"] * 20
+        assert min(during) >= few + 20
+
+    def test_where_there_is_no_room_the_server_is_not_blamed(self) -> None:
+        """In a process of its own that may not raise its limit."""
+        code = """
+import os, resource, sys
+sys.path.insert(0, sys.argv[2])
+from test_load_client import Load, chats, sent
+resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
+for answer in sent(sys.argv[1], Load(requests=chats(100), concurrency=100)).answers:
+    print(answer.error.message + " " + answer.error.hint if answer.error else "ok")
+"""
+        with kept(answering) as server:
+            here = str(Path(__file__).parent)
+            done = subprocess.run(
+                (sys.executable, "-c", code, server.url, here), capture_output=True, text=True, timeout=120, check=False
+            )
+        said = set(done.stdout.splitlines())
+        assert "ok" in said, done.stderr
+        (error,) = said - {"ok"}
+        assert "a process may have 60 files open here" in error
+        assert "ulimit -n" in error
+        assert "Nothing answers" not in error
 
 
 @pytest.fixture

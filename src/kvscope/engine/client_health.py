@@ -263,7 +263,8 @@ def _off(late: Lateness) -> Iterator[str]:
     if late.worst_s > max(MOST_LAG_S, MOST_WORST_SHARE * late.longest_s):
         share = late.worst_s / late.longest_s
         yield (
-            f"it may have been {late.worst_s * 1e3:.1f} ms late to one first token, {share:.0%} of the longest time to one (limit {MOST_WORST_SHARE:.0%})"
+            f"it may have been {late.worst_s * 1e3:.1f} ms late to one first token, {share:.0%} of the longest time to "
+            f"one (limit {MOST_WORST_SHARE:.0%})"
         )
 
 

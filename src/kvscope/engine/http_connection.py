@@ -5,6 +5,7 @@ against the system's trust; there is no way to turn that off.
 """
 
 import asyncio
+import errno
 import socket
 import ssl
 import time
@@ -15,6 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
+from kvscope.engine.open_files import most_open_files
 from kvscope.errors import ConnectionRefused, EngineError, EngineReplyError, EngineTimeout, UsageError
 
 _MOST_HELD_BYTES = 1024 * 1024
@@ -197,6 +199,12 @@ async def connect(where: Endpoint, timeout_s: float, kind: Callable[[], W]) -> t
 
 
 def _no_connection(where: Endpoint, error: Exception) -> EngineError:
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return ConnectionRefused(
+            f"kvscope could open no further connection to {where.address}: {_too_many_files(error)}.",
+            hint="Send fewer requests at once, or allow more open files (ulimit -n). The server is not to blame.",
+            evidence={"known_by": "message"},
+        )
     why = str(getattr(error, "strerror", None) or error or type(error).__name__)
     hint = "Start the engine, or check its address and port."
     if isinstance(error, socket.gaierror | UnicodeError):
@@ -206,6 +214,12 @@ def _no_connection(where: Endpoint, error: Exception) -> EngineError:
     return ConnectionRefused(
         f"Nothing answers at {where.address} ({why}).", hint=hint, evidence={"known_by": "message"}
     )
+
+
+def _too_many_files(error: OSError) -> str:
+    if error.errno == errno.ENFILE:
+        return "this machine has as many files open as it may"
+    return f"a process may have {most_open_files()} files open here, connections included"
 
 
 def _tls_error(where: Endpoint, error: ssl.SSLError) -> EngineError:

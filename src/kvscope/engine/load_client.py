@@ -15,6 +15,7 @@ from kvscope.engine.http_client import hidden_in_errors
 from kvscope.engine.http_connection import endpoint
 from kvscope.engine.http_request import request_bytes
 from kvscope.engine.load_sending import Senders, Sending
+from kvscope.engine.open_files import room_for
 from kvscope.engine.prepared import Prepared
 from kvscope.errors import KvscopeError, UsageError
 
@@ -33,7 +34,9 @@ def send_load(load: Load, prepare: Callable[[ChatRequest], Prepared]) -> LoadRes
         sending.due_s = due_s
     senders = Senders(sendings=sendings, concurrency=load.concurrency)
     ticker = Ticker(also=senders.watch)
-    with no_collection():
+    # In an open loop, all may be under way at once.
+    connections = load.concurrency if load.arrival == "closed" else len(load.requests)
+    with no_collection(), room_for(min(connections, len(load.requests))):
         run(senders.send_all(ticker), fast_loop)
     answers = tuple(_answer(sending, senders.begin_s, ticker) for sending in sendings)
     return LoadResult(

@@ -1,8 +1,8 @@
 """The requests of a load on their way: streams, connections kept open, a schedule that never shifts.
 
-Here nothing is read of an answer but whether it has ended; ``load_client.py`` reads them when all are over. Two
-exceptions, each of which the ticker sees as lag of the loop: an answer that may hang is read as far as it has come, and
-all are when too many bytes are held.
+Here nothing is read of an answer but whether it has ended; ``load_client.py`` reads them when all are over. Three
+exceptions, each of which the ticker sees as lag of the loop: an answer that may hang is read as far as it has come;
+where many bytes are held, some are read with each tick; and where too many are, all.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from kvscope.engine.client_health import Ticker
@@ -23,6 +24,13 @@ from kvscope.errors import EngineError, KvscopeError
 
 # Bytes of answers that are held before they are read. A token takes about 200: 600 thousand of them.
 MOST_HELD_BYTES = 128 * 1024 * 1024
+# From so many on, some are read with each tick, so that it does not come to that: so many reads take about a
+# millisecond, and three times as many where it is getting full. An answer that is begun counts as some more.
+MUCH_HELD_BYTES = 32 * 1024 * 1024
+SOME_READS, _READS_TO_BEGIN = 150, 10
+_BYTES_PER_READ = 512
+# To count what many connections hold takes a tenth of a millisecond.
+_MANY, _HELD_EVERY_S = 64, 0.020
 # An answer that says nothing for so long is read as far as it has come: it may have ended in an error and hang.
 QUIET_S = 2.0
 
@@ -48,15 +56,18 @@ class Sending:
     recording: Recording | None = None
     playback: Playback | None = None
 
-    def read(self) -> bool:
-        """Read what there is of the answer. Whether that is all."""
+    def read(self, most_reads: int | None = None) -> bool:
+        """Read what there is of the answer, or its first so many reads. Whether that is all."""
         if self.playback is None:
             assert self.prepared is not None
             assert self.where is not None
             assert self.recording is not None
             self.playback = Playback(self.prepared, self.where, self.recording, self.begun_s)
-        if self.playback.advance() and self.recording is not None:
-            self.recording.drop()
+        kept = self.recording
+        with nullcontext() if kept is None or most_reads is None else kept.first(most_reads):
+            is_over = self.playback.advance()
+        if is_over and kept is not None:
+            kept.drop()
         return self.playback.is_done
 
     @property
@@ -99,8 +110,10 @@ class Senders:
     end_s: float = 0.0
     _waiting: deque[Sending] = field(default_factory=deque)
     _running: dict[int, Sending] = field(default_factory=dict)
-    _unread: list[Sending] = field(default_factory=list)
+    _unread: deque[Sending] = field(default_factory=deque)
     _unread_bytes: int = 0
+    _held_bytes: int = 0
+    _next_held_s: float = 0.0
     _next_check_s: float = 0.0
     _streams: list[_Stream] = field(default_factory=list)
     _free: list[_Stream] = field(default_factory=list)
@@ -124,11 +137,15 @@ class Senders:
                     stream.wire.abort()
 
     def watch(self, now: float) -> None:
-        """To be called with each tick: end what hangs or is late; read all where too much is held."""
-        if self._unread_bytes + sum(one.recording.num_held for one in self._running.values() if one.recording) > (
-            MOST_HELD_BYTES
-        ):
+        """To be called with each tick: end what hangs or is late; read some where much is held, and all where it is too
+        much."""
+        if now >= self._next_held_s or len(self._running) < _MANY:
+            under_way = sum(one.recording.num_held for one in self._running.values() if one.recording)
+            self._held_bytes, self._next_held_s = self._unread_bytes + under_way, now + _HELD_EVERY_S
+        if self._held_bytes > MOST_HELD_BYTES:
             self._read_all()
+        elif self._held_bytes > MUCH_HELD_BYTES:
+            self._read_some(SOME_READS * (3 if self._held_bytes > MOST_HELD_BYTES / 2 else 1))
         if now < self._next_check_s:
             return
         for sending in list(self._running.values()):
@@ -265,19 +282,43 @@ class Senders:
     def _read_all(self) -> None:
         for sending in self._unread:
             sending.read()
-        self._unread, self._unread_bytes = [], 0
+        self._unread, self._unread_bytes, self._held_bytes = deque(), 0, 0
         for sending in list(self._running.values()):
             self._read_on(sending)
 
-    def _read_on(self, sending: Sending) -> bool:
+    def _read_some(self, most_reads: int) -> None:
+        """Of the answers that are over, the oldest first; where all are read, of the one that holds most."""
+        while self._unread and most_reads > 0:
+            sending = self._unread[0]
+            kept = sending.recording
+            assert kept is not None
+            reads, before = len(kept.reads), kept.num_held
+            sending.read(_fitting(most_reads, kept))
+            self._unread_bytes -= before - kept.num_held
+            most_reads -= reads + _READS_TO_BEGIN
+            if not kept.reads:
+                self._unread.popleft()
+        if most_reads > 0 and self._running:
+            fullest = max(self._running.values(), key=lambda one: one.recording.num_held if one.recording else 0)
+            assert fullest.recording is not None
+            self._read_on(fullest, _fitting(most_reads, fullest.recording))
+
+    def _read_on(self, sending: Sending, most_reads: int | None = None) -> bool:
         """Read what has come of an answer that goes on; it is over where that is an error."""
-        if not sending.read():
+        if not sending.read(most_reads):
             return False
         assert sending.recording is not None
         if sending.wire is not None:
             sending.wire.abort()
         sending.recording.end()
         return True
+
+
+def _fitting(most_reads: int, kept: Recording) -> int:
+    """So many reads, or fewer where they are large."""
+    if kept.num_held <= _BYTES_PER_READ * len(kept.reads):
+        return most_reads
+    return max(1, most_reads * _BYTES_PER_READ * len(kept.reads) // kept.num_held)
 
 
 def _met_a_closing_door(sending: Sending) -> bool:

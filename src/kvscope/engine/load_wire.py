@@ -9,7 +9,8 @@ import asyncio
 import time
 import types
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kvscope.engine.http_connection import Wire
@@ -48,6 +49,19 @@ class Recording:
         at_s, data = self.reads.popleft()
         self.num_received += len(data)
         return at_s, data
+
+    @contextmanager
+    def first(self, number: int) -> Iterator[None]:
+        """Inside, no more than the first so many reads are there, and it is as if others were still to come."""
+        rest, closed = self.reads, self.closed
+        if len(rest) > number:
+            self.reads, self.closed = deque(rest.popleft() for _ in range(number)), False
+        try:
+            yield
+        finally:
+            if rest is not self.reads:
+                rest.extendleft(reversed(self.reads))
+                self.reads, self.closed = rest, closed
 
     async def wait(self, timeout_s: float) -> None:
         """Suspends whoever reads; ``Playback`` goes on when there may be more."""
