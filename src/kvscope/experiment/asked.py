@@ -51,7 +51,7 @@ class Asked:
         for each in fields(self):
             value = getattr(self, each.name)
             if value is None:
-                value = _default(each)
+                value = default_of(each)
             if value is not None:
                 object.__setattr__(self, each.name, read_value(each.name, value))
 
@@ -59,7 +59,7 @@ class Asked:
 FIELDS: Mapping[str, "Field[Any]"] = {each.name: each for each in fields(Asked)}
 
 
-def _default(each: "Field[Any]") -> Any:
+def default_of(each: "Field[Any]") -> Any:
     """What a field is where nothing was asked."""
     if each.default_factory is not MISSING:
         return each.default_factory()
@@ -69,4 +69,4 @@ def _default(each: "Field[Any]") -> Any:
 def differing(asked: Asked) -> dict[str, Any]:
     """What was asked beyond the design's name and what is taken where nothing is asked, by field."""
     values = {name: getattr(asked, name) for name in FIELDS if name != "design"}
-    return {name: value for name, value in values.items() if value != _default(FIELDS[name])}
+    return {name: value for name, value in values.items() if value != default_of(FIELDS[name])}

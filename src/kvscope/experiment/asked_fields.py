@@ -51,6 +51,18 @@ def _number(value: Any) -> float:
     return value
 
 
+def _percent(value: Any) -> float:
+    if not 0 <= (found := _number(value)) <= 100:
+        raise _NotExpected
+    return found
+
+
+def _port(value: Any) -> int:
+    if (found := _whole(0)(value)) > 65_535:
+        raise _NotExpected
+    return found
+
+
 def _yes(value: Any) -> bool:
     if not isinstance(value, bool):
         raise _NotExpected
@@ -88,7 +100,10 @@ def _named(value: Any) -> dict[str, tuple[Any, ...]]:
     """Names with one value or several each. None as a value: it is not set."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
         raise _NotExpected
-    return {name: _several(_level)(each) for name, each in value.items() if each is not None and each != (None,)}
+    given = {name: each for name, each in value.items() if each is not None and each != (None,)}
+    if any(isinstance(each, Sequence) and not each for each in given.values()):
+        raise _NotExpected  # no value at all is not the same as none asked for
+    return {name: _several(_level)(each) for name, each in given.items()}
 
 
 def _one_of(*choices: str) -> Callable[[Any], str]:
@@ -164,7 +179,7 @@ SAYS: Mapping[str, Says] = {
         help="Of the engine's server; 0 picks a free one.",
         expected="a port, 0 to 65535",
         like=8080,
-        read=_whole(0),
+        read=_port,
         is_where=True,
     ),
     "levels": Says(
@@ -285,7 +300,7 @@ SAYS: Mapping[str, Says] = {
         help="Where their key sentence stands, in per cent of the text (the flag takes start, middle, end too).",
         expected="a number from 0 to 100",
         like=30,
-        read=_number,
+        read=_percent,
         table="held",
     ),
     "factors": Says(

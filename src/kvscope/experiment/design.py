@@ -340,6 +340,11 @@ def make_design(
     design = Design(
         kind=kind, factors=factors, held=condition, repeats=repeats, seed=seed, warmups=warmups, until=until
     )
+    if until is not None and len(design.points()) < 2:
+        raise BadDesign(
+            "With one level there is no difference, and so no interval to repeat for.",
+            hint="Give a second level, or say how often with --repeats.",
+        )
     num_trials = warmups + design.most_repeats * math.prod(len(factor.levels) for factor in factors)
     if num_trials > MOST_TRIALS:
         raise BadDesign(f"This would be {num_trials:,} trials.", hint=f"At most {MOST_TRIALS:,}: fewer --repeats.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.engine.registry import EngineChoice
-from kvscope.errors import UnknownName, UsageError
+from kvscope.errors import BadDesign, BadStudyFile, UnknownName, UsageError
 from kvscope.experiment.asked import FIELDS, Asked, differing
 from kvscope.experiment.plan import Held as Held
 from kvscope.experiment.plan import Planned, plan
@@ -41,10 +41,17 @@ def load_measured(choice: EngineChoice, model: str | None) -> ModelSpec | None:
 
 def model_of(planned: Planned) -> ModelSpec | None:
     """The model of a planned study, as ``load_measured``. Raises as it does, and BadDesign for a model of which the
-    question cannot be asked."""
+    question cannot be asked: BadStudyFile where the study was read from a file."""
     spec = load_measured(planned.choice, planned.asked.model)
-    if spec is not None and planned.design.kind.check_model is not None:
+    if spec is None or planned.design.kind.check_model is None:
+        return spec
+    try:
         planned.design.kind.check_model(spec)
+    except BadDesign as error:
+        if planned.source is None:
+            raise
+        file, line = planned.source
+        raise BadStudyFile(file, line, error.message.rstrip("."), hint=error.hint) from error
     return spec
 
 

@@ -56,11 +56,13 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A study that can be run: what was asked, the design that it is, and the engine."""
+    """A study that can be run: what was asked, the design that it is, and the engine. ``source``: the study file and
+    the line that it stands at; None where it was not read from one."""
 
     asked: Asked
     design: Design
     choice: EngineChoice
+    source: tuple[str, int | None] | None = None
 
 
 def plan(asked: Asked) -> Planned:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvscope.errors import BadDesign, BadStudyFile, UnknownName, UsageError
-from kvscope.experiment.asked import FIELDS, Asked
+from kvscope.errors import BadDesign, BadStudyFile, KvscopeError, ModelNotFound, UnknownName, UsageError
+from kvscope.experiment.asked import FIELDS, Asked, default_of, differing
 from kvscope.experiment.asked_fields import SAYS, Table, read_value
 from kvscope.experiment.design import REQUEST_FACTORS as _REQUESTS
 from kvscope.experiment.plan import Planned, plan
@@ -43,14 +43,44 @@ def plan_study_file(path: str | Path, where: Mapping[str, Any] | None = None) ->
     _, lines = _studies(Path(path))
     planned = []
     for number, asked in enumerate(read_study_file(path)):
+        whole = replace(asked, **(where or {}))
         try:
-            planned.append(plan(replace(asked, **(where or {}))))
-        except UsageError as error:
-            if type(error) not in (UsageError, BadDesign, UnknownName):
+            planned.append(replace(plan(whole), source=(str(path), lines.of_study(number))))
+        except (UsageError, ModelNotFound) as error:
+            if type(error) not in (UsageError, BadDesign, UnknownName, ModelNotFound):
                 raise
-            line = lines.of_study(number)
+            line = _line_of_error(error, asked, where or {}, lines, number)
             raise BadStudyFile(str(path), line, error.message.rstrip("."), hint=error.hint) from error
     return planned
+
+
+def _line_of_error(
+    error: KvscopeError, asked: Asked, where: Mapping[str, Any], lines: StudyLines, number: int
+) -> int | None:
+    """The line of the first value without which the study can be planned, else of one without which something else is
+    said of it; that of the study where there is no such value."""
+    says_other = None
+    for without, table, name in _one_left_out(asked):
+        line = lines.of_key(number, name, None if table == "study" else table)
+        try:
+            plan(replace(without, **where))
+        except KvscopeError as other:
+            if says_other is None and other.message != error.message:
+                says_other = line
+        else:
+            return line
+    return lines.of_study(number) if says_other is None else says_other
+
+
+def _one_left_out(asked: Asked) -> Iterator[tuple[Asked, Table, str]]:
+    """What was asked without one of its values; the value's table and name."""
+    for name, value in differing(asked).items():
+        table = SAYS[name].table
+        if table not in _FREE:
+            yield replace(asked, **{name: default_of(FIELDS[name])}), table, name
+            continue
+        for each in value:
+            yield replace(asked, **{table: {x: given for x, given in value.items() if x != each}}), table, each
 
 
 def _studies(file: Path) -> tuple[list[Mapping[str, Any]], StudyLines]:
@@ -76,7 +106,7 @@ def _studies(file: Path) -> tuple[list[Mapping[str, Any]], StudyLines]:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_bytes().decode("utf-8")
+        return file.read_bytes().decode("utf-8-sig")  # some editors begin a file with a mark
     except OSError as error:
         raise BadStudyFile(str(file), None, f"it cannot be read: {error.strerror}", hint="Check the path.") from error
     except UnicodeDecodeError as error:
@@ -92,6 +122,10 @@ def _study(study: Mapping[str, Any], file: Path, lines: StudyLines, number: int)
         known = [each for each, says in SAYS.items() if says.table == table]
         if table not in _FREE and name not in known:
             raise _unknown(file, line, name, [*known, *(_TABLES if table == "study" else ())])
+        if value == []:
+            raise BadStudyFile(
+                str(file), line, f"{name} is an empty list", hint="Give it a value, or leave the line out."
+            )
         try:
             if table in _FREE:
                 values[table] = {**values.get(table, {}), **read_value(table, {name: value})}
