@@ -79,6 +79,38 @@ def test_rows_of_a_machine_or_build_that_both_sides_have_are_preferred(tmp_path:
     assert compared(compare(one, merged, across=(kind,))) == [("d1", "d2", 128)]
 
 
+def test_a_study_that_may_not_be_compared_is_not_hidden_by_another_that_may(tmp_path: Path) -> None:
+    """Two studies of one question on both sides, one of them run with another build."""
+    one, two = (design(design_id=f"d{n}", study_id=f"s{n}", settings={"n_ctx": 512 * n}) for n in (1, 2))
+    before = record(tmp_path / "a.db", (one, RUN, {128: [1.0]}), (two, RUN, {128: [1.0]}))
+    other = replace(one, design_id="d3", engine_build="b2")
+    after = record(tmp_path / "b.db", (two, RUN, {128: [1.0]}), (other, RUN, {128: [1.0]}))
+    found = compare(before, after)
+    assert compared(found) == [("d2", "d2", 128)]
+    assert [each.reason for each in found.left_out] == ["not_comparable"]
+
+
+@pytest.mark.parametrize(
+    ("later", "theirs"),
+    [
+        # Another machine, where the first is of theirs.
+        ({"machine_id": "m2", "study_id": "s1"}, {"design_id": "d3", "study_id": "s3", "seed": 7}),
+        # Another study, where the first is theirs on another start of the engine.
+        ({"study_id": "s2", "seed": 7}, {"design_id": "d3", "study_id": "s1"}),
+        # The same study started otherwise, where the first is the very design.
+        ({"study_id": "s1"}, {"design_id": "d1", "study_id": "s1"}),
+    ],
+)
+def test_of_several_designs_with_a_condition_the_likest_wins_over_the_last(
+    tmp_path: Path, later: dict[str, Any], theirs: dict[str, Any]
+) -> None:
+    first, second = design(design_id="d1", study_id="s1"), design(design_id="d2", **later)
+    ours = record(tmp_path / "a.db", (first, RUN, {128: [1.0]}), (second, LATER, {128: [2.0]}))
+    other = record(tmp_path / "b.db", (design(**theirs), RUN, {128: [1.0]}))
+    found = compare(f"{ours}#input_length=128", f"{other}#input_length=128")
+    assert compared(found) == [("d1", theirs["design_id"], 128)]
+
+
 def test_where_one_question_may_not_be_compared_the_others_are_and_it_fails_a_check(tmp_path: Path) -> None:
     ours = design(design_id="d1", study_id="s1")
     longer = design(design_id="d2", study_id="s2", name="output_length", factor="output_tokens")

@@ -67,7 +67,7 @@ def _of_question(a: Side, b: Side, across: Sequence[str], ids: Sequence[tuple[st
     for _, pair in ranked:
         is_same = _is_same_study(pair.a, pair.b) and a.levels_tried(pair.a) & b.levels_tried(pair.b)
         is_free = pair.a not in [p.a for p in found] and pair.b not in [p.b for p in found]
-        if is_same and is_free and not pair.refused:
+        if is_same and is_free:
             found.append(pair)
     return found or [ranked[0][1]]
 
