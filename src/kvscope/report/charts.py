@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 from kvscope.report.blocks import Chart
@@ -58,6 +59,16 @@ _NOISE = re.compile(
 _EMPTY_PATH = re.compile(r'<path(?: d=""| d="M0,0h0v0h0Z")+\s*(?:stroke="[^"]*")?\s*/>')
 _EMPTY_GROUP = re.compile(r"<g(?: [^>]*)?></g>")
 _ATTRIBUTELESS_GROUP = re.compile(r"<g>((?:(?!<g[ >]|</g>).)*)</g>")
+
+
+def apart(levels: Sequence[int]) -> list[int]:
+    """Levels to write under the axis: one that is too near to the next would print over it."""
+    widest = levels[-1] - levels[0]
+    kept = [levels[-1]]
+    for low, _ in reversed(list(pairwise(levels))):
+        if (kept[-1] - low) > widest * 0.07:
+            kept.append(low)
+    return sorted(kept)
 
 
 def base_config() -> dict[str, Any]:

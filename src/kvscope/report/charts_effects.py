@@ -14,7 +14,7 @@ from kvscope.report.words import name_of, say
 ROW_HEIGHT = 22
 # Beyond so many rows a chart is no help: the table has them all.
 MOST_ROWS = 24
-# In the chart only these: the others say nearly the same.
+# In the chart only these, while one of their kind (times, memory) was seen to differ: the others say nearly the same.
 CHARTED = ("ttft_s", "tpot_s", "load_wall_s", "memory_loaded_bytes", "memory_peak_bytes", "memory_peak_bytes_device")
 
 
@@ -25,8 +25,7 @@ def effects_chart(slug: str, design: DesignRow, rows: Sequence[LevelRow], table:
 
     values = [
         value
-        for name in shown_metrics(rows)
-        if name in CHARTED
+        for name in _charted(rows)
         for row in rows
         if name in row.effects and (value := _value(row, row.effects[name])) is not None
     ]
@@ -35,7 +34,13 @@ def effects_chart(slug: str, design: DesignRow, rows: Sequence[LevelRow], table:
     order = [str(value["row"]) for value in values]
     place = {
         "y": alt.Y("row:N", title=None, sort=order, axis=alt.Axis(labelLimit=250, grid=False)),
-        "x": alt.X("share:Q", title=say("effects.axis_share"), scale=alt.Scale(zero=True, nice=True)),
+        "x": alt.X(
+            "share:Q",
+            title=say("effects.axis_share"),
+            scale=alt.Scale(zero=True, nice=True),
+            # The chart is narrow, and a share may have five digits.
+            axis=alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=10),
+        ),
     }
     seen = [v for v in values if v["seen"]]
     unsure = [v for v in values if not v["seen"]]
@@ -55,6 +60,18 @@ def effects_chart(slug: str, design: DesignRow, rows: Sequence[LevelRow], table:
         spec=to_spec(chart),
         table=table,
     )
+
+
+def _charted(rows: Sequence[LevelRow]) -> list[str]:
+    """What has rows in the chart: nothing that was seen to differ is left out where its like was not."""
+    shown = shown_metrics(rows)
+    seen = [name for name in shown if any(name in row.effects and row.effects[name].is_seen for row in rows)]
+    told = {_is_memory(name) for name in seen if name in CHARTED}
+    return [name for name in shown if name in CHARTED or (name in seen and _is_memory(name) not in told)]
+
+
+def _is_memory(metric: str) -> bool:
+    return metric.startswith("memory_")
 
 
 def _value(row: LevelRow, effect: Effect) -> dict[str, object] | None:

@@ -22,6 +22,7 @@ from kvscope.report.charts import (
     SECOND,
     WIDTH,
     KeyItem,
+    apart,
     crosses,
     key,
     plot,
@@ -141,7 +142,7 @@ def context_chart(growth: ContextGrowth, failed_tokens: Sequence[int]) -> Chart:
     line = [{"x": x, "y": y / MIB} for x, y in growth.predicted_points]
     lost = [{"x": x, "y": max(y for _, y in growth.points) / MIB * 1.08} for x in failed_tokens]
     place = {
-        "x": alt.X("x:Q", title=say("axis.context_tokens"), axis=alt.Axis(values=levels, format=",d")),
+        "x": alt.X("x:Q", title=say("axis.context_tokens"), axis=alt.Axis(values=apart(levels), format=",d")),
         "y": alt.Y("y:Q", title=say("axis.mib")),
     }
     items = [KeyItem(label=say("series.measured"), sign="dot", colour=MEASURED)]

@@ -1,11 +1,10 @@
 """The charts of time: the first token and the later ones against the input, completion against the output."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from kvscope.analysis.latency import TimeLaw
 from kvscope.report.blocks import Chart, Table, columns, row
-from kvscope.report.charts import AXIS, FAILED, HEIGHT, MEASURED, WIDTH, KeyItem, crosses, key, plot, to_spec
+from kvscope.report.charts import AXIS, FAILED, HEIGHT, MEASURED, WIDTH, KeyItem, apart, crosses, key, plot, to_spec
 from kvscope.report.numbers import estimate_cell, number_cell
 from kvscope.report.words import say
 from kvscope.units import format_count
@@ -41,7 +40,7 @@ def _law_chart(slug: str, words: str, law: TimeLaw, factor: float, failed_tokens
     lost = [{"x": x, "y": top * 1.08} for x in failed_tokens]
     levels = sorted({x for x, _ in law.points} | set(failed_tokens))
     place = {
-        "x": alt.X("x:Q", title=say(f"axis.{words}_x"), axis=alt.Axis(values=_apart(levels), format=",d")),
+        "x": alt.X("x:Q", title=say(f"axis.{words}_x"), axis=alt.Axis(values=apart(levels), format=",d")),
         "y": alt.Y("y:Q", title=say(f"axis.{words}_y"), scale=alt.Scale(zero=True)),
     }
     items = [KeyItem(label=say("series.measured"), sign="dot", colour=MEASURED)]
@@ -61,16 +60,6 @@ def _law_chart(slug: str, words: str, law: TimeLaw, factor: float, failed_tokens
         spec=to_spec(chart),
         table=_table(words, law, factor),
     )
-
-
-def _apart(levels: Sequence[int]) -> list[int]:
-    """Levels to write under the axis: one that is too near to the next would print over it."""
-    widest = levels[-1] - levels[0]
-    kept = [levels[-1]]
-    for low, _ in reversed(list(pairwise(levels))):
-        if (kept[-1] - low) > widest * 0.07:
-            kept.append(low)
-    return sorted(kept)
 
 
 def _table(words: str, law: TimeLaw, factor: float) -> Table:

@@ -31,8 +31,13 @@ def time_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     turns = [turn_block(table) for design in study.designs for table in turn_tables(design.attempts)]
     blocks += turns
     if study.ttft is None and study.completion is None and not turns:
-        blocks.append(Paragraph(text=say("time.not_measured")))
+        blocks.append(Paragraph(text=say("time.elsewhere" if _has_times(study) else "time.not_measured")))
     return Section(slug="time", title=say("title.time"), blocks=tuple(blocks))
+
+
+def _has_times(study: Study) -> bool:
+    """Whether any design measured times: of one that varies neither length, they stand with its changes."""
+    return any(a.is_measured and a.metrics.ttft_s is not None for a in study.attempts)
 
 
 def _limits(study: Study) -> Table:

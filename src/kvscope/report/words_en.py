@@ -16,7 +16,7 @@ _GENERAL: dict[str, str] = {
     "value.None": "not set",
     "clipped": "{text} … [{left:count} more characters in the record]",
     "estimate.interval": "{value}\n({low} to {high})",
-    "estimate.maybe_zero": "{text}\nmay be zero",
+    "estimate.maybe_zero": "{text}\nmay be noise",
     "evidence.more": "The first {shown} of {total} rows are named.",
     "page.title": "kvscope: {model} on {engine}",
     "page.title_empty": "kvscope: an empty record",
@@ -183,6 +183,8 @@ _GROWTH: dict[str, str] = {
 _TIME: dict[str, str] = {
     "time.lead": "Two waits, never added up: the first token waits for the whole prompt to be read; every later "
     "token is one step that looks back at all tokens before it.",
+    "time.elsewhere": "No design here varies the length of the prompt or of the answer, or the turns. What the changes "
+    "that were measured did to the times stands in the next section.",
     "time.not_measured": "Times were not measured.",
     "caption.limits": "The limit set and the tokens produced",
     "summary.limits": "Limit against what was produced",
