@@ -104,7 +104,7 @@ def test_nothing_runs_where_one_of_them_cannot(tmp_path: Path) -> None:
     file, records = tmp_path / "two.toml", tmp_path / "r.db"
     file.write_text(TWO.replace("levels = [2, 4]", "levels = [2, 2]"))
     said = refused("measure", file, "--records", records)
-    assert "two.toml, line 10: output_tokens has a level twice" in said
+    assert "two.toml, line 11: output_tokens has a level twice" in said
     assert not records.exists()
 
 

@@ -80,7 +80,8 @@ def _one_left_out(asked: Asked) -> Iterator[tuple[Asked, Table, str]]:
             yield replace(asked, **{name: default_of(FIELDS[name])}), table, name
             continue
         for each in value:
-            yield replace(asked, **{table: {x: given for x, given in value.items() if x != each}}), table, each
+            less: dict[str, Any] = {table: {x: given for x, given in value.items() if x != each}}
+            yield replace(asked, **less), table, each
 
 
 def _studies(file: Path) -> tuple[list[Mapping[str, Any]], StudyLines]:
