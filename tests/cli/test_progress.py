@@ -18,5 +18,5 @@ def test_it_says_for_whom_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_a_killed_one_left_behind_is_said_as_such() -> None:
     busy = Busy(device="nvidia0", pid=4711, program="llama-server", is_left_behind=True)
-    assert str(busy) == "nvidia0 is in use by process 4711 (llama-server), which a kvscope that was killed left behind"
+    assert str(busy) == "nvidia0 is in use by process 4711 (llama-server), which another kvscope left behind"
     assert str(Busy(device="cpu")) == "cpu is being measured by another kvscope"

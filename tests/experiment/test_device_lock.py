@@ -1,19 +1,25 @@
 """One trial at a time on a device, across real processes, also where one of them was killed and its engine lives on."""
 
+import json
 import os
+import re
 import signal
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from kvscope.engine.guard import started_at
 from kvscope.engine.process import EngineProcess
 from kvscope.errors import DeviceBusy, UsageError
+from kvscope.experiment.device_holder import is_running, is_stopped, takers, who_has
 from kvscope.experiment.device_lock import VARIABLE, Busy, Device, hold_devices
+from kvscope.experiment.lock_file import close_lock, lock_path, open_lock, try_lock
 
 HOLDER = Path(__file__).with_name("lock_holder.py")
 CPU = Device(name="cpu")
@@ -92,6 +98,18 @@ def end(pid: int) -> None:
         return
     finally:
         os.close(handle)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what comes soon."""
+    end_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def is_first_in_the_queue(holder: Holder) -> bool:
+    return takers(lock_path("cpu.queue")) == [holder.process.pid]
 
 
 def why_busy(*devices: Device) -> str:
@@ -193,33 +211,69 @@ def test_a_thread_that_has_it_has_it_again_and_others_wait() -> None:
 
 
 FORKS = """
-import os, sys
+import os, sys, threading
 from kvscope.experiment.device_lock import Device, hold_devices
+copied, waits = threading.Event(), threading.Event()
+def take():
+    with hold_devices([Device(name='cpu')], on_wait=lambda busy: waits.set()):
+        {when}.set()
+        copied.wait()
+thread = threading.Thread(target=take)
+thread.start()
+waits.wait()
+{between}
 reading, writing = os.pipe()
-with hold_devices([Device(name='cpu')], on_wait=print):
-    if os.fork() == 0:
-        os.write(writing, b'1')
-        sys.stdin.read()
-        os._exit(0)
-    os.read(reading, 1)
+if os.fork() == 0:
+    os.write(writing, b'1')
+    sys.stdin.read()
+    os._exit(0)
+os.read(reading, 1)
+copied.set()
+print('copied', flush=True)
+thread.join()
 print('given back', flush=True)
 os.wait()
 """
+# It goes on waiting, with the queue's lock, when it has said so.
+IN_THE_QUEUE = """
+from kvscope.experiment.device_holder import takers
+from kvscope.experiment.lock_file import lock_path
+while takers(lock_path('cpu.queue')) != [os.getpid()]:
+    pass
+"""
 
 
-def test_a_forked_copy_does_not_keep_it() -> None:
-    command = [sys.executable, "-c", FORKS]
+@pytest.mark.parametrize(
+    ("when", "between", "is_taken"),
+    [("waits", "", False), ("threading.Event()", IN_THE_QUEUE, True)],
+    ids=["while it is held", "while it is waited for"],
+)
+def test_a_forked_copy_does_not_keep_it(start: Start, when: str, between: str, is_taken: bool) -> None:
+    holder = start("cpu")
+    assert holder.hear() == "holding"
+    if not is_taken:
+        holder.tell("release")
+        assert holder.hear() == "released"
+    command = [sys.executable, "-c", FORKS.format(when=when, between=between)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
+        assert process.stdout.readline() == "copied\n"
+        if is_taken:
+            holder.tell("release")
         assert process.stdout.readline() == "given back\n"
         assert why_busy(CPU) == ""
         process.communicate()
 
 
 def test_several_that_share_it_keep_those_out_that_do_not(start: Start) -> None:
-    for _ in range(2):
-        assert start("cpu", "shared").hear() == "holding"
-    assert "cpu" in why_busy(CPU)
+    killed = start("cpu")
+    assert killed.hear() == "holding"
+    killed.kill()  # its note is not believed of those who come later
+    sharing = [start("cpu", "shared") for _ in range(2)]
+    assert [holder.hear() for holder in sharing] == ["holding", "holding"]
+    pids = "|".join(str(holder.process.pid) for holder in sharing)
+    said = why_busy(CPU)
+    assert re.match(rf"cpu is being measured by another kvscope, process ({pids}) \(python\S*\)\. Not", said), said
     assert why_busy(SHARED_CPU) == ""
 
 
@@ -228,6 +282,7 @@ def test_whoever_waits_is_next(start: Start) -> None:
     with hold_devices([CPU], on_wait=print):
         waiting = start("cpu")
         assert waiting.hear().startswith("waiting")
+        until(lambda: is_first_in_the_queue(waiting))
     told: list[Busy] = []
 
     def let_go(busy: Busy) -> None:
@@ -237,6 +292,95 @@ def test_whoever_waits_is_next(start: Start) -> None:
     with hold_devices([CPU], on_wait=let_go):
         assert waiting.hear() == "holding"
     assert told
+
+
+def test_one_that_is_stopped_while_it_waits_is_passed_over(start: Start) -> None:
+    with hold_devices([CPU], on_wait=print):
+        stopped = start("cpu")
+        assert stopped.hear().startswith("waiting")
+        until(lambda: is_first_in_the_queue(stopped))
+        stopped.process.send_signal(signal.SIGSTOP)
+        until(lambda: is_stopped(stopped.process.pid))
+        assert f"process {os.getpid()} " in start("cpu").hear()
+    assert why_busy(CPU) == ""
+    stopped.process.send_signal(signal.SIGCONT)
+    assert stopped.hear() == "holding"
+
+
+def test_one_that_shows_no_sign_is_passed_over() -> None:
+    """As where it is frozen: here, one that holds the queue's lock and does nothing."""
+    file = open_lock(lock_path("cpu.queue"))
+    assert try_lock(file)
+    told: list[Busy] = []
+    with hold_devices([CPU], on_wait=told.append, max_wait_s=60):
+        pass
+    close_lock(file)
+
+
+def test_one_that_cannot_say_for_whom_it_waits_keeps_no_lock(start: Start) -> None:
+    with hold_devices([CPU], on_wait=print):
+        stuck = start("cpu", "stuck")
+        assert stuck.hear().startswith("waiting")
+        until(lambda: not takers(lock_path("cpu.queue")))
+    for _ in range(3):
+        assert why_busy(CPU) == ""
+
+
+def test_who_stands_still_while_measuring_is_said_to(start: Start) -> None:
+    holder = start("cpu")
+    assert holder.hear() == "holding"
+    holder.process.send_signal(signal.SIGSTOP)
+    until(lambda: is_stopped(holder.process.pid))
+    assert "and is stopped. Not measured" in why_busy(CPU)
+
+
+def test_who_is_next_is_named_where_nobody_measures(start: Start, ended: list[int]) -> None:
+    first = start("cpu")
+    assert first.hear() == "holding"
+    first.tell("bare")
+    ended.append(worker := int(first.hear()))
+    first.kill()
+    waiting = start("cpu")
+    assert f"process {worker} " in waiting.hear()
+    until(lambda: is_first_in_the_queue(waiting))
+    # What all wait for is what is said; and without its mark, it is not known.
+    assert f"process {worker} " in why_busy(CPU)
+    lock_path("cpu").write_text("")
+    assert str(who_has("cpu", "cpu.queue")).startswith(f"process {waiting.process.pid} (python")
+
+
+def test_who_has_it_is_looked_up_anew(start: Start) -> None:
+    """A kvscope that gave it back and waits in turn is not named for ever."""
+    first, second = start("cpu"), start("cpu")
+    said = first.hear(), second.hear()
+    holding, waiting = (first, second) if said[0] == "holding" else (second, first)
+    until(lambda: is_first_in_the_queue(waiting))
+    third = start("cpu")
+    assert f"process {holding.process.pid} " in third.hear()
+    holding.tell("release")
+    assert waiting.hear() == "holding"
+    assert f"process {waiting.process.pid} " in third.hear()
+
+
+def test_one_that_nobody_has_reaped_does_not_measure(start: Start, ended: list[int]) -> None:
+    holder = start("cpu")
+    assert holder.hear() == "holding"
+    holder.tell("child")
+    ended.append(engine := int(holder.hear()))
+    holder.process.kill()
+    until(lambda: not is_running(holder.process.pid))  # and it is still there, a zombie
+    said = why_busy(CPU)
+    assert f"process {engine} " in said
+    assert "left behind" in said
+
+
+def test_a_lock_that_is_removed_while_it_is_held_is_noticed() -> None:
+    with hold_devices([CPU], on_wait=print) as not_had:
+        assert not_had() == ()
+        lock_path("cpu").unlink()
+        assert not_had() == (f"{lock_path('cpu')} was removed meanwhile.",)
+        with pytest.raises(FileNotFoundError):
+            lock_path("cpu").stat()
 
 
 def test_what_is_put_in_the_locks_place_is_refused(folder: Path) -> None:
@@ -254,18 +398,42 @@ def test_what_is_put_in_the_locks_place_is_refused(folder: Path) -> None:
     assert precious.read_text() == "mine"
 
 
-def test_what_is_written_in_a_lock_is_not_believed(folder: Path) -> None:
+def test_what_is_written_in_a_lock_is_not_believed(folder: Path, start: Start) -> None:
     lock = folder / "kvscope-cpu.lock"
-    for text in ("[" * 900, '{"pid": "1", "mark": "../x", "since": 1e400}', '{"mark": "' + "0" * 32 + '"}', "\0"):
+    texts = ("[" * 900, '{"pid": "1", "mark": "../x", "since": 1e400}', '{"mark": "' + "0" * 32 + '"}', "\0")
+    for text in texts:
         lock.write_text(text)
         assert why_busy(CPU) == ""
+    holder = start("cpu", "shared")
+    assert holder.hear() == "holding"
+    of_another = json.dumps({"pid": os.getpid(), "started": started_at(os.getpid()), "since": 0.0})
+    wrong = ('{"pid": true, "started": null}', '{"pid": -1}', '{"pid": 99999999999999999999999}', of_another)
+    for text in (*texts, *wrong):
+        lock.write_text(text)
+        said = why_busy(CPU)
+        assert f"another kvscope, process {holder.process.pid} (" in said
+        assert " since " not in said
+
+
+def test_a_mark_is_not_believed_while_its_kvscope_runs(folder: Path, start: Start, ended: list[int]) -> None:
+    """Nobody waits for what another kvscope measures elsewhere, whoever copied its note."""
+    elsewhere = start("nvidia0")
+    assert elsewhere.hear() == "holding"
+    elsewhere.tell("bare")
+    ended.append(worker := int(elsewhere.hear()))
+    (folder / "kvscope-cpu.lock").write_text((folder / "kvscope-nvidia0.lock").read_text())
+    assert why_busy(CPU) == ""
+    # That it would have been waited for: with its kvscope gone, it is what that one left behind.
+    (folder / "kvscope-cpu.lock").write_text((folder / "kvscope-nvidia0.lock").read_text())
+    elsewhere.kill()
+    assert f"process {worker} " in why_busy(CPU)
 
 
 def test_a_folder_without_room_for_locks_is_a_reason_not_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "/proc/no-such-folder")
-    with hold_devices([CPU], on_wait=print) as unlocked:
-        assert len(unlocked) == 1
-        assert "/proc/no-such-folder" in unlocked[0]
+    with hold_devices([CPU], on_wait=print) as not_had:
+        assert len(not_had()) == 1
+        assert "/proc/no-such-folder" in not_had()[0]
 
 
 def test_every_user_can_take_it(folder: Path) -> None:

@@ -5,9 +5,9 @@ on a cluster without a change to its design or its record. ``run_job`` is the fa
 out.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kvscope.engine.base import Engine
@@ -55,11 +55,22 @@ class TrialJob:
         return from_json(cls, text)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a trial has for itself while it runs. ``warnings``: what could not be had."""
+    """What a trial has for itself while it runs. ``not_had``: tells, whenever it is asked, what of it is not so."""
 
-    warnings: list[WarningRow] = field(default_factory=list)
+    not_had: Callable[[], Sequence[str]] = tuple
+
+    def warnings(self) -> list[WarningRow]:
+        """Of a trial that has ended, while its devices are still held."""
+        return [
+            WarningRow(
+                slug="device-not-locked",
+                message=f"Another kvscope may have measured at the same time: {reason}",
+                hint="Run one at a time, or name a folder for the locks with KVSCOPE_LOCKS.",
+            )
+            for reason in self.not_had()
+        ]
 
 
 class Executor(Protocol):
@@ -87,17 +98,8 @@ class LocalExecutor:
     ) -> Iterator[Held]:
         """See ``Executor.hold``: the devices of this machine that the engine will use."""
         devices: tuple[Device, ...] = devices_used(self._subject.choice, condition.settings)
-        with hold_devices(devices, on_wait=on_wait, max_wait_s=max_wait_s) as unlocked:
-            yield Held(
-                warnings=[
-                    WarningRow(
-                        slug="device-not-locked",
-                        message=f"Another kvscope may have measured at the same time: {reason}",
-                        hint="Run one at a time, or name a folder for the locks with KVSCOPE_LOCKS.",
-                    )
-                    for reason in unlocked
-                ]
-            )
+        with hold_devices(devices, on_wait=on_wait, max_wait_s=max_wait_s) as not_had:
+            yield Held(not_had=not_had)
 
     def run(self, job: TrialJob) -> TrialResult:
         """See ``run_trial``, which never raises."""
@@ -131,8 +133,8 @@ def run_job(text: str, clock: Clock) -> str:
         )
     executor = LocalExecutor(subject, clock)
     with executor.hold(job.trial.condition, on_wait=lambda busy: None, max_wait_s=None) as held:
-        result = executor.run(job)
-    return to_json(_with_warnings(result, held.warnings))
+        result = with_warnings(executor.run(job), held.warnings())
+    return to_json(result)
 
 
 def result_from_json(text: str) -> TrialResult:
@@ -140,5 +142,6 @@ def result_from_json(text: str) -> TrialResult:
     return from_json(TrialResult, text)
 
 
-def _with_warnings(result: TrialResult, warnings: list[WarningRow]) -> TrialResult:
+def with_warnings(result: TrialResult, warnings: Sequence[WarningRow]) -> TrialResult:
+    """The result with these beside its own."""
     return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result

@@ -16,7 +16,7 @@ from kvscope.errors import DeviceBusy, UsageError
 from kvscope.experiment.design import Design, Trial
 from kvscope.experiment.device_lock import Busy
 from kvscope.experiment.ending import ending_of
-from kvscope.experiment.executor import Executor, LocalExecutor, TrialJob
+from kvscope.experiment.executor import Executor, LocalExecutor, TrialJob, with_warnings
 from kvscope.experiment.identity import design_row as design_row
 from kvscope.experiment.identity import start_run as start_run
 from kvscope.experiment.identity import utc_now
@@ -53,7 +53,8 @@ class Progress:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignSummary:
     """What became of a design in this sitting. ``kept``: trials that were finished before; ``kept_failed`` of them had
-    failed."""
+    failed. ``warmups``: how many of ``measured`` were warm-ups; ``refused``: how many of ``failed`` were not run, as
+    they were predicted not to work."""
 
     design_id: str
     name: str
@@ -64,6 +65,8 @@ class DesignSummary:
     failed: int
     not_run: int
     stopped_by: str | None
+    warmups: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,17 +220,19 @@ class _Loop:
     def _summary(self, outcomes: Sequence[str | None], stopped_by: str | None) -> DesignSummary:
         left = {trial.trial_id for trial in self.left}
         kept = [self.last[trial.trial_id].outcome for trial in self.planned if trial.trial_id not in left]
-        measured = sum(outcome in MEASURED_OUTCOMES for outcome in outcomes)
+        measured = [t.role for t, how in zip(self.left, outcomes, strict=False) if how in MEASURED_OUTCOMES]
         return DesignSummary(
             design_id=self.design_row.design_id,
             name=self.design_row.name,
             total=len(self.planned),
             kept=self.kept,
             kept_failed=sum(outcome not in MEASURED_OUTCOMES for outcome in kept),
-            measured=measured,
-            failed=len(outcomes) - measured,
+            measured=len(measured),
+            failed=len(outcomes) - len(measured),
             not_run=len(self.left) - len(outcomes),
             stopped_by=stopped_by,
+            warmups=measured.count("warmup"),
+            refused=outcomes.count("refused"),
         )
 
     # --- one attempt ----------------------------------------------------------------------------------------------
@@ -244,7 +249,7 @@ class _Loop:
                 return None
             raise
         try:
-            result = self._measured(trial, held.warnings)
+            result = with_warnings(self._measured(trial), held.warnings())
         except BaseException:
             hold.__exit__(None, None, None)
             raise
@@ -254,7 +259,7 @@ class _Loop:
         self.time_left.note(trial.levels, result.trial.duration_s, result.trial.outcome)
         return result
 
-    def _measured(self, trial: Trial, warnings: Sequence[WarningRow]) -> TrialResult:
+    def _measured(self, trial: Trial) -> TrialResult:
         """Record that the trial begins, and run it unless it is refused."""
         earlier = self.last.get(trial.trial_id)
         row = self._trial_row(trial, 1 if earlier is None else earlier.attempt + 1)
@@ -266,7 +271,7 @@ class _Loop:
         else:
             result = self._executed(self._job(trial, row, prediction))
         doubts = (WarningRow(slug=slug, message=message, hint=hint) for slug, message, hint in self.subject.warnings)
-        result = replace(result, warnings=(*result.warnings, *doubts, *warnings))
+        result = with_warnings(result, tuple(doubts))
         each = self.subject.cache_bytes_per_token(trial.condition) if prediction is None else None
         if each is None:
             return result
