@@ -1,4 +1,4 @@
-"""The levels of ``prefix``: what was sent before the prompt that is measured, and how long before."""
+"""The levels of ``prefix``: what was sent before the prompt that is measured, and how long before it was answered."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixLevel:
     """``is_same``: the prompt sent before was this one, but for one character at ``changed_at`` (0 to 1; None: none).
-    Otherwise it was another text of the same length. ``wait_s``: so long before."""
+    Otherwise it was another text of the same length. ``wait_s``: it was answered so long before."""
 
     name: str
     is_same: bool
