@@ -19,7 +19,7 @@ def test_repeating_ends_when_the_interval_is_narrow_enough_and_says_so(tmp_path:
     assert first.exception is None, first.output
     said = " ".join(first.output.split())
     # Narrow at each look from the first on, and the third one is after seven blocks: 1 warm-up and 7 × 2 trials.
-    assert "15 measured, 0 failed" in said
+    assert "14 measured, 0 failed, 1 warm-up, 0 kept from before" in said
     assert "Narrow enough after 7 of at most 12 repeats" in said
     assert "80 against 40 (7 measured, 7 pairs with the baseline)" in said
     assert "not run" not in said

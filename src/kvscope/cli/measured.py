@@ -30,7 +30,10 @@ def tell(summaries: Sequence[DesignSummary], records: str, as_json: bool) -> Non
 
 
 def _tell_one(summary: DesignSummary, records: str) -> None:
-    text = f"{summary.name}: {summary.measured} measured, {summary.failed} failed, {summary.kept} kept from before"
+    counts = [f"{summary.measured - summary.warmups} measured", f"{summary.failed - summary.refused} failed"]
+    counts += [f"{summary.refused} refused"] if summary.refused else []
+    counts += [f"{summary.warmups} warm-up{'s' if summary.warmups > 1 else ''}"] if summary.warmups else []
+    text = f"{summary.name}: {', '.join(counts)}, {summary.kept} kept from before"
     if summary.not_run and summary.stopped_by != NARROW_ENOUGH:
         text += f", {summary.not_run} not run ({summary.stopped_by}; run the same command to go on)"
     say(f"{text}. Recorded in {records}.", err=True)
