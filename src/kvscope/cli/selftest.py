@@ -4,9 +4,11 @@ import click
 
 from kvscope.cli.options import json_option
 from kvscope.cli.output import say, say_json
+from kvscope.experiment.device_lock import Device, hold_devices
 from kvscope.report.selftest_text import render_selftest
 from kvscope.selftest.run import SECONDS, run_selftest
 
+_PROCESSOR = (Device(name="cpu"),)
 EXAMPLE = """\b
 Example:
   kvscope selftest                  about 20 seconds, best with nothing else running
@@ -21,9 +23,16 @@ Example:
 def selftest(seconds: float, python_server: bool, as_json: bool) -> int:
     """Hold kvscope's client against a server of known times, on this machine.
 
+    It has the processor for itself: it waits for another kvscope that measures here, and that one waits for it.
+
     Exit code 0: one stream and eight are within limits; 1: they are not.
     """
-    result = run_selftest(seconds=seconds, in_python=python_server, tell=lambda cell: say(f"  {cell} ...", err=True))
+    with hold_devices(_PROCESSOR, on_wait=lambda busy: say(f"  Waiting: {busy}.", err=True)) as unlocked:
+        result = run_selftest(
+            seconds=seconds, in_python=python_server, tell=lambda cell: say(f"  {cell} ...", err=True)
+        )
+        for reason in unlocked():
+            say(f"  Another kvscope may have measured at the same time: {reason}", err=True)
     found = result.to_dict()
     if as_json:
         say_json(found)
