@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
 
 import click
@@ -29,8 +30,8 @@ Examples:
   kvscope measure input_length --engine openai --url http://127.0.0.1:8080
   kvscope measure input_length --until 5% --write-study mine.toml
   kvscope measure mine.toml
-Designs: {", ".join(sorted(DESIGNS))}.
-Kill it at any moment and run the same command again: finished trials are kept.
+{fill(f"Designs: {', '.join(sorted(DESIGNS))}.", 78, subsequent_indent="  ")}
+Kill it at any moment, run the same command again: finished trials are kept.
 """
 
 
