@@ -83,19 +83,90 @@ FLAT = {1: [90_000, 90_010, 90_004, 90_002], 4: [90_008, 90_012, 90_012, 90_004]
 
 def test_one_users_result_is_held_against_a_services() -> None:
     design = a_design()
-    found = said(design, study(design, FLAT), "load_capacity")
+    claims = claims_of(design, study(design, FLAT))
+    lead, each, together = claims[:3]
+    assert claim_text(lead).startswith("One user's result is not a service's capacity")
+    assert lead.values["share_bytes"] == pytest.approx(90_009 * 1024 / 4)
+    assert lead.size is not None
+    assert lead.size.has_interval
+    # A token each 0.5 s, and each 1 s: one second of a token less.
+    assert (each.slug, each.values["metric"]) == ("rate_less", "decode_tokens_per_s")
+    assert each.values["baseline_per_s"] == pytest.approx(2.0)
+    assert each.values["difference_per_s"] == pytest.approx(-1.0)
     # One: two requests of three tokens, 2 s each: 6 ÷ 4 s. Four at once: eight of 5 s each, four at a time: 24 ÷ 10 s.
-    assert found.values["baseline_all_per_s"] == pytest.approx(1.5)
-    assert found.values["all_per_s"] == pytest.approx(2.4)
-    # A token each 0.5 s, and each 1 s.
-    assert found.values["baseline_each_per_s"] == pytest.approx(2.0)
-    assert found.values["each_per_s"] == pytest.approx(1.0)
-    assert found.values["ttft_p50_s"] == found.values["ttft_max_s"] == pytest.approx(3.0)
-    assert found.values["share_bytes"] == pytest.approx(90_009 * 1024 / 4)
-    assert found.size is not None
-    assert found.size.value == pytest.approx(0.9)
-    assert claim_text(found).startswith("One user's result is not a service's capacity. With concurrency = 4 each")
-    assert "0.9 tokens/s more" in str(size_text(found))
+    assert (together.slug, together.values["metric"]) == ("rate_more", "output_tokens_per_s_all")
+    assert together.values["baseline_per_s"] == pytest.approx(1.5)
+    assert together.values["difference_per_s"] == pytest.approx(0.9)
+    assert "output of all together with concurrency = 4: +0.9 tokens/s against 1 (+60.0 % of its 1.5)" in claim_text(
+        together
+    ).replace("\u00a0", " ")
+    assert "+0.9 to +0.9 tokens/s, 4 pairs" in str(size_text(together)).replace("\u00a0", " ")
+    waits = [f.values["metric"] for f in claims if f.slug == "time_more"]
+    assert waits == ["ttft_s", "ttft_max_s", "tpot_s"]
+
+
+def test_the_rate_of_each_and_its_time_say_the_same() -> None:
+    """A median of the rates once rose beside a median of the times that rose too."""
+    design = a_design()
+    rows = study(design, FLAT)
+    rates = {f.values["metric"]: f.slug for f in claims_of(design, rows) if f.slug.startswith(("rate_", "time_"))}
+    assert (rates["decode_tokens_per_s"], rates["tpot_s"]) == ("rate_less", "time_more")
+
+
+def open_load(design: DesignRow, rate: float, repeat: int, *, served_s: float, num: int = 16) -> Attempt:
+    """``num`` requests, one each 1 ÷ rate seconds, answered one after the other in ``served_s`` each."""
+    requests, tokens, free_s = [], [], 0.0
+    for index in range(num):
+        due_s = index / rate
+        begun_s = max(due_s, free_s)
+        free_s = begun_s + served_s
+        completed_s = free_s - due_s
+        row = request_row(index, output=2, sent_at_s=100 + due_s, completed_s=completed_s, stream=0, due_s=due_s)
+        requests.append(row)
+        tokens += token_rows(index, [completed_s - served_s / 2, completed_s])
+    trial = trial_row(design, rate, repeat)
+    return attempt(trial, requests=tuple(requests), tokens=tuple(tokens), design=design)
+
+
+def test_a_rate_faster_than_the_engine_is_called_that() -> None:
+    # 0.4 s a request: at 1 a second it keeps up, at 2.4 it just does, at 20 it answers 2.5 a second whatever arrives.
+    design = a_design((1.0, 2.4, 20.0), factor="rate_per_s")
+    rows = [open_load(design, rate, n, served_s=0.4) for rate in design.levels for n in range(2)]
+    behind = said(design, rows, "load_not_kept_up")
+    assert behind.values["level"] == 20.0
+    assert behind.values["asked_per_s"] == pytest.approx(20.0)
+    # Sixteen answers after 6.4 s; the last request was due after 0.75 s.
+    assert behind.values["answered_per_s"] == pytest.approx(2.5)
+    assert behind.values["behind_s"] == pytest.approx(6.4 - 0.75)
+    assert (behind.values["trials"], behind.values["behind"]) == (2, 2)
+    text = claim_text(behind).replace("\u00a0", " ")
+    assert "20.0 requests a second arrived and 2.5 were answered" in text
+    # Eight are enough, as in the shortest load that kvscope sends by itself.
+    few = [open_load(design, rate, n, served_s=0.4, num=8) for rate in design.levels for n in range(2)]
+    assert said(design, few, "load_not_kept_up").values["level"] == 20.0
+
+
+def test_a_long_answer_that_all_get_at_once_is_no_overload() -> None:
+    # Each takes 3 s whatever else is under way: more and more are until the first ends, and then no more.
+    design = a_design((1.0, 4.0), factor="rate_per_s")
+    rows = []
+    for rate in design.levels:
+        requests = tuple(
+            request_row(n, output=2, sent_at_s=n / rate, completed_s=3.0, stream=0, due_s=n / rate) for n in range(32)
+        )
+        tokens = tuple(token for n in range(32) for token in token_rows(n, [1.0, 3.0]))
+        rows.append(attempt(trial_row(design, rate, 0), requests=requests, tokens=tokens, design=design))
+    assert "load_not_kept_up" not in slugs(design, rows)
+
+
+def test_caches_of_their_own_are_of_the_requests_more_whether_a_pool_was_predicted_or_what_they_need() -> None:
+    design = a_design()
+    needed = [
+        replace(each, prediction={**(each.prediction or {}), "totals": {"kv_cache_bytes": 1000 * each.trial.level}})
+        for each in study(design, FLAT)
+    ]
+    found = next(f for f in claims_of(design, needed) if f.slug.startswith("load_memory"))
+    assert found.values["own_bytes"] == 3 * 1000
 
 
 def test_memory_that_stays_is_called_flat_and_held_against_caches_of_their_own() -> None:
@@ -147,7 +218,7 @@ def test_levels_beyond_the_slots_are_said_to_have_waited() -> None:
     found = said(design, attempts, "load_over_slots")
     assert (found.values["slots"], found.values["levels"]) == (4, [8])
     assert "load_over_slots" not in slugs(a_design(), study(a_design(), FLAT))
-    assert [f.slug for f in claims_of(design, attempts)[:2]] == ["load_rates", "load_capacity"]  # the highest level
+    assert [f.slug for f in claims_of(design, attempts)[:2]] == ["load_share", "load_capacity"]  # the highest level
 
 
 def test_what_of_a_shared_beginning_was_reused() -> None:
@@ -167,5 +238,5 @@ def test_what_of_a_shared_beginning_was_reused() -> None:
 def test_at_rates_no_cache_of_its_own_is_spoken_of() -> None:
     design = a_design((1, 4), factor="rate_per_s")
     found = slugs(design, study(design, FLAT))
-    assert "load_rates_open" in found
+    assert "rate_more" in found
     assert not [slug for slug in found if slug.startswith(("load_memory", "load_capacity", "load_over"))]

@@ -29,7 +29,7 @@ DESIGN_SIZES: Mapping[str, str] = {
     **{f"buffer_{how}": "size.seen_bytes" for how in _BUFFERS},
     **{f"reuse_{how}": "size.difference_tokens" for how in ("differs", "unclear")},
     **{f"host_cache_{how}": "size.growth_bytes" for how in _HOST_CACHE},
-    **{f"load_{name}": "size.difference_rate" for name in ("rates", "rates_open", "capacity")},
+    **{f"load_{name}": "size.share_bytes" for name in ("share", "capacity")},
     **{f"load_memory_{how}": _BYTES for how in ("flat", "grows", "falls", "unclear")},
     **{f"input_length_{how}": "size.thousand_s" for how in _LINEAR},
     **{f"input_length_{how}": "size.thousand_squared_s" for how in _QUADRATIC},

@@ -2,12 +2,6 @@
 
 from collections.abc import Mapping
 
-_TOGETHER = (
-    "With {condition} each request gets {each_per_s:rate} tokens/s and all together {all_per_s:rate}; with {base} it "
-    "was {baseline_each_per_s:rate} and {baseline_all_per_s:rate}. Half of the requests wait up to {ttft_p50_s:s} for "
-    "their first token (with {base}: {baseline_ttft_p50_s:s}), the longest {ttft_max_s:s}. Memory ÷ requests at once: "
-    "{share_bytes:mib2}."
-)
 _MEMORY = "{metric} with {condition}: {difference_bytes:signed_mib2} against {base}"
 _OWN = (
     "While the load ran it changed by {grown_bytes:signed_mib2}. Caches of their own for as many more requests would "
@@ -20,11 +14,15 @@ _REUSED = (
 )
 
 LOAD_FINDINGS: Mapping[str, str] = {
-    "finding.load_capacity": f"One user's result is not a service's capacity. {_TOGETHER}",
-    "finding.load_rates": _TOGETHER,
-    "finding.load_rates_open": "With {condition} all requests together get {all_per_s:rate} tokens/s, and "
-    "{baseline_all_per_s:rate} with {base}. Half of them wait up to {ttft_p50_s:s} for their first token (with {base}: "
-    "{baseline_ttft_p50_s:s}), the longest {ttft_max_s:s}.",
+    "finding.load_capacity": "One user's result is not a service's capacity: what each of the requests under way gets "
+    "and what all get together are told apart below. All memory ÷ requests at once, with {condition}: "
+    "{share_bytes:mib2}.",
+    "finding.load_share": "All memory ÷ requests at once, with {condition}: {share_bytes:mib2}.",
+    "finding.load_not_kept_up": "With {condition} the engine did not keep up: {asked_per_s:rate} requests a second "
+    "arrived and {answered_per_s:rate} were answered. In {behind} of {trials} trials the requests under way grew to "
+    "the end (halfway {halfway:count}, as the last one arrived {at_end:count}), and the last answer came {behind_s:s} "
+    "after the last request was due, where the quickest took {quickest_s:s} in all. Its waits tell how many requests "
+    "were sent (--requests), not what the rate does.",
     "finding.load_memory_flat": f"{_MEMORY}: it stays as it is. {_POOL}, made at load. {_OWN}.",
     "finding.load_memory_grows": f"{_MEMORY}: it grows, though {_POOL}. {_OWN}.",
     "finding.load_memory_falls": f"{_MEMORY}: it falls, though {_POOL}. {_OWN}.",
@@ -35,8 +33,7 @@ LOAD_FINDINGS: Mapping[str, str] = {
     "not kept.",
     "finding.load_shared_about": f"{_REUSED}, about {{shared_tokens:count}} tokens; the others came first to their "
     "slot, or it was not kept.",
-    "size.difference_rate": "All together {value:rate} tokens/s more (less where negative), 95 % interval {low:rate} "
-    "to {high:rate}, {num} pairs.",
+    "size.share_bytes": "95 % interval {low:mib2} to {high:mib2}, {num} trials.",
     "also.client_on_same_machine": "kvscope's own client takes processor time too where the engine is on this machine.",
     "check_by.requests_of_load": "To check: kvscope export --rows requests has each request's stream and times.",
 }

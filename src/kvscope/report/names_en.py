@@ -281,6 +281,7 @@ _NAMES: dict[str, str] = {
     "metric.queue_wait_s": "wait for its turn",
     "metric.prefill_tokens_per_s": "prefill speed",
     "metric.decode_tokens_per_s": "decode speed",
+    "metric.output_tokens_per_s_all": "output of all together",
     "metric.memory_baseline_bytes": "memory, baseline",
     "metric.memory_loaded_bytes": "memory, loaded",
     "metric.memory_peak_bytes": "memory, peak",

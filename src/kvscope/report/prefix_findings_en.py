@@ -20,8 +20,8 @@ PREFIX_FINDINGS: Mapping[str, str] = {
     "{prompt_span:span} prompt tokens were computed again.",
     "finding.prefix_after": "{wait_s:s} after it was answered, {cached_span:span} of {prompt_span:span} prompt "
     "tokens came from the cache.",
-    "finding.prefix_held": "{wait_s:s} after it was answered, the prompt was held as it was at once: {cached_span:span} "
-    "of {prompt_span:span} tokens came from the cache.",
+    "finding.prefix_held": "{wait_s:s} after it was answered, the prompt was held as it was at once: "
+    "{cached_span:span} of {prompt_span:span} tokens came from the cache.",
     "finding.prefix_gone": "{wait_s:s} after it was answered, {gone_tokens:count} tokens that are reused at once were "
     "gone: {cached_span:span} of {prompt_span:span} came from the cache.",
     "finding.prefix_saved": "At {level} the first token came {saved_s:s} sooner than at {baseline_level}: "

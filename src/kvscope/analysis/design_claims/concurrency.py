@@ -5,67 +5,66 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.design_claims.changed import changed_rows, evidence, memory_findings, named, time_findings
+from kvscope.analysis.design_claims.changed import (
+    changed_rows,
+    evidence,
+    memory_findings,
+    named,
+    rate_findings,
+    time_findings,
+)
+from kvscope.analysis.design_claims.open_loop import not_kept_up
 from kvscope.analysis.effects import Effect
 from kvscope.analysis.finding import Finding
+from kvscope.analysis.fit import mean
 from kvscope.analysis.levels import at_level
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import DesignRow, Json
 
 FACTOR = "concurrency"
 _MEMORY = "memory_after_bytes"
-_ALL = "output_tokens_per_s_all"
+_EACH, _ALL = "decode_tokens_per_s", "output_tokens_per_s_all"
+_TIMES = ("ttft_s", "ttft_max_s", "tpot_s")
 # Memory is called flat where no more than this share of what caches of their own would take can have been added.
 FLAT_SHARE = 0.10
 
 
 def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    """One user against many first; then the wait, memory, the slots, and the shared beginning."""
+    """One user against many first: what each gets and what all get; whether the engine kept up; then the wait, memory,
+    the slots, and the shared beginning."""
     return (
-        *_rates(design, attempts),
-        *time_findings(design, attempts),
+        *_capacity(design, attempts),
+        *not_kept_up(design, attempts),
+        *rate_findings(design, attempts, (_EACH, _ALL)),
+        *time_findings(design, attempts, _TIMES),
         *_memory_findings(design, attempts),
         *_over_slots(design, attempts),
         *_shared(design, attempts),
     )
 
 
-def _rates(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    rows = changed_rows(design, attempts, (_ALL,))
-    is_closed = design.factor == FACTOR
-    base = at_level(attempts, design.baseline_level)
+def _capacity(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
+    """What one of several requests costs of all memory, at each level at which several are under way; the highest
+    begins with what all of these numbers mean."""
+    if design.factor != FACTOR:
+        return ()
     found = []
-    for row, keys in rows:
+    for row, keys in changed_rows(design, attempts, (_MEMORY,)):
         here = at_level(attempts, row.level)
-        slug = "load_rates" if is_closed else "load_rates_open"
-        memory = _mean(here, lambda a: a.metrics.memory_after_bytes)
-        found.append(
-            Finding(
-                slug="load_capacity" if is_closed and row.level == _highest(design) else slug,
-                values={
-                    **named(design, row.level),
-                    "at_once": row.level,
-                    "each_per_s": _mean(here, lambda a: a.metrics.decode_tokens_per_s),
-                    "all_per_s": _mean(here, _of_load(_ALL)),
-                    "baseline_each_per_s": _mean(base, lambda a: a.metrics.decode_tokens_per_s),
-                    "baseline_all_per_s": _mean(base, _of_load(_ALL)),
-                    "ttft_p50_s": _mean(here, _of_load("ttft_p50_s")),
-                    "ttft_max_s": _largest(here, _of_load("ttft_max_s")),
-                    "baseline_ttft_p50_s": _mean(base, _of_load("ttft_p50_s")),
-                    "queue_wait_s": _mean(here, _of_load("queue_wait_s")),
-                    "share_bytes": None if memory is None or not is_closed else memory / row.level,
-                },
-                evidence=keys,
-                size=row.effects[_ALL].difference,
-                also_possible=("client_on_same_machine",),
-                how_to_check="requests_of_load",
+        each = mean([value / row.level for value in _values(here, lambda a: a.metrics.memory_after_bytes)])
+        is_highest = row.level == max(design.levels)
+        if is_highest or each.value is not None:
+            found.append(
+                Finding(
+                    slug="load_capacity" if is_highest else "load_share",
+                    values={**named(design, row.level), "share_bytes": each.value},
+                    evidence=keys,
+                    size=each,
+                    also_possible=("client_on_same_machine",),
+                    how_to_check="requests_of_load",
+                )
             )
-        )
     return tuple(found)
-
-
-def _highest(design: DesignRow) -> Json:
-    return max(design.levels)
 
 
 def _memory_findings(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
@@ -73,7 +72,7 @@ def _memory_findings(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Fi
     found: list[Finding] = []
     for row, keys in changed_rows(design, attempts, (_MEMORY,)):
         effect = row.effects[_MEMORY]
-        own_bytes = _own_caches_bytes(design, at_level(attempts, row.level), row.level)
+        own_bytes = _own_caches_bytes(design, attempts, row.level)
         if own_bytes is None or not effect.is_known:
             found += [f for f in memory_findings(design, attempts, _MEMORY) if f.values["level"] == row.level]
             continue
@@ -117,14 +116,23 @@ def _grown_bytes(attempt: Attempt) -> float | None:
     return None if before is None or after is None else held_bytes(after) - held_bytes(before)
 
 
-def _own_caches_bytes(design: DesignRow, here: Sequence[Attempt], level: Json) -> float | None:
+def _own_caches_bytes(design: DesignRow, attempts: Sequence[Attempt], level: Json) -> float | None:
     """What caches of their own would take for the requests that a level has more under way than the baseline: by
     prediction, a slot's part of the pool for each. None where that is not known, or a rate is varied."""
+    here = at_level(attempts, level)
     slots, _ = _pool(here)
-    predicted = [a.prediction["totals"]["kv_cache_bytes"] for a in here if a.prediction is not None]
-    if design.factor != FACTOR or not slots or not predicted or not predicted[0]:
+    predicted, at_base = _predicted_cache(here), _predicted_cache(at_level(attempts, design.baseline_level))
+    if design.factor != FACTOR or not slots or not predicted:
         return None
-    return float(predicted[0] / slots * (level - design.baseline_level))
+    # Of an engine that reserves a pool the prediction is of all slots, the same at each level; of others it is of the
+    # requests under way.
+    is_pool = at_base is None or at_base == predicted
+    return float(predicted / (slots if is_pool else min(level, slots)) * (level - design.baseline_level))
+
+
+def _predicted_cache(attempts: Sequence[Attempt]) -> float | None:
+    known = [a.prediction["totals"]["kv_cache_bytes"] for a in attempts if a.is_measured and a.prediction is not None]
+    return known[0] if known else None
 
 
 def _pool(here: Sequence[Attempt]) -> tuple[int, int | None]:
@@ -195,7 +203,3 @@ def _values(attempts: Sequence[Attempt], get: Callable[[Attempt], float | None])
 def _mean(attempts: Sequence[Attempt], get: Callable[[Attempt], float | None]) -> float | None:
     values = _values(attempts, get)
     return fmean(values) if values else None
-
-
-def _largest(attempts: Sequence[Attempt], get: Callable[[Attempt], float | None]) -> float | None:
-    return max(_values(attempts, get), default=None)

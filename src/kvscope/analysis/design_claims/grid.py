@@ -14,6 +14,7 @@ from kvscope.analysis.design_claims.changed import (
     time_findings,
     verdict,
 )
+from kvscope.analysis.design_claims.open_loop import not_kept_up
 from kvscope.analysis.effects import Effect, paired_effect, resolution_of
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.levels import METRICS, at_level, error_rates, level_key
@@ -30,6 +31,7 @@ def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...
     cells = (*time_findings(design, attempts), *memory_findings(design, attempts, _MEMORY))
     return (
         label,
+        *not_kept_up(design, attempts),
         *(_labelled(design, finding) for finding in cells),
         *_interactions(design, attempts, "ttft_s"),
         *_interactions(design, attempts, "tpot_s"),
