@@ -199,6 +199,19 @@ def test_the_line_is_that_of_the_right_study(tmp_path: Path) -> None:
     assert "line 7" in bad(tmp_path, two)
 
 
+def test_a_second_study_after_one_in_single_brackets_is_told_how_to_write_both(tmp_path: Path) -> None:
+    said = bad(tmp_path, '[study]\ndesign = "turns"\n\n[[study]]\ndesign = "release"\n')
+    assert "line 4: another study begins" in said
+    assert "Begin each with [[study]]." in said
+
+
+def test_a_wrong_value_comes_with_one_that_would_do(tmp_path: Path) -> None:
+    assert "like 5." in bad(tmp_path, '[study]\ndesign = "turns"\nrepeats = 0\n')
+    with pytest.raises(BadDesign) as told:
+        DESIGNS["input_length"].default_condition.with_level("prompt_tokens", "100g")
+    assert told.value.hint == "Use whole numbers from 1, like 512 or 8k."
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

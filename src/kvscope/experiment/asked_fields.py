@@ -326,8 +326,8 @@ def read_value(name: str, value: Any) -> Any:
     try:
         return says.read(value)
     except (_NotExpected, UsageError) as error:
-        why = error.hint if isinstance(error, UsageError) else None
-        raise BadDesign(f"{name} is {_shown(value)}; {says.expected} was expected.", hint=why) from None
+        hint = error.hint if isinstance(error, UsageError) else f"Give it a value like {_shown(says.like)}."
+        raise BadDesign(f"{name} is {_shown(value)}; {says.expected} was expected.", hint=hint) from None
 
 
 def _shown(value: Any) -> str:

@@ -100,8 +100,9 @@ class Condition:
             return replace(self, rate_per_s=float(level), arrival=arrival)
         if factor in REQUEST_FACTORS:
             if not isinstance(level, int) or isinstance(level, bool) or level < 1:
-                what = {"turns": "turns", "concurrency": "requests at once"}.get(factor, f"tokens for {factor}")
-                raise BadDesign(f"{level!r} is not a number of {what}.", hint="Use whole numbers from 1.")
+                what = {"turns": "turns", "concurrency": "requests at once"}.get(factor)
+                hint = "Use whole numbers from 1" + (", like 4." if what else ", like 512 or 8k.")
+                raise BadDesign(f"{level!r} is not a number of {what or f'tokens for {factor}'}.", hint=hint)
             match factor:
                 case "prompt_tokens":
                     return replace(self, prompt_tokens=level)

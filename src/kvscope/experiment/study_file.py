@@ -84,14 +84,23 @@ def _one_left_out(asked: Asked) -> Iterator[tuple[Asked, Table, str]]:
             yield replace(asked, **less), table, each
 
 
+def _not_toml(file: Path, text: str, error: Exception) -> BadStudyFile:
+    """[study] is one study; where there are several, TOML has [[study]] for each of them."""
+    lines = StudyLines(text)
+    if lines.has_both_headers:
+        second = lines.of_study(1)
+        return BadStudyFile(
+            str(file), second, "another study begins, after one that has [study]", hint="Begin each with [[study]]."
+        )
+    return BadStudyFile(str(file), None, f"it is not TOML: {error}", hint="See docs/reference/study-files.md.")
+
+
 def _studies(file: Path) -> tuple[list[Mapping[str, Any]], StudyLines]:
     text = _read(file)
     try:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadStudyFile(
-            str(file), None, f"it is not TOML: {error}", hint="See docs/reference/study-files.md."
-        ) from None
+        raise _not_toml(file, text, error) from None
     lines = StudyLines(text)
     others = sorted(content.keys() - {"study"})
     if others:

@@ -12,14 +12,19 @@ class StudyLines:
         self._lines: list[tuple[int, int, str, str]] = []  # number, study, table, text
         self._headers: dict[int, int] = {}
         study, table = -1, ""
+        brackets = set()
         for number, line in enumerate(text.splitlines(), start=1):
             header = _HEADER.match(line)
             if header is not None:
                 table = header[2].replace(" ", "")
+                if table == "study":
+                    brackets.add(header[1])
                 if table == "study" and (header[1] == "[[" or study < 0):
                     study += 1
                     self._headers[study] = number
             self._lines.append((number, study, table, line))
+        # ``[study]`` and ``[[study]]`` in one file.
+        self.has_both_headers = len(brackets) == 2
 
     def of_study(self, number: int) -> int | None:
         """The line at which the study of this number (from 0) begins; None where it is not found."""
