@@ -11,7 +11,7 @@ from scripted_server import END, HEAD, chunk, event, finish, token
 from kvscope.engine.base import ChatRequest, Generation, Message
 from kvscope.engine.event_loop import run
 from kvscope.engine.http_client import Exchange, Limits
-from kvscope.engine.http_connection import endpoint
+from kvscope.engine.http_connection import Wire, endpoint
 from kvscope.engine.live_wire import MOST_KEPT_READS, LiveRecording, LiveWire
 from kvscope.engine.load_playback import Playback
 from kvscope.engine.openai_http import prepare_chat, stream_chat
@@ -60,11 +60,18 @@ def given(reads: list[bytes], prepared: Prepared, lost: bool = False) -> tuple[G
         await asyncio.sleep(0)
         for read in reads:
             num_given += 1
+            before_s = time.perf_counter()
             wire.data_received(read)
+            stamps.append((before_s, time.perf_counter()))
         if lost:
             wire.connection_lost(None)
-        return await reading, looked, transport
+        answer = await reading
+        assert recording.sent_s is not None
+        for read, (before_s, after_s) in zip(answer.reads, stamps, strict=True):
+            assert before_s <= recording.sent_s + read.at_s <= after_s
+        return answer, looked, transport
 
+    stamps: list[tuple[float, float]] = []
     return asyncio.run(go())
 
 
@@ -98,6 +105,24 @@ def test_a_connection_that_ends_in_the_middle() -> None:
     with pytest.raises(ConnectionLost) as caught:
         given(ANSWER[:50], PREPARED, lost=True)
     assert caught.value.evidence["pieces_received"] == 49
+
+
+def test_an_answer_that_has_said_done_is_whole_though_the_last_chunk_is_missing() -> None:
+    answer, _, _ = given([*ANSWER[:-1]], PREPARED, lost=True)
+    assert (len(answer.events), answer.finish_reason, answer.output_tokens) == (200, "length", 200)
+    with pytest.raises(ConnectionLost):  # of an answer that has not, nobody knows
+        given(
+            [*ANSWER[:-2], chunk(event({"choices": [{"delta": {}, "finish_reason": "length"}]}))], PREPARED, lost=True
+        )
+
+
+def test_a_wire_stamps_a_read_before_anything_else() -> None:
+    wire = Wire()
+    wire.connection_made(Transport())
+    before_s = time.perf_counter()
+    wire.data_received(b"x")
+    at_s, _ = wire.take()
+    assert before_s <= at_s <= time.perf_counter()
 
 
 @pytest.mark.parametrize(

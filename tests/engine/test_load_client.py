@@ -352,7 +352,7 @@ class TestHealth:
             assert health.cpu_share is not None
             assert 0 <= health.cpu_share < 1.5
             assert health.send_to_wire_s is not None
-            assert health.send_to_wire_s >= 0
+            assert health.send_to_wire_s > 0
             assert health.late_p99_s is None
 
     def test_a_loop_that_is_held_up_is_a_limited_client(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,6 +361,31 @@ class TestHealth:
             result = sent(server.url, Load(requests=chats(2), concurrency=2))
         assert (result.health.loop_lag_max_s or 0) > 0.2
         assert any("stood still" in words for words in result.health.limited_by)
+
+    def test_an_answers_health_is_of_its_own_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The first of four is held up; the third and the fourth, later, know nothing of it."""
+        hold_up_once(monkeypatch, 0.3)
+
+        async def talk(server: KeptServer, asked: Asked, writer: asyncio.StreamWriter) -> bool:
+            await asyncio.sleep(0.05)
+            return await answering(server, asked, writer)
+
+        with kept(talk) as server:
+            result = sent(server.url, Load(requests=chats(4), concurrency=1))
+        lags = [a.generation.health.loop_lag_max_s or 0 for a in result.answers if a.generation and a.generation.health]
+        assert lags[0] > 0.25
+        assert max(lags[2:]) < 0.25
+        assert result.health.loop_lag_max_s == lags[0]
+
+    def test_sent_means_handed_over(self) -> None:
+        """A long request waits in our buffer until the server reads, after 0.2 s."""
+        with kept(answering, reads_after_s=0.2) as server:
+            result = sent(server.url, Load(requests=(chat("x" * 32_000_000),), concurrency=1))
+        (answer,) = result.answers
+        assert answer.generation is not None
+        assert answer.generation.health is not None
+        assert (answer.generation.health.send_to_wire_s or 0) > 0.1
+        assert (result.health.send_to_wire_s or 0) > 0.1
 
     def test_one_request_alone_too(self) -> None:
         """Its reader blocks the loop for 0.3 s, as an adapter's own code might."""

@@ -79,9 +79,10 @@ class Sending:
 
 @dataclass(slots=True)
 class _Stream:
-    """One request at a time, over a connection that is kept for the next one."""
+    """One request at a time, over a connection that is kept for the next one. ``place``: the how-manieth to be used."""
 
     number: int
+    place: int = -1
     wire: LoadWire | None = None
     ready_s: float = 0.0
 
@@ -114,6 +115,7 @@ class Senders:
     _unread_bytes: int = 0
     _held_bytes: int = 0
     _next_held_s: float = 0.0
+    _num_used: int = 0
     _next_check_s: float = 0.0
     _streams: list[_Stream] = field(default_factory=list)
     _free: list[_Stream] = field(default_factory=list)
@@ -228,7 +230,9 @@ class Senders:
         return stream
 
     async def _send(self, sending: Sending, stream: _Stream) -> None:
-        sending.begun_s, sending.ready_s, sending.stream = time.perf_counter(), stream.ready_s, stream.number
+        if stream.place < 0:  # one that was connected beforehand may never be used
+            stream.place, self._num_used = self._num_used, self._num_used + 1
+        sending.begun_s, sending.ready_s, sending.stream = time.perf_counter(), stream.ready_s, stream.place
         if sending.error is None:
             try:
                 await self._exchange(sending, stream)

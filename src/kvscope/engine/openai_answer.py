@@ -7,16 +7,16 @@ before it, the server works on the prompt, and what it sends then only keeps the
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from kvscope.engine.base import Generation, Read, TokenEvent
 from kvscope.engine.event_stream import EventStream
-from kvscope.engine.http_client import Exchange, body_evidence, verbatim
+from kvscope.engine.http_client import Chunk, Exchange, body_evidence, verbatim
 from kvscope.engine.server_errors import REPLY_HINT, event_error, is_error, read_words
 from kvscope.engine.usage import Usage, read_usage
-from kvscope.errors import EngineError, EngineReplyError, ServerError
+from kvscope.errors import ConnectionLost, EngineError, EngineReplyError, ServerError
 
 # vLLM aborts a request, and routers end one, with these words where a reason to stop should be.
 _FAILED_ENDS = ("error", "abort")
@@ -45,19 +45,40 @@ async def _read(running: Exchange, answer: "_Answer") -> Generation:
     sent_s = at_s = running.reply.sent_s
     stream = EventStream()
     running.keeps_quiet_clock, running.quiet_since_s = True, None
-    async for chunk in running.chunks():
+    chunks = running.chunks()
+    while (chunk := await _next(chunks, stream)) is not None:
         at_s = chunk.at_s
         before, num_taken = len(answer.events), answer.num_taken
         for event in stream.feed(chunk.body):
             answer.take(event, at_s - sent_s)
         answer.reads.append(Read(at_s=at_s - sent_s, num_bytes=chunk.num_bytes, num_events=len(answer.events) - before))
         answer.check_length()
+        if answer.events and not before and answer.events[0].at_s <= 0:
+            raise _answered_too_early(running)
         if answer.events and answer.num_taken > num_taken:
             running.quiet_since_s = at_s
     answer.take_last(stream.finish(), at_s - sent_s)
     if stream.foreign:
         _raise_for_foreign(bytes(stream.foreign), answer)
     return answer.generation(completed_s=at_s - sent_s, is_ended=stream.ended)
+
+
+async def _next(chunks: AsyncIterator[Chunk], stream: EventStream) -> Chunk | None:
+    """The next read; None at the end. A connection that is closed after [DONE] has said all, if not in HTTP's form."""
+    try:
+        return await anext(chunks, None)
+    except ConnectionLost:
+        if stream.ended:
+            return None
+        raise
+
+
+def _answered_too_early(running: Exchange) -> EngineReplyError:
+    return EngineReplyError(
+        "The first token came before the whole request had been sent: how long it took is not known.",
+        hint="The server, or a proxy before it, answers without having read what it was asked.",
+        evidence=running.evidence(),
+    )
 
 
 def _raise_for_foreign(body: bytes, answer: "_Answer") -> NoReturn:
