@@ -125,7 +125,10 @@ def test_a_microbatch_larger_than_the_batch_is_refused() -> None:
     with pytest.raises(BadDesign, match="larger than n_batch"):
         settings("grid", factors={"n_ubatch": (512, 4096), "prompt_tokens": (64, 128)})
     # Where the batch varies too, what was taken of a cell is said by its rows.
-    assert len(settings("grid", factors={"n_ubatch": (64, 128), "n_batch": (64, 512)})) == 4
+    for factors in ({"n_ubatch": (64, 128), "n_batch": (64, 512)}, {"n_batch": (64, 512), "n_ubatch": (64, 128)}):
+        planned = plan_design("grid", engine="llama.cpp", factors=factors)
+        assert len(planned.points()) == 4
+        assert "n_batch" not in planned.held.settings
 
 
 @pytest.mark.parametrize(

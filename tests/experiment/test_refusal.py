@@ -1,12 +1,15 @@
 """What is predicted not to fit is not run: the memory of several sequences, of this machine and of accelerators."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvscope.engine.registry import EngineChoice
 from kvscope.experiment import refusal as refusal_module
 from kvscope.experiment.design import Condition
-from kvscope.experiment.refusal import free_device_bytes, refusal
-from kvscope.experiment.subject import predict_condition
+from kvscope.experiment.own_count import own_counter
+from kvscope.experiment.refusal import free_device_bytes, refusal, too_short
+from kvscope.experiment.subject import Subject, predict_condition
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.units import MIB
@@ -36,6 +39,20 @@ def test_several_sequences_need_so_many_caches(smollm2: ModelSpec, monkeypatch: 
     said = reason_of(smollm2, VLLM_LIKE, eight)
     assert said is not None
     assert "Predicted to need" in said
+
+
+def test_a_prompt_shorter_than_the_template_is_not_run(smollm2: ModelSpec) -> None:
+    # SmolLM2's template with its own system message and an empty one of the user's: 30 tokens, as llama.cpp says too.
+    counter = own_counter(smollm2)
+    short = Condition(settings={}, prompt_tokens=30, output_tokens=8)
+    reason = too_short(short, counter)
+    assert reason is not None
+    assert reason[:2] == ("refused", "prompt-length-unreachable")
+    assert "the chat template takes 30" in reason[2]
+    assert too_short(replace(short, prompt_tokens=31), counter) is None
+    assert too_short(short, None) is None
+    subject = Subject.of(smollm2, LLAMA)
+    assert subject.refusal(short, subject.predict(short)) == reason
 
 
 def test_layers_on_an_accelerator_have_to_fit_there(smollm2: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:

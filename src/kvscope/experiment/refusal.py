@@ -1,13 +1,16 @@
-"""Why a trial is not run: it is predicted not to fit."""
+"""Why a trial is not run: it is predicted not to fit, or its prompt is shorter than one can be."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from kvscope.errors import MissingDependency, ProbeError
+from kvscope.engine.base import ChatRequest
+from kvscope.errors import MissingDependency, ProbeError, PromptLengthUnreachable
 from kvscope.experiment.design import Condition
+from kvscope.experiment.own_count import OwnCounter
 from kvscope.predict.memory import Prediction
 from kvscope.probe.cgroup import available_bytes
 from kvscope.probe.nvml import NvidiaProbe
+from kvscope.prompt.conversation import Message
 from kvscope.units import format_mib
 
 # Outcome, slug, message, hint.
@@ -46,6 +49,21 @@ def refusal(condition: Condition, prediction: Prediction, *, takes_memory: bool 
             "Lower n_ctx, use a smaller cache type (cache_type_k, cache_type_v), or add --try-anyway.",
         )
     return _too_large_for_devices(prediction) if takes_memory else None
+
+
+def too_short(condition: Condition, counter: OwnCounter | None) -> Reason | None:
+    """Why no prompt of that few tokens can be made: the chat template alone takes as many, by the model's own files.
+    ``counter`` None: they are not known."""
+    empty = ChatRequest(messages=(Message(role="user", content=""),), max_output_tokens=1)
+    own = None if counter is None else counter.count([empty])[0]
+    if own is None or own.tokens < condition.prompt_tokens:
+        return None
+    return (
+        "refused",
+        PromptLengthUnreachable.slug,
+        f"{condition.prompt_tokens} prompt tokens are too few: the chat template takes {own.tokens}. Not run.",
+        f"Ask for more than {own.tokens} (--input-tokens), or add --try-anyway to see what the engine makes of it.",
+    )
 
 
 def _too_large_for_devices(prediction: Prediction) -> Reason | None:

@@ -11,7 +11,7 @@ from kvscope.engine.registry import EngineChoice, Served
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.experiment.design import Condition
 from kvscope.experiment.own_count import OwnCounter, own_counter
-from kvscope.experiment.refusal import Reason, refusal
+from kvscope.experiment.refusal import Reason, refusal, too_short
 from kvscope.experiment.reuse_prediction import NotPredicted, ReusePredictor, SentBefore
 from kvscope.experiment.slots import sequences_at_once
 from kvscope.experiment.started_with import StartedWith, started_with
@@ -190,8 +190,11 @@ class Subject:
 
     def refusal(self, condition: Condition, prediction: Prediction | None) -> Reason | None:
         """See ``refusal``. What a running server holds is taken already, and its limit is read from itself."""
-        if prediction is None or self.served is not None:
+        if self.served is not None:
             return None
+        reason = too_short(condition, self.counter)
+        if prediction is None or reason is not None:
+            return reason
         return refusal(condition, prediction, takes_memory=self.choice.takes_memory(self.model))
 
 

@@ -44,7 +44,7 @@ def kind_of(first: DesignKind, factors: Sequence[Factor], *, second: DesignKind 
         )
     one, other = (factor.name for factor in factors)
     own = () if first.name == NAME else first.confounders
-    requests = _without(first.default_condition, factors[1])
+    requests = _without(first.default_condition, factors)
     is_whole = requests.settings == first.default_condition.settings
     return replace(
         KIND,
@@ -56,7 +56,7 @@ def kind_of(first: DesignKind, factors: Sequence[Factor], *, second: DesignKind 
         holds=KIND.holds if first.name == NAME else first.holds,
         sets=first.sets if factors[0].sets else None,
         check_model=_both_models(first, second),
-        # Where the second factor varies what the levels would be held against, its cells show what was taken.
+        # Where the other factor varies what the levels would be held against, its cells show what was taken.
         check_levels=first.check_levels if is_whole else None,
         holds_while=first.holds_while,
     )
@@ -79,8 +79,8 @@ class _ModelChecks:
             check(model)
 
 
-def _without(condition: Condition, factor: Factor) -> Condition:
-    """A design's own requests, without what it holds of the settings that the second factor varies."""
-    varied = {factor.name, *(name for settings in factor.sets.values() for name in settings)}
+def _without(condition: Condition, factors: Sequence[Factor]) -> Condition:
+    """A design's own requests, without what it holds of the settings that the factors vary."""
+    varied = {name for factor in factors for name in factor.settings}
     kept = {name: value for name, value in condition.settings.items() if name not in varied}
     return replace(condition, settings=kept)
