@@ -314,6 +314,20 @@ def _buffer_terms(places: Sequence[Place], missing: Sequence[Buffer]) -> tuple[l
             touched[key] = touched.get(key, 0) + place.touched_bytes
             for name in names:
                 residents[name] = _touched_resident(name, names, place)
+    _add_missing(missing, seen, basis, residents)
+    for component, size in seen.items():
+        lost = sum(b.num_bytes for b in missing if b.component == component)
+        partly = note("partly_found", size_bytes=lost) if lost else None
+        residents.setdefault(component, Resident(num_bytes=size, how="seen", note=partly))
+    terms = [Term(slug=s, backing="anonymous", num_bytes=n, basis=basis[s]) for s, n in seen.items()]
+    terms += [Term(slug=s, backing="anonymous", num_bytes=n, basis=how) for (s, how), n in touched.items()]
+    return terms, residents
+
+
+def _add_missing(
+    missing: Sequence[Buffer], seen: dict[str, int], basis: dict[str, str], residents: dict[str, Resident]
+) -> None:
+    """What is known of the buffers that were not found, put beside what was ``seen`` of their components."""
     for component in dict.fromkeys(b.component for b in missing):
         size = sum(b.num_bytes for b in missing if b.component == component)
         filled = [b for b in missing if b.component == component and b.is_filled and b.source == "predicted"]
@@ -330,13 +344,6 @@ def _buffer_terms(places: Sequence[Place], missing: Sequence[Buffer]) -> tuple[l
             residents.setdefault(
                 component, Resident(num_bytes=None, how="unknown", note=note("no_own_mapping", size_bytes=size))
             )
-    for component, size in seen.items():
-        lost = sum(b.num_bytes for b in missing if b.component == component)
-        partly = note("partly_found", size_bytes=lost) if lost else None
-        residents.setdefault(component, Resident(num_bytes=size, how="seen", note=partly))
-    terms = [Term(slug=s, backing="anonymous", num_bytes=n, basis=basis[s]) for s, n in seen.items()]
-    terms += [Term(slug=s, backing="anonymous", num_bytes=n, basis=how) for (s, how), n in touched.items()]
-    return terms, residents
 
 
 def _touched_resident(name: str, names: tuple[str, ...], place: Place) -> Resident:

@@ -74,10 +74,6 @@ class _Replicas:
         found = self.by_replica(name, only=only)
         return sum(found.values()) if found else None
 
-    def first_total(self, *names: str) -> float | None:
-        """The total of the first of these names that is stated: newer names before older ones."""
-        return next((total for name in names if (total := self.total(name)) is not None), None)
-
 
 # Ranks that share the work of one engine, and so state the same tokens, each for itself.
 _SHARING_RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")

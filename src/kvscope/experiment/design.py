@@ -326,14 +326,8 @@ def make_design(
     for factor in factors:
         check_factor(factor)
         check_not_held(factor, condition.settings)
-    if second is not None and not grid:
-        raise BadDesign(
-            f"This would vary two things at once: {own.name} and {second.name}.",
-            hint="Give one value for all but one of them, or add --grid if you do want every combination "
-            "(its differences are then labelled as a grid's).",
-        )
-    if second is not None and second.name == own.name:
-        raise BadDesign(f"{own.name} is already what {kind.name} varies.", hint="Use --levels for its values.")
+    if second is not None:
+        _check_second(kind, own, second, grid=grid)
     check_apart(factors)
     repeats = kind.default_repeats if repeats is None else repeats
     if repeats < 1:
@@ -341,19 +335,34 @@ def make_design(
     design = Design(
         kind=kind, factors=factors, held=condition, repeats=repeats, seed=seed, warmups=warmups, until=until
     )
-    if until is not None and len(design.points()) < 2:
-        raise BadDesign(
-            "With one level there is no difference, and so no interval to repeat for.",
-            hint="Give a second level, or say how often with --repeats.",
-        )
-    num_trials = warmups + design.most_repeats * math.prod(len(factor.levels) for factor in factors)
-    if num_trials > MOST_TRIALS:
-        raise BadDesign(f"This would be {num_trials:,} trials.", hint=f"At most {MOST_TRIALS:,}: fewer --repeats.")
+    _check_amount(design)
     for point in design.points():
         condition = design.condition(point)
         if kind.check_levels is not None:
             kind.check_levels(condition)
     return design
+
+
+def _check_second(kind: DesignKind, own: Factor, second: Factor, *, grid: bool) -> None:
+    if not grid:
+        raise BadDesign(
+            f"This would vary two things at once: {own.name} and {second.name}.",
+            hint="Give one value for all but one of them, or add --grid if you do want every combination "
+            "(its differences are then labelled as a grid's).",
+        )
+    if second.name == own.name:
+        raise BadDesign(f"{own.name} is already what {kind.name} varies.", hint="Use --levels for its values.")
+
+
+def _check_amount(design: Design) -> None:
+    if design.until is not None and len(design.points()) < 2:
+        raise BadDesign(
+            "With one level there is no difference, and so no interval to repeat for.",
+            hint="Give a second level, or say how often with --repeats.",
+        )
+    num_trials = design.warmups + design.most_repeats * math.prod(len(factor.levels) for factor in design.factors)
+    if num_trials > MOST_TRIALS:
+        raise BadDesign(f"This would be {num_trials:,} trials.", hint=f"At most {MOST_TRIALS:,}: fewer --repeats.")
 
 
 def _hash(*parts: object) -> str:

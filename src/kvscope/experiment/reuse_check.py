@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kvscope.engine.base import ChatRequest, Engine
+from kvscope.engine.base import ChatRequest, Engine, Generation
 from kvscope.errors import ChatTemplateError, UsageError
 from kvscope.model.spec import ModelSpec
 from kvscope.prompt.chat_template.template import ChatTemplate, Rendering
@@ -76,19 +76,21 @@ def confirm(
         ids = tuple(ids_of_text(text)) if output_tokens > 1 else ()
         # A single token is never read again, whatever it is.
         sent.append(replace(prompt, answer_ids=ids or (0,)))
-        rows.append(
-            ConfirmedReuse(
-                source=request.source,
-                prompt_tokens_ours=len(prompt.ids),
-                prompt_tokens_server=answer.prompt_tokens,
-                predicted_tokens=predicted.tokens,
-                cached_tokens=answer.cached_tokens,
-                status=predicted.status,
-                because=predicted.because,
-                ttft_s=next((event.at_s for event in answer.events if event.text), None),
-            )
-        )
+        rows.append(_confirmed(request, prompt, predicted, answer))
     return rows
+
+
+def _confirmed(request: LoadedRequest, prompt: SentPrompt, predicted: Reusable, answer: Generation) -> ConfirmedReuse:
+    return ConfirmedReuse(
+        source=request.source,
+        prompt_tokens_ours=len(prompt.ids),
+        prompt_tokens_server=answer.prompt_tokens,
+        predicted_tokens=predicted.tokens,
+        cached_tokens=answer.cached_tokens,
+        status=predicted.status,
+        because=predicted.because,
+        ttft_s=next((event.at_s for event in answer.events if event.text), None),
+    )
 
 
 def confirm_requests(

@@ -65,11 +65,14 @@ def run_trial(
     except (Exception, KeyboardInterrupt) as error:
         attempt.fail(error)
     attempt.close()
-    ending = attempt.ending
+    return _result(row, rows, attempt.ending, duration_s=now() - started_s)
+
+
+def _result(row: TrialRow, rows: AttemptRows, ending: Ending, *, duration_s: float) -> TrialResult:
     return TrialResult(
         trial=replace(
             row,
-            duration_s=now() - started_s,
+            duration_s=duration_s,
             client=rows.client,
             outcome=ending.outcome,
             error_slug=ending.slug,

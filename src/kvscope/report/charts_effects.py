@@ -1,6 +1,7 @@
 """The chart of effects: each change as a share of the baseline, with its interval and the line of no change."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kvscope.analysis.effects import Effect
 from kvscope.analysis.levels import LevelRow
@@ -31,6 +32,20 @@ def effects_chart(slug: str, design: DesignRow, rows: Sequence[LevelRow], table:
     ]
     if not values or len(values) > MOST_ROWS:
         return None
+    chart = alt.layer(*_marks(values)).properties(width=WIDTH - 190, height=ROW_HEIGHT * len(values) + 20)
+    return Chart(
+        slug=slug,
+        title=say("effects.chart_title", name=design.name),
+        description=say("effects.chart_description"),
+        spec=to_spec(chart),
+        table=table,
+    )
+
+
+def _marks(values: Sequence[Mapping[str, object]]) -> list[Any]:
+    """The line of no change, the intervals, and a mark for each value."""
+    import altair as alt
+
     order = [str(value["row"]) for value in values]
     place = {
         "y": alt.Y("row:N", title=None, sort=order, axis=alt.Axis(labelLimit=250, grid=False)),
@@ -46,20 +61,13 @@ def effects_chart(slug: str, design: DesignRow, rows: Sequence[LevelRow], table:
     unsure = [v for v in values if not v["seen"]]
     items = [KeyItem(label=say("series.seen"), sign="dot", colour=MEASURED)] if seen else []
     items += [KeyItem(label=say("series.not_seen"), sign="square", colour=SECOND)] if unsure else []
-    chart = alt.layer(
+    return [
         plot([{"share": 0}]).mark_rule(color=AXIS, strokeDash=[4, 3]).encode(x="share:Q"),
         plot(values).mark_rule(color=AXIS, strokeWidth=2).encode(y=place["y"], x="low:Q", x2="high:Q"),
         plot(seen).mark_point(shape="circle", filled=True, size=80, opacity=1, color=MEASURED).encode(**place),
         plot(unsure).mark_point(shape="square", filled=True, size=80, opacity=1, color=SECOND).encode(**place),
         *key(items),
-    ).properties(width=WIDTH - 190, height=ROW_HEIGHT * len(values) + 20)
-    return Chart(
-        slug=slug,
-        title=say("effects.chart_title", name=design.name),
-        description=say("effects.chart_description"),
-        spec=to_spec(chart),
-        table=table,
-    )
+    ]
 
 
 def _charted(rows: Sequence[LevelRow]) -> list[str]:

@@ -86,9 +86,7 @@ def kind_for(engine: str, *, is_attached: bool) -> DesignKind:
     plain = replace(KIND.default_condition, settings={})
     without_flash = KIND.holds[1:]
     match engine:
-        case _ if is_attached:
-            return KIND
-        case "llama.cpp":
+        case _ if is_attached or engine == "llama.cpp":
             return KIND
         case "fake":
             return replace(KIND, sets=_fake, default_condition=plain, holds=without_flash)
@@ -111,14 +109,17 @@ def kind_for(engine: str, *, is_attached: bool) -> DesignKind:
                 default_condition=plain,
                 holds=without_flash,
             )
-        case "ollama":
-            raise BadDesign(
-                "The type of Ollama's cache belongs to its server (OLLAMA_KV_CACHE_TYPE), which kvscope does not "
-                "start.",
-                hint="Measure input_length with the server started each way, or measure kv_dtype on llama.cpp, which "
-                "Ollama runs.",
-            )
-    raise BadDesign(
+    raise _not_settable(engine)
+
+
+def _not_settable(engine: str) -> BadDesign:
+    if engine == "ollama":
+        return BadDesign(
+            "The type of Ollama's cache belongs to its server (OLLAMA_KV_CACHE_TYPE), which kvscope does not start.",
+            hint="Measure input_length with the server started each way, or measure kv_dtype on llama.cpp, which "
+            "Ollama runs.",
+        )
+    return BadDesign(
         f"kvscope does not know how to set the type of {engine}'s KV cache.",
         hint="Start the server with each type yourself and measure input_length; or use --engine llama.cpp.",
     )

@@ -10,6 +10,7 @@ message.
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kvscope.errors import BadDesign
 from kvscope.prompt.conversation import Message
@@ -57,17 +58,7 @@ def build_sharing(
     BadDesign where nothing would be left to tell them apart."""
     check_room(shared_tokens, prompt_tokens)
 
-    def build(tokens: int, counted: Count, each_seed: int, each_salt: str) -> ExactPrompt:
-        return build_prompt(
-            prompt_tokens=tokens,
-            count=counted,
-            language=language,
-            seed=each_seed,
-            salt=each_salt,
-            source=source,
-            key_percent=key_percent,
-        )
-
+    build = partial(build_prompt, language=language, source=source, key_percent=key_percent)
     head, seeds = "", [seed + index for index in range(number)]
     if shared_tokens:
         known = None if ids is None or ids([one_message("")]) is None else ids
@@ -75,14 +66,15 @@ def build_sharing(
         candidates = seeds if known is None else _lettered(seed, variant, number * _MOST_LABELS)
         labels = [label(each, variant) for each in candidates[:number]]
         common = count if known is None else _common_counter(known, labels)
-        head = build(shared_tokens, common, seed, f"{salt}/shared").text + _JOINT
+        shared = build(prompt_tokens=shared_tokens, count=common, seed=seed, salt=f"{salt}/shared")
+        head = shared.text + _JOINT
         if known is not None:
             seeds = _apart(known, head, {each: label(each, variant) for each in candidates}, shared_tokens, number)
 
     def count_behind(messages: Sequence[Message]) -> int:
         return count(one_message(head + messages[0].content))
 
-    built = [build(prompt_tokens, count_behind, each, salt) for each in seeds]
+    built = [build(prompt_tokens=prompt_tokens, count=count_behind, seed=each, salt=salt) for each in seeds]
     prompts = tuple(replace(prompt, messages=one_message(head + prompt.text)) for prompt in built)
     least, most = common_tokens(prompts, ids)
     return SharingPrompts(prompts=prompts, shared_tokens=least, most_shared_tokens=most)
