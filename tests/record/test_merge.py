@@ -86,8 +86,8 @@ def test_merging_again_adds_nothing_and_merging_more_adds_that(tmp_path: Path) -
     once = content(out)
     again = merged(out, here, here, "--json")
     assert json.loads(again.stdout)["merged"] == [
-        {"records": str(here), "added": 0, "known": 2, "unfinished": 0},
-        {"records": str(here), "added": 0, "known": 2, "unfinished": 0},
+        {"records": str(here), "added": 0, "further": 0, "known": 2, "unfinished": 0},
+        {"records": str(here), "added": 0, "further": 0, "known": 2, "unfinished": 0},
     ]
     assert content(out) == once
     assert merged(out, record(tmp_path / "b.db", "there")).exception is None
@@ -154,6 +154,78 @@ def test_designs_may_differ_in_when_they_were_first_recorded_alone(
     else:
         with pytest.raises(RecordConflict, match=words):
             raise failed(done, RecordConflict)
+
+
+def sitting(path: Path, name: str, began: str, outcomes: dict[str, str], *, first: int = 0) -> Path:
+    """One sitting of one study on one machine: trial → how its attempt ended."""
+    with create_records(path) as recorder:
+        recorder.add_run(run_row(run_id=name, started_at=f"{began}:00"))
+        recorder.add_design(design_row(created_at=began))
+        for number, (trial_id, outcome) in enumerate(outcomes.items()):
+            trial = trial_row(
+                trial_id=trial_id, run_id=name, started_at=f"{began}:{number:02}", attempt=1 + first, position=number
+            )
+            recorder.start_trial(trial, PredictionRow(created_at=began, prediction={"of": name}))
+            result = full_result(replace(trial, outcome=outcome, duration_s=float(len(name))))
+            recorder.finish_trial(result if outcome == "ok" else replace(result, tokens=(), requests=()))
+    return path
+
+
+def numbered(path: Path) -> dict[str, list[tuple[int, str, str]]]:
+    """Trial → (attempt, its sitting, how it ended), by the table itself."""
+    with open_records(path) as records:
+        rows = records.select("SELECT trial_id, attempt, run_id, outcome FROM trials ORDER BY trial_id, attempt")
+    found: dict[str, list[tuple[int, str, str]]] = {}
+    for row in rows:
+        found.setdefault(row["trial_id"], []).append((row["attempt"], row["run_id"], row["outcome"]))
+    return found
+
+
+def test_two_sittings_of_one_study_in_two_files_are_attempts_of_the_same_trials(tmp_path: Path) -> None:
+    old = sitting(tmp_path / "old.db", "old", "09:00", {"t0": "ok", "t1": "ok", "t2": "crashed", "t3": "ok"})
+    new = sitting(tmp_path / "new.db", "new", "10:00", {"t0": "ok", "t1": "crashed", "t2": "ok"})
+    out, other_way = tmp_path / "out.db", tmp_path / "other.db"
+    told = merged(out, old, new)
+    assert told.exception is None, told.exception
+    assert "3 attempts added (3 of them of trials that were there from another sitting), 0 there already" in told.stdout
+    assert merged(other_way, new, old).exception is None
+    # In the order in which they began, but what was measured after what was not: the last attempt of a trial counts.
+    expected = {
+        "t0": [(1, "old", "ok"), (2, "new", "ok")],
+        "t1": [(1, "new", "crashed"), (2, "old", "ok")],
+        "t2": [(1, "old", "crashed"), (2, "new", "ok")],
+        "t3": [(1, "old", "ok")],
+    }
+    assert numbered(out) == numbered(other_way) == expected
+    # Each attempt has its own rows, and what was predicted for it; no row is lost or twice.
+    with open_records(out) as records:
+        for trial in records.trials():
+            assert records.prediction(trial) == {"of": trial.run_id}
+            assert records.result(trial).trial.duration_s == len(trial.run_id)
+            assert records.metrics(trial)["ttft_s"] == (0.5 if trial.outcome == "ok" else None)
+        assert len(list(table_rows(records))) == 7
+        (study,) = analyse(records).studies
+        assert sorted((a.trial.trial_id, a.run.run_id) for a in study.attempts if a.is_measured)[-1] == ("t3", "old")
+    with create_records(out) as recorder:  # what is done is seen as done
+        assert {trial.trial_id for trial in recorder.trials() if trial.outcome == "ok"} == {"t0", "t1", "t2", "t3"}
+
+
+def test_merging_two_sittings_again_adds_nothing_and_a_third_one_is_put_in_its_place(tmp_path: Path) -> None:
+    late = sitting(tmp_path / "late.db", "late", "11:00", {"t0": "ok"})
+    early = sitting(tmp_path / "early.db", "early", "09:00", {"t0": "crashed"})
+    sitting(early, "early2", "09:30", {"t0": "ok"}, first=1)  # the same file, tried anew
+    middle = sitting(tmp_path / "middle.db", "middle", "10:00", {"t0": "ok"})
+    assert merged(late, early).exception is None
+    expected = [(1, "early", "crashed"), (2, "early2", "ok"), (3, "late", "ok")]
+    assert numbered(late)["t0"] == expected
+    before = content(late)
+    assert ": 0 attempts added, 2 there already" in merged(late, early).stdout
+    assert content(late) == before
+    assert merged(late, middle).exception is None
+    assert numbered(late)["t0"] == [*expected[:2], (3, "middle", "ok"), (4, "late", "ok")]
+    whole = tmp_path / "whole.db"  # a file of all of them, with the files that it came from
+    assert merged(whole, middle, late, early).exception is None
+    assert content(whole)["attempts"] == content(late)["attempts"]
 
 
 def test_what_cannot_be_merged(tmp_path: Path) -> None:

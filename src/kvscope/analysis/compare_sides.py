@@ -102,7 +102,7 @@ def _no_file(path: str) -> RecordNotFound:
 
 
 def _inside(what: str, path: str | Path, *, shown: str) -> Side:
-    with open_records(path) as found:
+    with open_records(path, snapshot=True) as found:
         designs, runs = found.designs(), found.runs()
         if not what:
             return _side(found, shown, designs, runs, lambda trial: True)

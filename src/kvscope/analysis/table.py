@@ -15,12 +15,13 @@ Rows = Iterator[dict[str, Json]]
 def table_rows(records: Records, design_id: str | None = None) -> Rows:
     """One dict per attempt of a trial, failures like any other, with the columns of the contract in a fixed order; of
     one design, or of all. Unknown values are None. Raises SchemaMismatch where the record is damaged."""
-    runs = {run.run_id: run for run in records.runs()}
-    designs = {design.design_id: design for design in records.designs()}
-    for trial in records.each_trial(design_id):
-        design = of_trial(records, trial, "design", trial.design_id, designs)
-        run = of_trial(records, trial, "sitting", trial.run_id, runs)
-        yield table_row(records.result(trial), design, run, records.prediction(trial))
+    with records.one_state():
+        runs = {run.run_id: run for run in records.runs()}
+        designs = {design.design_id: design for design in records.designs()}
+        for trial in records.each_trial(design_id):
+            design = of_trial(records, trial, "design", trial.design_id, designs)
+            run = of_trial(records, trial, "sitting", trial.run_id, runs)
+            yield table_row(records.result(trial), design, run, records.prediction(trial))
 
 
 def request_rows(records: Records) -> Rows:
@@ -41,10 +42,11 @@ def sample_rows(records: Records) -> Rows:
 def _part_rows(
     records: Records, export: Callable[[TrialResult, DesignRow], Iterable[dict[str, Json]]], parts: Collection[str]
 ) -> Rows:
-    designs = {design.design_id: design for design in records.designs()}
-    for trial in records.each_trial():
-        design = of_trial(records, trial, "design", trial.design_id, designs)
-        yield from export(records.result(trial, parts), design)
+    with records.one_state():
+        designs = {design.design_id: design for design in records.designs()}
+        for trial in records.each_trial():
+            design = of_trial(records, trial, "design", trial.design_id, designs)
+            yield from export(records.result(trial, parts), design)
 
 
 def table_row(

@@ -23,14 +23,21 @@ def merge(out: str, records: tuple[str, ...], as_json: bool) -> int:
     merged = _merge(Path(out), [Path(each) for each in records])
     if as_json:
         counts = [
-            {"records": path, "added": each.added, "known": each.known, "unfinished": each.unfinished}
+            {
+                "records": path,
+                "added": each.added,
+                "further": each.further,
+                "known": each.known,
+                "unfinished": each.unfinished,
+            }
             for path, each in zip(records, merged, strict=True)
         ]
         say_json({"out": out, "merged": counts})
         return 0
     for path, each in zip(records, merged, strict=True):
         left = f", {each.unfinished} not ended yet and left out" if each.unfinished else ""
-        say(f"{path}: {each.added} attempts added, {each.known} there already{left}.")
+        further = f" ({each.further} of them of trials that were there from another sitting)" if each.further else ""
+        say(f"{path}: {each.added} attempts added{further}, {each.known} there already{left}.")
     say(f"See it: kvscope report --records {out} --out report.html")
     return 0
 

@@ -1,14 +1,13 @@
 """The rows of one attempt, read from and written to a record of this schema."""
 
 import hashlib
-import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 from kvscope.record import packed
-from kvscope.record.columns import as_json, from_columns, insert, to_columns
+from kvscope.record.columns import as_json, from_columns, insert, json_object, reading, to_columns
 from kvscope.record.rows import (
     Json,
     MapRow,
@@ -63,17 +62,20 @@ class AttemptRows:
 
     def result(self, key: int, parts: Collection[str] = ALL_PARTS) -> TrialResult:
         """Everything the attempt left, or only these kinds of rows of it."""
-        trial = dict(self._connection.execute("SELECT * FROM trials WHERE attempt_id = ?", (key,)).fetchone())
-        children: dict[str, Any] = {
-            attribute: tuple(from_columns(row_type, dict(row)) for row in self._rows(table, key))
-            for table, (attribute, row_type) in PLAIN.items()
-            if attribute in parts
-        }
+        columns = dict(self._connection.execute("SELECT * FROM trials WHERE attempt_id = ?", (key,)).fetchone())
+        children: dict[str, Any] = {}
+        for table, (attribute, row_type) in PLAIN.items():
+            if attribute in parts:
+                with reading(table):
+                    rows = self._rows(table, key)
+                    children[attribute] = tuple(from_columns(row_type, dict(row)) for row in rows)
         for table, (_, unpack) in PACKED.items():
             if table in parts:
-                children[table] = tuple(chain.from_iterable(unpack(row) for row in self._rows(table, key)))
-        effective = json.loads(trial["effective"]) if trial["effective"] else {}
-        return TrialResult(trial=from_columns(TrialRow, trial), effective=effective, **children)
+                with reading(table):
+                    children[table] = tuple(chain.from_iterable(unpack(row) for row in self._rows(table, key)))
+        with reading("trials"):
+            trial, effective = from_columns(TrialRow, columns), effective_of(columns)
+        return TrialResult(trial=trial, effective=effective, **children)
 
     def _rows(self, table: str, key: int) -> Iterator[sqlite3.Row]:
         order = _ORDER.get(table, "rowid")
@@ -95,8 +97,14 @@ class AttemptRows:
             (text,) = self._connection.execute(
                 "SELECT prediction FROM prediction_texts WHERE text_id = ?", (text_id,)
             ).fetchone()
-            self._parsed[text_id] = json.loads(text)
+            with reading("prediction_texts"):
+                self._parsed[text_id] = json_object(text, "prediction")
         return self._parsed[text_id]
+
+
+def effective_of(trial: Mapping[str, Any]) -> dict[str, Json]:
+    """The settings that the engine said it used, of a trial's columns. Raises ValueError where they are none."""
+    return json_object(trial["effective"], "effective") if trial["effective"] else {}
 
 
 def insert_trial(connection: sqlite3.Connection, trial: TrialRow, prediction: PredictionRow | None) -> int:

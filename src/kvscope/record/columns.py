@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from sqlite3 import Connection
 from typing import Any, TypeVar
 
-from kvscope.errors import SchemaMismatch
 from kvscope.record.rows import DesignRow, RequestRow, RunRow, TrialRow
 
 Row = TypeVar("Row")
@@ -25,6 +25,8 @@ _JSON_FIELDS: Mapping[type[Any], set[str]] = {
     TrialRow: {"levels", "level", "settings", "client", "evidence"},
     RequestRow: {"engine_timings", "client"},
 }
+# Those whose JSON may be of any kind; the others of _JSON_FIELDS hold objects, or lists (_TUPLE_FIELDS).
+_ANY_JSON = {(DesignRow, "baseline_level"), (TrialRow, "level")}
 _TUPLE_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"levels", "confounders", "holds"}}
 _BOOL_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"is_grid"}}
 
@@ -34,6 +36,7 @@ class _Field:
     name: str
     column: str
     is_json: bool
+    is_object: bool
     is_tuple: bool
     is_bool: bool
     may_lack: bool
@@ -54,12 +57,46 @@ def _derived_fields(row_type: type[Any]) -> tuple[_Field, ...]:
             name=f.name,
             column=_COLUMN.get((row_type, f.name), f.name),
             is_json=f.name in _JSON_FIELDS.get(row_type, ()),
+            is_object=_is_object(row_type, f.name),
             is_tuple=f.name in _TUPLE_FIELDS.get(row_type, ()),
             is_bool=f.name in _BOOL_FIELDS.get(row_type, ()),
             may_lack=not (f.default is MISSING and f.default_factory is MISSING),
         )
         for f in fields(row_type)
     )
+
+
+def _is_object(row_type: type[Any], name: str) -> bool:
+    is_json = name in _JSON_FIELDS.get(row_type, ())
+    return is_json and name not in _TUPLE_FIELDS.get(row_type, ()) and (row_type, name) not in _ANY_JSON
+
+
+class Damaged(ValueError):
+    """What a table holds is not what belongs into it; in words that name the table."""
+
+
+@contextmanager
+def reading(table: str) -> Iterator[None]:
+    """Raise as Damaged, with the table's name, whatever its values do not allow."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError) as error:
+        raise error if isinstance(error, Damaged) else Damaged(f"table {table}: {error}") from error
+
+
+def json_object(text: Any, column: str) -> dict[str, Any]:
+    """The object that a column's JSON holds. Raises ValueError where it is none."""
+    value = _json(text, column)
+    if not isinstance(value, dict):
+        raise ValueError(f"its column {column} holds no object")
+    return value
+
+
+def _json(text: Any, column: str) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"its column {column} holds no JSON") from error
 
 
 def storable(text: str) -> str:
@@ -89,36 +126,22 @@ def to_columns(row: Any) -> dict[str, Any]:
 
 def from_columns(row_type: type[Row], columns: Mapping[str, Any]) -> Row:
     """The row of columns; what an older record has no column for keeps its default, which says: not known. Raises
-    SchemaMismatch where a column does not hold what belongs in it."""
+    ValueError where a column does not hold what belongs in it."""
     values = {}
     for field in _fields(row_type):
         if field.may_lack and field.column not in columns:
             continue
         value = columns[field.column]
         if field.is_json:
-            value = _parsed(row_type, field, value)
+            value = json_object(value, field.column) if field.is_object else _json(value, field.column)
         if field.is_tuple:
+            if not isinstance(value, list):
+                raise ValueError(f"its column {field.column} holds no list")
             value = tuple(value)
         if field.is_bool:
             value = bool(value)
         values[field.name] = value
     return row_type(**values)
-
-
-def _parsed(row_type: type[Any], field: _Field, text: Any) -> Any:
-    try:
-        value = json.loads(text)
-    except (TypeError, ValueError) as error:
-        raise _damaged(row_type, field, "JSON") from error
-    if field.is_tuple and not isinstance(value, list):
-        raise _damaged(row_type, field, "list")
-    return value
-
-
-def _damaged(row_type: type[Any], field: _Field, what: str) -> SchemaMismatch:
-    return SchemaMismatch(
-        f"This record is damaged: the column {field.column} of a {row_type.__name__} holds no {what}.", hint=COPY
-    )
 
 
 def insert(connection: Connection, table: str, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -1,11 +1,13 @@
 """Several machines' records in one. Nothing is pooled: a design belongs to one machine, engine build and model, and so
-do its rows; the same question asked on two machines stays two designs (of one study)."""
+do its rows; the same question asked on two machines stays two designs (of one study). Two sittings of one design, each
+in a file of its own, are attempts of the same trials: all are kept, and numbered anew (attempt_numbers.py)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from kvscope.errors import RecordConflict
+from kvscope.errors import RecordConflict, SchemaMismatch
+from kvscope.record.columns import COPY
 from kvscope.record.reader import Records
 from kvscope.record.recorder import Recorder
 from kvscope.record.rows import DesignRow, PredictionRow, RunRow, TrialResult, TrialRow
@@ -16,10 +18,11 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """Attempts that one source ``added``; those that were ``known`` already; those that are still ``unfinished`` in the
-    source, and left out until they have ended."""
+    """Attempts that one source ``added``, ``further`` of them of trials that were tried in another file too; those that
+    were ``known`` already; those that are still ``unfinished`` in the source, and left out until they have ended."""
 
     added: int
+    further: int
     known: int
     unfinished: int
 
@@ -35,21 +38,39 @@ def merge(out: Recorder, sources: Iterable[Records]) -> tuple[Merged, ...]:
 
 
 def _add(out: Recorder, source: Records) -> Merged:
-    runs = {run.run_id: run for run in out.runs()}
-    for run in source.runs():
-        _add_run(out, source, run, runs)
-    designs = {design.design_id: design for design in out.designs()}
-    for design in source.designs():
-        _add_design(out, source, design, designs)
-    added = known = unfinished = 0
+    with source.one_state():
+        runs = {run.run_id: run for run in out.runs()}
+        for run in source.runs():
+            _add_run(out, source, run, runs)
+        designs = {design.design_id: design for design in out.designs()}
+        for design in source.designs():
+            _add_design(out, source, design, designs)
+        return _add_attempts(out, source)
+
+
+def _add_attempts(out: Recorder, source: Records) -> Merged:
+    owners = ({run.run_id for run in source.runs()}, {design.design_id for design in source.designs()})
+    before = {(trial.design_id, trial.trial_id) for trial in out.each_trial()}
+    added = further = known = unfinished = 0
     for trial in source.each_trial():
+        _check_owners(source, trial, *owners)
         if trial.outcome is None:
             unfinished += 1
-        elif _add_attempt(out, source, trial):
-            added += 1
-        else:
+        elif _is_there(out, source, trial):
             known += 1
-    return Merged(added=added, known=known, unfinished=unfinished)
+        else:
+            out.add_attempt(source.result(trial), source.prediction_row(trial))
+            added += 1
+            further += (trial.design_id, trial.trial_id) in before
+    return Merged(added=added, further=further, known=known, unfinished=unfinished)
+
+
+def _check_owners(source: Records, trial: TrialRow, run_ids: Collection[str], design_ids: Collection[str]) -> None:
+    for what, owner, owners in (("sitting", trial.run_id, run_ids), ("design", trial.design_id, design_ids)):
+        if owner not in owners:
+            raise SchemaMismatch(
+                f"{source.path} is damaged: the {what} {owner} of trial {trial.trial_id} is not in it.", hint=COPY
+            )
 
 
 def _add_run(out: Recorder, source: Records, run: RunRow, known: Mapping[str, RunRow]) -> None:
@@ -68,17 +89,15 @@ def _add_design(out: Recorder, source: Records, design: DesignRow, known: Mappin
         out.add_design(design)
 
 
-def _add_attempt(out: Recorder, source: Records, trial: TrialRow) -> bool:
-    """Add an attempt; returns whether it was not there yet."""
-    result, prediction = source.result(trial), source.prediction_row(trial)
-    found = out.find(trial)
-    if found is not None:
-        which = f"attempt {trial.attempt} of trial {trial.trial_id} ({trial.level})"
-        _check_same(which, out, source, found, result)
-        _check_same(f"the prediction for {which}", out, source, out.prediction_row(trial), prediction)
+def _is_there(out: Recorder, source: Records, trial: TrialRow) -> bool:
+    """Whether an attempt is there already, and the same."""
+    number = out.number_of_same(trial)
+    if number is None:
         return False
-    out.start_trial(trial, prediction)
-    out.finish_trial(result)
+    ours, result = replace(trial, attempt=number), source.result(trial)
+    which = f"attempt {trial.attempt} of trial {trial.trial_id} ({trial.level})"
+    _check_same(which, out, source, out.find(ours), replace(result, trial=replace(result.trial, attempt=number)))
+    _check_same(f"the prediction for {which}", out, source, out.prediction_row(ours), source.prediction_row(trial))
     return True
 
 
@@ -94,8 +113,7 @@ def _check_same(
     told = "; ".join(f"{name}: {_short(a)} and {_short(b)}" for name, a, b in differences(ours, theirs)[:3])
     raise RecordConflict(
         f"{source.path} and {out.path} say different things of {what}: {told}. Nothing was merged.",
-        hint="Two sittings of the same question on one machine are the same trials: keep them in files of their own, "
-        "or ask the second with another --seed.",
+        hint="They hold the same sitting, and one was changed since: leave out the one that is not to be believed.",
     )
 
 

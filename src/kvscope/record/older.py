@@ -2,13 +2,12 @@
 not have yet is not known. Schemas 1 to 3 name an attempt by its trial's id and its number in every table, and keep one
 row for each token, read and sample."""
 
-import json
 import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from kvscope.record.attempt_rows import ALL_PARTS, PLAIN
-from kvscope.record.columns import from_columns
+from kvscope.record.attempt_rows import ALL_PARTS, PLAIN, effective_of
+from kvscope.record.columns import from_columns, json_object, reading
 from kvscope.record.rows import PredictionRow, ReadRow, SampleRow, TokenRow, TrialResult, TrialRow
 
 # The last schema that this is about.
@@ -54,12 +53,14 @@ class OlderAttemptRows:
                 f"ORDER BY {_ORDER.get(table, 'rowid')}",
                 key,
             )
-            children[attribute] = tuple(from_columns(row_type, dict(row)) for row in rows)
-        trial = dict(
+            with reading(table):
+                children[attribute] = tuple(from_columns(row_type, dict(row)) for row in rows)
+        columns = dict(
             self._connection.execute("SELECT * FROM trials WHERE trial_id = ? AND attempt = ?", key).fetchone()
         )
-        effective = json.loads(trial["effective"]) if trial["effective"] else {}
-        return TrialResult(trial=from_columns(TrialRow, trial), effective=effective, **children)
+        with reading("trials"):
+            trial, effective = from_columns(TrialRow, columns), effective_of(columns)
+        return TrialResult(trial=trial, effective=effective, **children)
 
     def prediction(self, key: Key) -> PredictionRow | None:
         """What was predicted for the attempt."""
@@ -68,4 +69,7 @@ class OlderAttemptRows:
         ).fetchone()
         if found is None:
             return None
-        return PredictionRow(created_at=found["created_at"], prediction=json.loads(found["prediction"]))
+        with reading("predictions"):
+            return PredictionRow(
+                created_at=found["created_at"], prediction=json_object(found["prediction"], "prediction")
+            )

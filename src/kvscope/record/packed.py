@@ -116,7 +116,10 @@ def pack_samples(samples: Iterable[SampleRow]) -> Iterator[Columns]:
 def unpack_samples(row: Columns) -> Iterator[SampleRow]:
     """The samples of one run of moments."""
     names = json.loads(row["quantities"])
-    values = iter(unpack_ints(row["value_bytes"]))
-    for at_s, late_s in zip(unpack_floats(row["at_s"]), unpack_floats(row["late_s"]), strict=True):
+    times, values = unpack_floats(row["at_s"]), unpack_ints(row["value_bytes"])
+    if len(values) != len(times) * len(names):
+        raise ValueError(f"{len(values)} values of {len(names)} quantities at {len(times)} moments")
+    each = iter(values)
+    for at_s, late_s in zip(times, unpack_floats(row["late_s"]), strict=True):
         for name in names:
-            yield SampleRow(quantity=name, at_s=at_s, value_bytes=next(values), late_s=late_s)
+            yield SampleRow(quantity=name, at_s=at_s, value_bytes=next(each), late_s=late_s)

@@ -1,13 +1,13 @@
 """A record file that is read. Any release's: what an older one did not keep yet is not known."""
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kvscope.errors import RecordNotFound, SchemaMismatch
+from kvscope.errors import RecordBusy, RecordNotFound, SchemaMismatch
 from kvscope.record import older
 from kvscope.record.attempt_rows import ALL_PARTS, AttemptRows
 from kvscope.record.columns import COPY, from_columns
@@ -18,15 +18,6 @@ from kvscope.record.sqlite_errors import explained
 Row = TypeVar("Row")
 # So many attempts are read at once where all are asked for one after another.
 _BATCH = 500
-
-
-@contextmanager
-def _undamaged(path: Path) -> Iterator[None]:
-    """What does not fit together in the rows of an attempt, as SchemaMismatch."""
-    try:
-        yield
-    except (ValueError, TypeError, LookupError) as error:
-        raise SchemaMismatch(f"{path} is damaged: {error}.", hint=COPY) from error
 
 
 class Records:
@@ -61,19 +52,59 @@ class Records:
         """Whether the file keeps the metrics of its attempts as this release defines them."""
         return self._has_metrics
 
+    @contextmanager
+    def one_state(self) -> Iterator[None]:
+        """While this lasts, every row is read as it is now, whatever is recorded meanwhile."""
+        if self._connection.in_transaction:
+            yield
+            return
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.rollback()  # nothing was written
+
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        """SQLite's errors, and values that do not fit together, in words."""
+        try:
+            with explained(self.path), self.one_state():
+                yield
+        except (ValueError, TypeError, LookupError) as error:
+            raise SchemaMismatch(f"{self.path} is damaged: {what}: {error}.", hint=COPY) from error
+        except SchemaMismatch as error:
+            if not self._is_of_another_version():
+                raise
+            raise RecordBusy(
+                f"{self.path} was brought up to date by another kvscope while it was read.", hint="Read it again."
+            ) from error
+
+    def _is_of_another_version(self) -> bool:
+        try:
+            return bool(self._connection.execute("PRAGMA user_version").fetchone()[0] != self.version)
+        except sqlite3.Error:
+            return False
+
     def select(self, query: str, values: tuple[Any, ...] = ()) -> list[sqlite3.Row]:
         """The rows of a query in SQL, for what has no method (schema.py documents the tables)."""
-        with explained(self.path):
+        with self._reading("a query"):
             return self._connection.execute(query, values).fetchall()
 
-    def _select(self, row_type: type[Row], query: str, values: tuple[Any, ...] = ()) -> tuple[Row, ...]:
-        return tuple(from_columns(row_type, dict(found)) for found in self.select(query, values))
+    def _all(self, row_type: type[Row], table: str) -> tuple[Row, ...]:
+        return self._rows_of(row_type, table, self.select(f"SELECT * FROM {table} ORDER BY rowid"))
+
+    def _rows_of(self, row_type: type[Row], table: str, found: Sequence[sqlite3.Row]) -> tuple[Row, ...]:
+        rows = []
+        for columns in found:
+            with self._reading(f"table {table}, {_name(columns)}"):
+                rows.append(from_columns(row_type, dict(columns)))
+        return tuple(rows)
 
     def runs(self) -> tuple[RunRow, ...]:
-        return self._select(RunRow, "SELECT * FROM runs ORDER BY rowid")
+        return self._all(RunRow, "runs")
 
     def designs(self) -> tuple[DesignRow, ...]:
-        return self._select(DesignRow, "SELECT * FROM designs ORDER BY rowid")
+        return self._all(DesignRow, "designs")
 
     def trials(self, design_id: str | None = None) -> tuple[TrialRow, ...]:
         """All attempts, in the order in which they started; of one design, or of all."""
@@ -86,7 +117,7 @@ class Records:
         last = -1
         while True:
             found = self.select(query, (last,) if design_id is None else (last, design_id))
-            yield from (from_columns(TrialRow, dict(row)) for row in found)
+            yield from self._rows_of(TrialRow, "trials", found)
             if len(found) < _BATCH:
                 return
             last = found[-1]["place"]
@@ -99,7 +130,7 @@ class Records:
 
     def prediction_row(self, trial: TrialRow) -> PredictionRow | None:
         """The same, with the moment when it was made."""
-        with explained(self.path), _undamaged(self.path):
+        with self._reading(f"the prediction for {_which(trial)}"):
             key: Any = self._attempts.key(trial)
             return None if key is None else self._attempts.prediction(key)
 
@@ -107,11 +138,10 @@ class Records:
         """Everything one attempt left, or only these ``parts`` of it (attributes of TrialResult); the others are empty
         then. ``trial`` names it by its design, its trial and its number. Raises RecordNotFound if there is no such
         attempt."""
-        with explained(self.path), _undamaged(self.path):
+        with self._reading(_which(trial)):
             key: Any = self._attempts.key(trial)
             if key is None:
-                which = f"attempt {trial.attempt} of trial {trial.trial_id}"
-                raise RecordNotFound(f"{self.path} holds no {which} in design {trial.design_id}.")
+                raise RecordNotFound(f"{self.path} holds no {_which(trial)} in design {trial.design_id}.")
             return self._attempts.result(key, parts)
 
     def metrics(self, trial: TrialRow) -> Mapping[str, int | float | None]:
@@ -124,3 +154,13 @@ class Records:
             for found in self.select(query, (trial.design_id, trial.trial_id, trial.attempt)):
                 return {name: found[name] for name in METRICS}
         return scalar_metrics(self.result(trial))
+
+
+def _which(trial: TrialRow) -> str:
+    return f"attempt {trial.attempt} of trial {trial.trial_id}"
+
+
+def _name(columns: sqlite3.Row) -> str:
+    """Which row it is, by the first column that names one."""
+    names = [name for name in ("trial_id", "design_id", "run_id") if name in columns.keys()]  # noqa: SIM118
+    return f"{names[0]} {columns[names[0]]}" + (f", attempt {columns['attempt']}" if names[0] == "trial_id" else "")

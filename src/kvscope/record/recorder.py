@@ -17,8 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvscope.errors import KvscopeError, RecordLost, RecordNotFound
+from kvscope.record.attempt_numbers import next_number, number_anew, number_of_same
 from kvscope.record.attempt_rows import AttemptRows, complete_trial, insert_trial
-from kvscope.record.columns import from_columns, insert, to_columns
+from kvscope.record.columns import insert, to_columns
 from kvscope.record.locked_file import LockedFile
 from kvscope.record.metrics_table import derive_anew, keep_metrics
 from kvscope.record.reader import Records
@@ -122,6 +123,11 @@ class Recorder(Records):
                 self._connection.execute("ROLLBACK")
             raise
 
+    @contextmanager
+    def one_state(self) -> Iterator[None]:
+        """Nobody else writes: what is read is always one state."""
+        yield
+
     def add_run(self, run: RunRow) -> None:
         with self.transaction() as connection:
             insert(connection, "runs", [to_columns(run)])
@@ -157,17 +163,35 @@ class Recorder(Records):
             complete_trial(connection, key, result)
             keep_metrics(connection, key, self._rows.result(key) if goes_on else result)
 
+    def add_attempt(self, result: TrialResult, prediction: PredictionRow | None) -> bool:
+        """Add an attempt that has ended in another record. Where this one has attempts of the same trial already, they
+        are numbered anew with it; returns whether it has."""
+        with self.transaction() as connection:
+            number = next_number(connection, result.trial)
+            is_further = number > 1
+            trial = replace(result.trial, attempt=number) if is_further else result.trial
+            key = insert_trial(connection, trial, prediction)
+            complete_trial(connection, key, replace(result, trial=trial))
+            keep_metrics(connection, key, result)
+            if is_further:
+                number_anew(connection, trial)
+        return is_further
+
+    def number_of_same(self, trial: TrialRow) -> int | None:
+        """The number that this very attempt has here, known by its sitting and the moment when it began; None where it
+        is not here."""
+        with explained(self.path):
+            return number_of_same(self._connection, trial)
+
     def find(self, trial: TrialRow) -> TrialResult | None:
         """What an attempt of this design, trial and number left; None if there is none."""
-        with explained(self.path):
+        with self._reading(f"attempt {trial.attempt} of trial {trial.trial_id}"):
             key = self._rows.key(trial)
             return None if key is None else self._rows.result(key)
 
     def complete_interrupted(self) -> int:
         """Mark attempts that a killed process left open as interrupted; returns how many there were."""
-        left_open = [
-            from_columns(TrialRow, dict(row)) for row in self.select("SELECT * FROM trials WHERE outcome IS NULL")
-        ]
+        left_open = self._rows_of(TrialRow, "trials", self.select("SELECT * FROM trials WHERE outcome IS NULL"))
         for trial in left_open:
             self.finish_trial(
                 TrialResult(

@@ -42,7 +42,10 @@ def _operational(path: Path, text: str) -> RecordUnwritable | SchemaMismatch | R
             f"{path} is a damaged or foreign record: {text}.", hint="Name another file with --records FILE."
         )
     if "locked" in text:
-        return RecordBusy(f"{path} is locked by another program.", hint="Close it and try again.")
+        return RecordBusy(
+            f"{path} is locked by another program.",
+            hint="Close it and try again; where a kvscope reads it (report, export, merge), when that is done.",
+        )
     if "readonly" in text:
         return RecordUnwritable(
             f"{path} can be read and not written to.",

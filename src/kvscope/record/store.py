@@ -14,12 +14,18 @@ from kvscope.record.sqlite_errors import explained
 
 __all__ = ["Recorder", "Records", "create_records", "open_records"]
 
-# How long a lock of another program is waited for.
+# How long a lock of another program is waited for; by a recorder that opens the file, so much longer: those that read a
+# closed record keep it out.
 BUSY_S = 5.0
+_TIMES_LONGER_TO_OPEN = 6
 
 
-def open_records(path: str | Path) -> Records:
-    """Open a record file for reading; of any release up to this one. The file is not changed.
+def open_records(path: str | Path, *, snapshot: bool = False) -> Records:
+    """Open a record file for reading; of any release up to this one. The file is not changed. An empty one, as a
+    recorder leaves that ended before its first row, has no trials.
+
+    ``snapshot``: everything that is read is as it is now, whatever is recorded meanwhile; a recorder that opens the
+    file waits for the end. Else every call finds what there is by then.
 
     Raises RecordNotFound if it does not exist, SchemaMismatch if it is not a record that this release can read.
     """
@@ -32,7 +38,10 @@ def open_records(path: str | Path) -> Records:
     with explained(path):
         connection = _connect_for_reading(path)
         try:
-            return Records(connection, path, _doubt(connection, path))
+            records = Records(connection, path, _doubt(connection, path))
+            if not snapshot:
+                connection.execute("COMMIT")
+            return records
         except BaseException:
             connection.close()
             raise
@@ -62,11 +71,24 @@ def _connect(path: Path, uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S)
     try:
         connection.execute("PRAGMA query_only = 1")
+        connection.execute("BEGIN")
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if not tables and not connection.execute("PRAGMA page_count").fetchone()[0]:
+            connection.close()
+            return _empty()
         _check_schema(connection, path)
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+def _empty() -> sqlite3.Connection:
+    """A record without a row, of no file."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    create_tables(connection)
+    connection.execute("PRAGMA query_only = 1")
+    connection.execute("BEGIN")
     return connection
 
 
@@ -126,7 +148,7 @@ def create_records(path: str | Path) -> Recorder:
 
 def _connect_for_writing(path: Path) -> sqlite3.Connection:
     with explained(path):
-        connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S)
+        connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S * _TIMES_LONGER_TO_OPEN)
         try:
             # FULL makes a finished trial survive a power cut.
             connection.execute("PRAGMA synchronous = FULL")
@@ -139,6 +161,7 @@ def _connect_for_writing(path: Path) -> sqlite3.Connection:
             connection.execute("INSERT OR REPLACE INTO about (name, value) VALUES ('recording', 1)")
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA busy_timeout = {round(BUSY_S * 1000)}")
         except BaseException:
             connection.close()
             raise

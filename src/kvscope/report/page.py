@@ -45,7 +45,7 @@ def write_report(records_path: str | Path, out_path: str | Path, *, force: bool 
     Raises OutputExists if the file exists and ``force`` is not set, RecordNotFound or SchemaMismatch for the record,
     RecordUnwritable if the file cannot be written. A file that was there stays whole until the new one is complete.
     """
-    with open_records(records_path) as records:
+    with open_records(records_path, snapshot=True) as records:
         text = render_page(analyse(records))
     return write_file(out_path, text, force=force)
 
