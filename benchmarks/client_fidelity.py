@@ -163,26 +163,30 @@ def _ms(values: dict[str, Any], name: str) -> float | None:
 
 
 def be_kvscope(url: str, cell: Cell, out: Path) -> None:
-    """A run of kvscope's own client, as a program of its own: the library's load, its metrics, its health."""
+    """A run of kvscope's own client, as a program of its own: its metrics, its health. One stream is sent as a trial
+    sends one request after another, several as a load."""
     from kvscope.engine.base import ChatRequest, Load, Message
-    from kvscope.engine.load_client import send_load
-    from kvscope.engine.openai_http import prepare_chat
+    from kvscope.selftest.run import send
 
     requests = tuple(
         ChatRequest(messages=(Message(role="user", content=text),), max_output_tokens=cell.tokens)
         for text in _prompts(cell)
     )
-    result = send_load(Load(requests=requests, concurrency=cell.streams), lambda chat: prepare_chat(url, chat))
+    result = send(url, Load(requests=requests, concurrency=cell.streams))
     answers = [answer.generation for answer in result.answers if answer.generation is not None]
     each = [[event.at_s for event in answer.events if event.text] for answer in answers]
     gaps = [later - earlier for one in each for earlier, later in pairwise(one)]
-    is_coalesced = (result.health.coalesced_fraction or 0.0) > 0.10
+    healths = [result.health]
+    if cell.streams == 1:
+        healths += [answer.health for answer in answers if answer.health is not None]
+    is_coalesced = max(health.coalesced_fraction or 0.0 for health in healths) > 0.10
+    limited = next((health.limited_by for health in healths if health.limited_by), ())
     said = Said(
         ttft_s=statistics.mean(one[0] for one in each),
         gap_s=statistics.mean((one[-1] - one[0]) / (len(one) - 1) for one in each),
         median_gap_s=None if is_coalesced else statistics.median(gaps),
         requests=len(each),
-        doubt="client_limited: " + "; ".join(result.health.limited_by) if result.health.limited_by else "",
+        doubt="client_limited: " + "; ".join(limited) if limited else "",
     )
     out.write_text(json.dumps(vars(said)))
 
