@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING
 from kvscope.analysis.attempts import has_engine_rules
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE
 from kvscope.analysis.design_claims import claims_of
+from kvscope.analysis.design_claims.context_limit import growth_findings
 from kvscope.analysis.finding import Finding as Finding
-from kvscope.analysis.fit import Estimate, scaled
+from kvscope.analysis.fit import scaled
 from kvscope.analysis.release_claim import claim_slug, claim_values
 
 if TYPE_CHECKING:
-    from kvscope.analysis.growth import ContextGrowth
     from kvscope.analysis.latency import TimeLaw
     from kvscope.analysis.release import Release
-    from kvscope.analysis.study import MemoryView, Study
-
-# A measured slope further from the predicted one than this is a contradiction, if its interval excludes it as well.
-SLOPE_SHARE = 0.01
+    from kvscope.analysis.study import DesignStudy, MemoryView, Study
 
 
 def find(study: Study) -> tuple[Finding, ...]:
@@ -40,9 +37,15 @@ def find(study: Study) -> tuple[Finding, ...]:
         *_tpot(study),
         *_output(study),
         *(release_finding(r) for r in study.releases),
-        *(finding for d in study.designs for finding in claims_of(d.design, d.attempts)),
+        *(finding for d in study.designs for finding in _own_claims(d)),
     ]
     return tuple(sorted(found, key=lambda finding: not finding.is_contradiction))
+
+
+def _own_claims(study: DesignStudy) -> tuple[Finding, ...]:
+    """What a design says of its rows; the price of a token of context is among the study's own answers already."""
+    found = claims_of(study.design, study.attempts)
+    return tuple(finding for finding in found if not finding.slug.startswith(("slope_", "step_")))
 
 
 def _reported(study: Study) -> list[Finding]:
@@ -87,52 +90,8 @@ def _views(study: Study) -> list[MemoryView]:
 
 
 def _slope(study: Study) -> list[Finding]:
-    """Measured against predicted bytes per token: one slope where the prediction is straight, else step by step."""
-    context = study.context
-    if context is None:
-        return []
-    if not context.is_straight:
-        return [
-            _compared("step", s.measured, s.predicted, context, (s.from_tokens, s.to_tokens)) for s in context.steps
-        ]
-    levels = [x for x, _ in context.points]
-    slope = context.measured.slope
-    if slope.value is None:
-        return []
-    return [_compared("slope", slope, context.predicted.slope.value, context, (levels[0], levels[-1]))]
-
-
-def _compared(
-    kind: str, measured: Estimate, predicted: float | None, context: ContextGrowth, span: tuple[int, int]
-) -> Finding:
-    values: dict[str, object] = {
-        "measured_bytes": measured.value,
-        "predicted_bytes": predicted,
-        "from_tokens": span[0],
-        "to_tokens": span[1],
-    }
-    if measured.value is None or predicted is None:
-        return Finding(slug=f"{kind}_measured", values=values, evidence=context.evidence, size=measured)
-    share = _apart(measured.value, predicted)
-    is_off = abs(share) > SLOPE_SHARE
-    differs = is_off and measured.has_interval and not measured.contains(predicted)
-    verdict = "differs" if differs else ("unclear" if is_off else "agrees")
-    return Finding(
-        slug=f"{kind}_{verdict}",
-        is_contradiction=differs,
-        values={**values, "share": share},
-        evidence=context.evidence,
-        size=measured,
-        also_possible=("other_buffers_follow_context", "reused_heap") if is_off else (),
-        how_to_check="more_context_levels" if is_off else None,
-    )
-
-
-def _apart(measured: float, predicted: float) -> float:
-    """The difference as a share of the prediction; anything at all is the whole of it where nothing was predicted."""
-    if predicted:
-        return (measured - predicted) / predicted
-    return 0.0 if measured == 0 else 1.0 if measured > 0 else -1.0
+    """Measured against predicted bytes per token of context: of the last design that asked."""
+    return [] if study.context is None else list(growth_findings(study.context))
 
 
 def _not_resident(study: Study) -> list[Finding]:

@@ -151,6 +151,10 @@ _DESIGNS: dict[str, str] = {
     "from a straight line.",
     "finding.input_length_quadratic_unknown": "Whether TTFT grows faster than its tokens cannot be told: an interval "
     "needs two repeats of three lengths, and there are {blocks:count}.",
+    "finding.turns_last": "The last of {turns:count} turns waited {ttft_s:s} for its first token (the mean of its "
+    "repeats); of its {prompt_span:span} prompt tokens {computed_span:span} were computed anew.",
+    "finding.turns_last_unstated": "The last of {turns:count} turns, of {prompt_span:span} prompt tokens, waited "
+    "{ttft_s:s} for its first token (the mean of its repeats); the server does not state what of it was reused.",
     "finding.output_length_per_token": "Each further output token takes {per_token_s:s} (answers of "
     "{from_tokens:count} to {to_tokens:count} tokens, as produced).",
     "finding.output_length_per_token_unclear": "What each further output token takes cannot be told from noise "
@@ -194,11 +198,13 @@ _REMARKS: dict[str, str] = {
     "pairs.",
     "size.growth_bytes": "From one conversation to the next {low:signed_mib2} to {high:signed_mib2} (95 %), from "
     "{num}.",
+    "size.wait_s": "95 % interval {low:s} to {high:s}, {num} repeats.",
     "size.thousand_s": "95 % interval {low:s} to {high:s} for each 1,000 tokens, {num} repeats.",
     "size.thousand_squared_s": "95 % interval {low:s} to {high:s} for (1,000 tokens)², {num} repeats.",
     "size.output_token_s": "95 % interval {low:s} to {high:s} for each token, {num} repeats.",
     "also.other_buffers_follow_level": "What makes the rest: other memory that changed with it, and parts of buffers "
     "that were never touched; the record has each mapping.",
+    "also.prediction_excluded": "The interval leaves out the prediction, which is less than 1 % away.",
     "also.build_without_device": "Could also be: an accelerator that this build of the engine does not support; "
     "kvscope doctor lists what is there.",
     "also.one_of_several": "This interval alone leaves out zero; the wider one that holds for all levels together does "

@@ -21,6 +21,7 @@ _LINEAR = ("linear", "linear_start_unclear", "linear_from_below", "linear_unclea
 _QUADRATIC = ("quadratic", "quadratic_not_seen", "bends_down", "quadratic_unknown")
 
 DESIGN_SIZES: Mapping[str, str] = {
+    **{f"turns_{how}": "size.wait_s" for how in ("last", "last_unstated")},
     "prefix_saved": "size.saved_per_token",
     **{f"time_{verdict}": _SECONDS for verdict in _VERDICTS if verdict != "equal"},
     **{f"memory_{verdict}{end}": _BYTES for verdict in _VERDICTS for end in ("", "_predicted")},

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kvscope.analysis.attempts import Attempt, load_attempts
 from kvscope.analysis.design_claims import (
     concurrency,
+    context_limit,
     flash_attention,
     grid,
     host_cache,
@@ -16,6 +17,7 @@ from kvscope.analysis.design_claims import (
     offload,
     output_length,
     prefix_reuse,
+    turns,
     window,
 )
 from kvscope.analysis.design_claims.level_not_taken import not_taken
@@ -28,6 +30,7 @@ Claims = Callable[[DesignRow, Sequence[Attempt]], tuple[Finding, ...]]
 # The name of a design → what it says of its rows. A design without an entry says nothing beyond the study's findings.
 CLAIMS: Mapping[str, Claims] = {
     "concurrency": concurrency.claims,
+    "context_limit": context_limit.claims,
     "flash_attention": flash_attention.claims,
     "host_cache": host_cache.claims,
     "input_length": input_length.claims,
@@ -36,6 +39,7 @@ CLAIMS: Mapping[str, Claims] = {
     "offload": offload.claims,
     "output_length": output_length.claims,
     "prefix_reuse": prefix_reuse.claims,
+    "turns": turns.claims,
     "window": window.claims,
 }
 

@@ -49,6 +49,14 @@ def _by_block(attempts: Sequence[Attempt], get: Callable[[Attempt], float | None
     return found
 
 
+def count_span(
+    attempts: Sequence[Attempt], level: Json, get: Callable[[Attempt], float | None]
+) -> tuple[int, int] | None:
+    """Fewest and most of a count over the repeats of a level: what is the same in each is one number."""
+    values = [int(value) for a in at_level(attempts, level) if a.is_measured and (value := get(a)) is not None]
+    return (min(values), max(values)) if values else None
+
+
 def named(design: DesignRow, level: Json) -> dict[str, object]:
     """How a sentence names a level and what it is compared with."""
     return {"factor": design.factor, "level": level, "baseline_level": design.baseline_level}

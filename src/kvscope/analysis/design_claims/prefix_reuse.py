@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.design_claims.changed import block_pairs, changed_rows, evidence, named, time_findings
+from kvscope.analysis.design_claims.changed import block_pairs, changed_rows, count_span, evidence, named, time_findings
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.fit import mean
 from kvscope.analysis.levels import at_level, level_key
@@ -91,9 +91,9 @@ def _tokens(design: DesignRow, attempts: Sequence[Attempt], level: Json) -> list
         "cached_tokens": cached,
         "prompt_tokens": prompt,
         "recomputed_tokens": prompt - cached,
-        "cached_span": _span(attempts, level, _cached),
-        "prompt_span": _span(attempts, level, _prompt),
-        "recomputed_span": _span(attempts, level, _recomputed),
+        "cached_span": count_span(attempts, level, _cached),
+        "prompt_span": count_span(attempts, level, _prompt),
+        "recomputed_span": count_span(attempts, level, _recomputed),
         "baseline_cached_tokens": _median(attempts, design.baseline_level, _cached),
     }
     slug = "prefix_reused"
@@ -154,12 +154,6 @@ def _prompt(attempt: Attempt) -> float | None:
 def _recomputed(attempt: Attempt) -> float | None:
     cached, prompt = _cached(attempt), _prompt(attempt)
     return None if cached is None or prompt is None else prompt - cached
-
-
-def _span(attempts: Sequence[Attempt], level: Json, get: Callable[[Attempt], float | None]) -> tuple[int, int] | None:
-    """Fewest and most over the repeats: what is the same in each is one number."""
-    values = [int(value) for a in at_level(attempts, level) if a.is_measured and (value := get(a)) is not None]
-    return (min(values), max(values)) if values else None
 
 
 def _median(attempts: Sequence[Attempt], level: Json, get: Callable[[Attempt], float | None]) -> float | None:
