@@ -34,7 +34,7 @@ from kvscope.experiment.lock_file import (
 )
 
 _TRY_EVERY_S = 0.05
-# Whom one waits for is looked up anew, the first time soon: who has just taken a lock has not said so yet.
+# Whom one waits for is looked up anew, and first when one has waited so long that it is worth a word.
 _ASK_EVERY_S = 2.0
 _ASK_FIRST_S = 0.2
 _UNTIL_KNOWN_S = 1.0
@@ -196,7 +196,7 @@ class _Waiting:
     device: str
     until_s: float | None
     told: Busy | None = None
-    asked_s: float | None = None
+    asked_s: float = field(default_factory=time.monotonic)
     unsure_since_s: float = field(default_factory=time.monotonic)
 
     def look(self) -> Busy | None:
@@ -204,7 +204,7 @@ class _Waiting:
         now_s = time.monotonic()
         is_late = self.until_s is not None and now_s >= self.until_s
         pause_s = _ASK_FIRST_S if self.told is None else _ASK_EVERY_S
-        if not is_late and self.asked_s is not None and now_s - self.asked_s < pause_s:
+        if not is_late and now_s - self.asked_s < pause_s:
             return None
         self.asked_s = now_s
         busy = who_has(self.device, _queue(self.device))
