@@ -65,6 +65,18 @@ def test_designs_of_no_common_study_are_matched_by_what_is_held_and_then_the_las
     assert left_out(found) == [("another_compared", "d2"), ("another_compared", "d4")]
 
 
+def test_a_design_that_measured_levels_of_the_other_side_wins_over_a_later_one_that_did_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with create_records(path) as recorder:
+        add(recorder, design(design_id="d1", study_id="s1"), RUN, {128: [1.0]})
+        failing = design(design_id="d2", study_id="s2", seed=1)
+        add(recorder, failing, RUN, {})
+        add_trial(recorder, failing, RUN, level=128, block=0, outcome="engine_died", error_slug="engine-died")
+        add(recorder, design(design_id="d3", study_id="s3", levels=(999,)), RUN, {999: [1.0]})
+    other = record(tmp_path / "b.db", (design(design_id="d4", study_id="s4", seed=2), RUN, {128: [1.0]}))
+    assert compared(compare(path, other)) == [("d1", "d4", 128)]
+
+
 @pytest.mark.parametrize("changes", [{"machine_id": "m2"}, {"engine_build": "b2"}])
 def test_rows_of_a_machine_or_build_that_both_sides_have_are_preferred(tmp_path: Path, changes: dict[str, Any]) -> None:
     ours = design(design_id="d1", study_id="s1")
