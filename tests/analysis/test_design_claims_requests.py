@@ -221,6 +221,19 @@ def test_of_one_repeat_no_law_is_claimed() -> None:
     assert told == ["time_unknown"] * 3 + ["input_length_quadratic_unknown"]
 
 
+def test_a_part_that_may_be_more_than_there_is_is_not_called_unseen() -> None:
+    # The longest takes 2.1 s, give or take 30 %.
+    attempts = [
+        attempt(trial_row(INPUTS, n, b), design=INPUTS, **{**memory(), **answered(n, ttft_s=(0.1 + 0.001 * n) * noise)})
+        for b, noises in enumerate(((1, 1, 1, 1.3), (1, 1.2, 1, 0.7), (1, 1, 1.2, 1)))
+        for n, noise in zip(INPUTS.levels, noises, strict=True)
+    ]
+    told = found(INPUTS, attempts, "input_length_quadratic_cannot_tell")
+    assert isinstance(told.values["most_s"], float)
+    assert isinstance(told.values["total_s"], float)
+    assert told.values["most_s"] > told.values["total_s"] / 2
+
+
 @pytest.mark.parametrize(
     ("starts", "slug", "says"),
     [

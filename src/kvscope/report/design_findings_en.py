@@ -146,14 +146,17 @@ _DESIGNS: dict[str, str] = {
     "{further_high_s:s}, 95 %).",
     "finding.input_length_quadratic_not_seen": "That TTFT grows with the square of the length is not seen: at "
     "{longest_tokens:count} tokens such a part is at most {most_s:s} of {total_s:s}.",
+    "finding.input_length_quadratic_cannot_tell": "Whether TTFT grows with the square of the length cannot be told "
+    "from noise here: at {longest_tokens:count} tokens such a part is {part_low_s:signed_s} to {part_high_s:signed_s} "
+    "(95 %) beside {total_s:s} in all.",
     "finding.input_length_bends_down": "TTFT grows by less for each further token the longer the prompt is: at "
     "{longest_tokens:count} tokens it is {part_s:signed_s} ({part_low_s:signed_s} to {part_high_s:signed_s}, 95 %) "
     "from a straight line.",
     "finding.input_length_quadratic_unknown": "Whether TTFT grows faster than its tokens cannot be told: an interval "
     "needs two repeats of three lengths, and there are {blocks:count}.",
-    "finding.turns_last": "The last of {turns:count} turns waited {ttft_s:s} for its first token (the mean of its "
+    "finding.turns_last": "With {condition} the last turn waited {ttft_s:s} for its first token (the mean of its "
     "repeats); of its {prompt_span:span} prompt tokens {computed_span:span} were computed anew.",
-    "finding.turns_last_unstated": "The last of {turns:count} turns, of {prompt_span:span} prompt tokens, waited "
+    "finding.turns_last_unstated": "With {condition} the last turn, of {prompt_span:span} prompt tokens, waited "
     "{ttft_s:s} for its first token (the mean of its repeats); the server does not state what of it was reused.",
     "finding.output_length_per_token": "Each further output token takes {per_token_s:s} (answers of "
     "{from_tokens:count} to {to_tokens:count} tokens, as produced).",

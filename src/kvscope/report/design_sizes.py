@@ -18,7 +18,7 @@ _HOST_CACHE = (
     "over_limit",
 )
 _LINEAR = ("linear", "linear_start_unclear", "linear_from_below", "linear_unclear")
-_QUADRATIC = ("quadratic", "quadratic_not_seen", "bends_down", "quadratic_unknown")
+_QUADRATIC = ("quadratic", "quadratic_not_seen", "quadratic_cannot_tell", "bends_down", "quadratic_unknown")
 
 DESIGN_SIZES: Mapping[str, str] = {
     **{f"turns_{how}": "size.wait_s" for how in ("last", "last_unstated")},

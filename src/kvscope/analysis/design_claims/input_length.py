@@ -13,6 +13,8 @@ from kvscope.record.rows import DesignRow
 _THOUSAND = 1000
 # Fewer repeats than this give an interval too wide to tell a bend by.
 _FEW_BLOCKS = 2
+# Up to this share of the whole wait a part that was not seen may be.
+_MOST_SHARE = 0.5
 
 
 def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
@@ -65,6 +67,8 @@ def _quadratic(law: Parabola, lengths: Sequence[int], keys: tuple[str, ...]) -> 
     longest = lengths[-1]
     size = scaled(law.quadratic, _THOUSAND**2)
     low, high = size.low, size.high
+    total, further = law.at(longest), law.estimate_at(2 * longest)
+    part = scaled(law.quadratic, longest**2)
     if law.num < _FEW_BLOCKS or low is None or high is None:
         slug = "input_length_quadratic_unknown"
     elif low > 0:
@@ -72,9 +76,9 @@ def _quadratic(law: Parabola, lengths: Sequence[int], keys: tuple[str, ...]) -> 
     elif high < 0:
         slug = "input_length_bends_down"
     else:
-        slug = "input_length_quadratic_not_seen"
-    total, further = law.at(longest), law.estimate_at(2 * longest)
-    part = scaled(law.quadratic, longest**2)
+        # A part that may be all there is has not been looked for closely enough.
+        is_ruled_out = (part.high or 0.0) <= _MOST_SHARE * (total or 0.0)
+        slug = "input_length_quadratic_not_seen" if is_ruled_out else "input_length_quadratic_cannot_tell"
     return Finding(
         slug=slug,
         values={
