@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -206,3 +207,25 @@ def test_the_command_gives_either(tmp_path: Path) -> None:
     assert [row["turn"] for row in csv.DictReader(io.StringIO(by_request.stdout))] == ["", "1", "2"]
     by_trial = CliRunner().invoke(cli, ["export", "--records", path])
     assert len(by_trial.stdout.splitlines()) == 1
+
+
+def test_json_lines_are_json_whatever_numbers_a_record_holds(tmp_path: Path) -> None:
+    def never(word: str) -> object:
+        raise AssertionError(f"{word} is no JSON")
+
+    trial = trial_row(outcome="ok", settings={"a": float("nan"), "b": [float("inf"), 1.5]})
+    with create_records(tmp_path / "r.db") as recorder:
+        recorder.add_run(run_row())
+        recorder.add_design(design_row())
+        recorder.start_trial(trial, None)
+        at_s = (0.5, math.inf, -math.inf, math.nan)
+        tokens = tuple(TokenRow(request_index=0, index=n, at_s=each, text="x") for n, each in enumerate(at_s))
+        recorder.finish_trial(TrialResult(trial=replace(trial, duration_s=math.inf), tokens=tokens))
+    for rows in ("trials", "tokens"):
+        done = CliRunner().invoke(cli, ["export", "--records", str(tmp_path / "r.db"), "--rows", rows])
+        lines = [json.loads(line, parse_constant=never) for line in done.stdout.splitlines()]
+        if rows == "trials":
+            assert lines[0]["settings"] == {"a": None, "b": [None, 1.5]}
+            assert lines[0]["duration_s"] is None
+        else:
+            assert [line["at_s"] for line in lines] == [0.5, None, None, None]

@@ -9,6 +9,7 @@ from kvscope.analysis.study import releases_of
 from kvscope.analysis.table import table_rows
 from kvscope.analysis.turns import turn_tables
 from kvscope.cli.output import say, say_json
+from kvscope.errors import RecordLost
 from kvscope.experiment.runner import NARROW_ENOUGH, DesignSummary
 from kvscope.record.store import open_records
 from kvscope.report.claim_lines import claim_lines
@@ -47,7 +48,12 @@ def _tell_one(summary: DesignSummary, records: str) -> None:
 
 def _tell_turns(summary: DesignSummary, records: str) -> None:
     with open_records(records) as found:
-        design = next(row for row in found.designs() if row.design_id == summary.design_id)
+        design = next((row for row in found.designs() if row.design_id == summary.design_id), None)
+        if design is None:
+            raise RecordLost(
+                f"{records} does not hold what was measured: the file was replaced after that.",
+                hint="Run the same command again, and leave the file in its place while it runs.",
+            )
         tables = turn_tables(load_attempts(found, design, {run.run_id: run for run in found.runs()}))
     for line in turn_lines(tables):
         say(line)

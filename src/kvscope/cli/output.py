@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from kvscope.record.strict_json import strict_json
+
 _KEPT = {"\n", "\t"}
 # Control characters, those that turn the direction of text, and halves of characters, which no output can encode.
 _NEVER_RAW = ("Cc", "Cf", "Cs")
@@ -21,7 +23,7 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 def say_json(value: Any, *, indent: int | None = 1) -> None:
     """Print JSON to standard output: the same value to a program, and to a terminal nothing that it obeys."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    text = strict_json(value, indent=indent)
     click.echo(_MAY_BE_RAW.sub(lambda found: _as_json(found[0]), text))
 
 

@@ -2,7 +2,6 @@
 Written as JSON Lines or CSV, a row at a time."""
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
@@ -10,6 +9,7 @@ from typing import TextIO
 
 from kvscope.record.metrics import TrialMetrics, metrics_of, request_metrics, tokens_by_request
 from kvscope.record.rows import DesignRow, Json, RequestRow, RunRow, SampleRow, TokenRow, TrialResult
+from kvscope.record.strict_json import strict_json
 from kvscope.record.table_columns import (
     REQUEST_COLUMNS,
     SAMPLE_COLUMNS,
@@ -108,10 +108,10 @@ def _part_rows(
 
 
 def write_jsonl(rows: Iterable[Mapping[str, Json]], out: TextIO) -> int:
-    """One JSON object a line. Returns how many."""
+    """One JSON object a line; a number that is none, or is infinite, is null. Returns how many."""
     count = 0
     for row in rows:
-        out.write(json.dumps(row, ensure_ascii=False) + "\n")
+        out.write(strict_json(row) + "\n")
         count += 1
     return count
 
@@ -136,5 +136,5 @@ def _cell(value: Json) -> Json:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
+        return strict_json(value)
     return value

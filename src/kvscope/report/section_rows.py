@@ -1,6 +1,5 @@
 """10. Every row. 11. Definitions and sources."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ from kvscope.analysis.attribute import unexplained_bytes
 from kvscope.analysis.study import Study
 from kvscope.analysis.table import table_row
 from kvscope.record.metrics import DEFINITIONS
+from kvscope.record.strict_json import strict_json
 from kvscope.report.blocks import Block, Column, Download, Fold, Link, Paragraph, Row, Section, Table, row
 from kvscope.report.numbers import mib_cell, number_cell, seconds_cell
 from kvscope.report.section_time import level_text
@@ -90,7 +90,7 @@ def json_lines(attempts: Sequence[Attempt]) -> str:
     common = {k: v for k, v in rows[0].items() if len(rows) > 1 and all(r[k] == v for r in rows)}
     lines: list[Mapping[str, Any]] = [{"schema": "kvscope.rows/1", "common": common}]
     lines += [{k: _short(v) for k, v in r.items() if k not in common} for r in rows]
-    return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+    return "".join(strict_json(line, separators=(",", ":")) + "\n" for line in lines)
 
 
 def _short(value: Any) -> Any:
