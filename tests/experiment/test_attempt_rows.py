@@ -1,5 +1,7 @@
 """What an attempt's rows say of each other, by answers as a hand-written server sent them in a review."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvscope.engine.base import ClientHealth, Generation, TokenEvent
@@ -8,7 +10,13 @@ from kvscope.record.rows import RequestRow
 
 
 def added(
-    num_pieces: int, *, apart_s: float = 0.02, role: str = "measured", stream: int | None = None, **changes: object
+    num_pieces: int,
+    *,
+    first_s: float = 0.5,
+    apart_s: float = 0.02,
+    role: str = "measured",
+    stream: int | None = None,
+    **changes: object,
 ) -> AttemptRows:
     """The rows of one answer of ``num_pieces`` to a request of 8 tokens."""
     sent = RequestRow(
@@ -26,7 +34,7 @@ def added(
         finish_reason=None,
     )
     values = {"prompt_tokens": 40, "cached_tokens": None, "output_tokens": 8, "finish_reason": "length", **changes}
-    events = tuple(TokenEvent(at_s=0.5 + apart_s * number, text=" w") for number in range(num_pieces))
+    events = tuple(TokenEvent(at_s=first_s + apart_s * number, text=" w") for number in range(num_pieces))
     rows = AttemptRows()
     answer = Generation(events=events, reads=(), completed_s=1.0, **values)  # type: ignore[arg-type]
     rows.add_answer(sent, answer, reuse_prefix=False)
@@ -59,8 +67,35 @@ def test_thinking_that_was_not_sent_is_told() -> None:
     assert [warning.slug for warning in added(0).warnings] == ["output-not-sent"]
 
 
-def test_pieces_that_came_together_are_told() -> None:
-    assert [warning.slug for warning in added(8, apart_s=0.0).warnings] == ["tokens-together"]
+def judged(*answers: AttemptRows) -> list[str]:
+    """Slugs of the warnings of an attempt with these answers."""
+    rows = AttemptRows()
+    for index, answer in enumerate(answers):
+        rows.requests += [replace(row, index=index) for row in answer.requests]
+        rows.tokens += [replace(token, request_index=index) for token in answer.tokens]
+    rows.judge_counts()
+    return [warning.slug for warning in rows.warnings]
+
+
+def test_pieces_that_came_together_are_told_of_the_attempt() -> None:
+    assert judged(added(8, apart_s=0.0)) == ["tokens-together"]
+    assert judged(added(8)) == []
+    # 7 of 16 pieces; of 80, where nine others came one by one, fewer than one in ten.
+    assert judged(added(8), added(8, apart_s=0.0)) == ["tokens-together"]
+    assert judged(*(added(8) for _ in range(9)), added(8, apart_s=0.0)) == []
+    assert judged(added(8), added(8, apart_s=0.0, role="warmup")) == []
+
+
+def test_pieces_of_several_tokens_are_told() -> None:
+    assert judged(added(3)) == ["several-tokens-a-piece"]  # 8 tokens by the server's count
+    assert judged(added(7)) == []  # the last one may have had no text
+    assert judged(added(3, output_tokens=None)) == []
+
+
+@pytest.mark.parametrize("first_s", [0.0, -0.05])
+def test_an_answer_that_began_before_its_request_was_sent_is_told(first_s: float) -> None:
+    assert [warning.slug for warning in added(8, first_s=first_s).warnings] == ["answered-too-soon"]
+    assert added(8, first_s=first_s, role="warmup").warnings == []
 
 
 @pytest.mark.parametrize(
@@ -113,6 +148,18 @@ class TestTheClientsHealth:
         rows.note_health(KEPT_UP)
         assert rows.client["client_limited"] is True
         assert (rows.client["loop_lag_p99_s"], rows.client["cpu_share"]) == (0.3, 0.1)
+
+    def test_what_was_sent_once_more_is_counted_and_told(self) -> None:
+        rows = added(8, health=replace(KEPT_UP, num_resent=1))
+        rows.note_health(replace(KEPT_UP, num_resent=2))
+        rows.note_health(KEPT_UP)
+        assert rows.client["num_resent"] == 3
+        assert [warning.slug for warning in rows.warnings] == ["request-resent"]
+
+    def test_every_limit_that_was_passed_is_kept(self) -> None:
+        rows = added(8, health=HELD_UP)
+        rows.note_health(replace(HELD_UP, limited_by=("it took 95 % of a processor",)))
+        assert rows.client["limited_by"] == ["its event loop stood still for 300 ms", "it took 95 % of a processor"]
 
     def test_what_was_not_measured_is_not_known(self) -> None:
         for health in (None, ClientHealth()):

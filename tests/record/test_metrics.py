@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from rows_for_tests import full_result, mark_row, request_row, trial_row
 
-from kvscope.record.metrics import DEFINITIONS, TrialMetrics, count_doubt, metrics_of, percentile, request_metrics
+from kvscope.record.metrics import DEFINITIONS, TrialMetrics, metrics_of, percentile, request_metrics
+from kvscope.record.pieces import coalesced_fraction, count_doubt, tokens_in_one_piece
 from kvscope.record.rows import SampleRow, TokenRow, TrialResult, WarningRow
 
 MIB = 1024**2
@@ -39,10 +40,56 @@ def test_the_first_token_is_not_part_of_tpot() -> None:
     assert slow_start.tpot_s == pytest.approx(0.1)
 
 
-def test_fewer_pieces_than_tokens_does_not_change_the_rate() -> None:
-    # 9 tokens shown as 3 pieces (a Korean syllable may take several): (1.3 − 0.5) ÷ 8 = 0.1.
+def test_of_pieces_that_hold_several_tokens_the_first_ones_are_not_in_the_rate() -> None:
+    # A token each 0.1 s, 9 of them shown as 3 pieces (a Korean syllable may take several), each when its third token is
+    # there: 0.5, 0.8, 1.1. Of 0.6 s the 6 tokens after the first piece were made.
     request = request_row(output_tokens=9, output_tokens_limit=9)
-    assert request_metrics(request, tokens(0.5, 0.9, 1.3)).tpot_s == pytest.approx(0.1)
+    assert request_metrics(request, tokens(0.5, 0.8, 1.1)).tpot_s == pytest.approx(0.1)
+
+
+def test_a_first_piece_of_one_token_before_pieces_of_several() -> None:
+    # As vLLM streams at an interval of 4: the first token at once, then four at a time, one each 0.1 s.
+    pieces = [
+        replace(token, text=text)
+        for token, text in zip(tokens(0.5, 0.9, 1.3), ("The", " sky is blue and", " so is the sea"), strict=True)
+    ]
+    request = request_row(output_tokens=9, output_tokens_limit=9)
+    assert request_metrics(request, pieces).tpot_s == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("each", [2, 4, 8])
+@pytest.mark.parametrize("is_one_piece", [False, True])
+def test_tokens_in_groups_are_as_fast_as_they_were_made(each: int, is_one_piece: bool) -> None:
+    """5 ms a token, written to the network when a group of them is there, as single events or as one of all."""
+    times = [0.1 + 0.005 * each * (1 + number // each) for number in range(64)]
+    pieces = tokens(*(times[::each] if is_one_piece else times))
+    request = request_row(output_tokens=64, output_tokens_limit=64)
+    metrics = metrics_of(TrialResult(trial=trial_row(), requests=(request,), tokens=tuple(pieces)))
+    assert metrics.tpot_s == pytest.approx(0.005)
+    assert metrics.decode_tokens_per_s == pytest.approx(200)
+    assert (metrics.itl_p50_s, metrics.itl_p99_s) == (None, None)  # neither shows the time between single tokens
+    assert metrics.coalesced_fraction == (0 if is_one_piece else (each - 1) / each)
+    assert tokens_in_one_piece([(request, pieces)]) == pytest.approx(
+        (64 - 64 // each - 1) / 64 if is_one_piece else 0.0
+    )
+
+
+def test_a_last_token_without_text_hides_no_gap() -> None:
+    # 8 tokens, the last of them the end of the answer, which has no text: 7 pieces.
+    request = request_row(output_tokens=8, output_tokens_limit=9)
+    pieces = tokens(*(0.5 + 0.1 * number for number in range(7)))
+    assert tokens_in_one_piece([(request, pieces)]) == 0
+    metrics = metrics_of(TrialResult(trial=trial_row(), requests=(request,), tokens=tuple(pieces)))
+    assert metrics.itl_p50_s == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("first_s", [0.0, -0.05])
+def test_an_answer_that_began_before_it_was_asked_for_has_no_time_to_its_first_token(first_s: float) -> None:
+    metrics = request_metrics(request_row(output_tokens=3), tokens(first_s, 0.1, 0.2))
+    assert (metrics.ttft_s, metrics.first_answer_s, metrics.prefill_tokens_per_s) == (None, None, None)
+    told_apart = [replace(token, kind="content") for token in tokens(first_s, 0.1, 0.2)]
+    assert request_metrics(request_row(output_tokens=3), told_apart).first_answer_s is None
+    assert request_metrics(request_row(completed_s=first_s), tokens(first_s)).completion_s is None
 
 
 def test_cached_tokens_were_not_computed() -> None:
@@ -82,7 +129,8 @@ def test_thinking_that_was_not_sent_is_not_among_the_steps() -> None:
     assert hidden.tpot_s == pytest.approx(0.04)
     assert hidden.prefill_tokens_per_s is None  # the time to the first piece holds the thinking
     sent = [TokenRow(request_index=0, index=i, at_s=0.5 + 0.04 * i, text="x", kind="reasoning") for i in range(4)]
-    assert request_metrics(request, sent).tpot_s == pytest.approx(0.12 / 7)
+    # Sent, it is: two tokens in each of the 4 pieces, six of them after the first.
+    assert request_metrics(request, sent).tpot_s == pytest.approx(0.12 / 6)
 
 
 @pytest.mark.parametrize(("stated", "limit", "doubt"), [(80, 8, "over-limit"), (4, 8, "more-pieces"), (9, 9, None)])
@@ -115,7 +163,7 @@ def test_where_pieces_came_together_no_gap_of_one_token_is_known() -> None:
     metrics = metrics_of(result)
     assert (metrics.itl_p50_s, metrics.itl_p99_s) == (None, None)
     assert metrics.coalesced_fraction == 0.5
-    assert metrics.tpot_s == pytest.approx(0.3 / 7)
+    assert metrics.tpot_s == pytest.approx(0.3 / 6)  # six came after the first two
 
 
 def test_empty_pieces_are_not_a_first_token() -> None:
@@ -150,6 +198,24 @@ def test_what_a_model_thinks_first_is_a_first_token_and_not_the_first_of_the_ans
 def test_pieces_that_arrived_together_are_counted() -> None:
     # Two of four arrived in the same read as the one before.
     assert request_metrics(request_row(), tokens(0.5, 0.5, 0.6, 0.6)).coalesced_fraction == 0.5
+
+
+def test_of_several_requests_all_pieces_count_for_what_came_together() -> None:
+    """Three of eight answers come in groups of four, each of 16 tokens: 3 × 12 of 128 pieces came with the one before.
+    The median over the answers would be none, and their gaps of 0 would make the percentiles."""
+    alone = [0.5 + 0.005 * number for number in range(16)]
+    grouped = [0.5 + 0.020 * (number // 4) for number in range(16)]
+    pieces = [
+        replace(token, request_index=index)
+        for index in range(8)
+        for token in tokens(*(grouped if index < 3 else alone))
+    ]
+    requests = tuple(request_row(index=index, output_tokens=16, output_tokens_limit=16) for index in range(8))
+    metrics = metrics_of(TrialResult(trial=trial_row(), requests=requests, tokens=tuple(pieces)))
+    assert metrics.coalesced_fraction == 36 / 128
+    assert (metrics.itl_p50_s, metrics.itl_p99_s) == (None, None)
+    assert metrics.tpot_s == pytest.approx(0.005)
+    assert coalesced_fraction([]) is None
 
 
 def test_memory_moments_and_a_peak_that_no_sample_saw() -> None:

@@ -11,7 +11,8 @@ from kvscope.analysis.drift import DRIFT_SHARE, MEMORY, TIME, TREND_SHARE, basel
 from kvscope.analysis.fit import FEW_REPEATS
 from kvscope.analysis.levels import at_level, level_key
 from kvscope.analysis.precision import stated_precision
-from kvscope.record.metrics import COALESCED_SHARE, last_mark
+from kvscope.record.metrics import last_mark
+from kvscope.record.pieces import COALESCED_SHARE
 from kvscope.record.rows import TRUNCATED_SLUG, DesignRow
 from kvscope.units import MIB
 

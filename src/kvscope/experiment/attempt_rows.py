@@ -14,7 +14,15 @@ from kvscope.prompt.counting.server_count import (
     CountSample,
     compare_counts,
 )
-from kvscope.record.metrics import COALESCED_SHARE, REASONING_TOKENS, count_doubt, hidden_tokens, request_metrics
+from kvscope.record.pieces import (
+    COALESCED_SHARE,
+    REASONING_TOKENS,
+    came_too_soon,
+    coalesced_fraction,
+    count_doubt,
+    hidden_tokens,
+    tokens_in_one_piece,
+)
 from kvscope.record.rows import (
     TRUNCATED_SLUG,
     Json,
@@ -112,10 +120,14 @@ class AttemptRows:
         if not health_fields(health):
             return
         for name, value in health_fields(health).items():
-            known = self.client.get(name)
-            if isinstance(value, float) and isinstance(known, float):
-                value = max(value, known)
-            self.client[name] = value
+            self.client[name] = _of_both(name, self.client.get(name), value)
+        if health.num_resent:
+            self.warn(
+                "request-resent",
+                "The server closed a connection as a request came over it; that request was sent once more.",
+                "If it had begun with the first one, that was work beside what was measured. Look at how long it keeps "
+                "connections open.",
+            )
         self.client["client_limited"] = bool(health.limited_by) or self.client.get("client_limited") is True
         if health.limited_by:
             self.warn(
@@ -155,13 +167,11 @@ class AttemptRows:
                 f"The server states {row.output_tokens:,} output tokens and sent no text of them.",
                 "No time of a token is known. They may be thinking that is not sent, or marks that have no text.",
             )
-        together = request_metrics(row, tokens).coalesced_fraction or 0.0
-        if together > COALESCED_SHARE:
+        if came_too_soon(tokens):
             self.warn(
-                "tokens-together",
-                f"{together:.0%} of the pieces of an answer came in one read with the piece before.",
-                "The time between single tokens is left out where that holds for the attempt. A proxy that gathers, or "
-                "a server that predicts several tokens at once, does this.",
+                "answered-too-soon",
+                "An answer began before the request had been sent to its end: the server had not read all of it.",
+                "Its time to the first token is not known. Look at the server, or at what stands between it and you.",
             )
 
     def _judge_model(self, stated: str | None) -> None:
@@ -178,6 +188,7 @@ class AttemptRows:
         """Hold our counts against the server's, over all answered requests of the attempt: a prompt that was cut is
         marked as such in its row, any other difference is a doubt. To be called once, when no more will come."""
         answered = [row for row in self.requests if row.error_slug is None]
+        self._judge_together()
         self._judge_uncounted([row for row in answered if row.prompt_tokens_server is None])
         findings = compare_counts([self._sample(row) for row in answered])
         for finding in findings:
@@ -189,6 +200,32 @@ class AttemptRows:
                 self.warn("token-count-mismatch", finding.claim, finding.advice)
         if all(finding.slug != CACHED_LEFT_OUT for finding in findings):
             self._note_impossible_reuse(answered)
+
+    def _judge_together(self) -> None:
+        """What hides the time between single tokens, over all that count for it: pieces in one read, tokens in one
+        piece."""
+        pieces: dict[int, list[TokenRow]] = {row.index: [] for row in self.requests if row.role == "measured"}
+        for token in self.tokens:
+            if token.request_index in pieces:
+                pieces[token.request_index].append(token)
+        measured = [row for row in self.requests if row.index in pieces and row.is_answered]
+        together = coalesced_fraction([pieces[row.index] for row in measured]) or 0.0
+        if together > COALESCED_SHARE:
+            self.warn(
+                "tokens-together",
+                f"{together:.0%} of the pieces of answers came in one read with the piece before.",
+                "The time between single tokens is left out. A proxy that gathers, or a server that predicts several "
+                "tokens at once, does this.",
+            )
+        grouped = tokens_in_one_piece([(row, pieces[row.index]) for row in measured]) or 0.0
+        if grouped > COALESCED_SHARE:
+            self.warn(
+                "several-tokens-a-piece",
+                f"{grouped:.0%} of the output tokens came in one piece with the token before.",
+                "The time between single tokens is left out, and the mean for each is less exact: how many came first "
+                "is told from the length of the text. A server that predicts or sends several tokens at once does "
+                "this, and so does text that takes several tokens for one character.",
+            )
 
     def _judge_uncounted(self, answered: list[RequestRow]) -> None:
         """Prompts over the limit that were answered by a server which does not state how many tokens it read."""
@@ -248,6 +285,15 @@ def health_fields(health: ClientHealth) -> dict[str, Json]:
         return {}
     found = {name: value for name, value in asdict(health).items() if value is not None and value != ()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
+def _of_both(name: str, known: object, value: Json) -> object:
+    """Of what two requests say of the client: the worse, how many of both, or all that either says."""
+    if name == "num_resent" and isinstance(known, int):
+        return known + int(value)
+    if isinstance(value, list) and isinstance(known, list):
+        return list(dict.fromkeys([*known, *value]))
+    return max(value, known) if isinstance(value, float) and isinstance(known, float) else value
 
 
 def _is_same_model(asked: str, stated: str) -> bool:

@@ -5,27 +5,43 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from kvscope.record.pieces import (
+    BARE_TOKEN,
+    COALESCED_SHARE,
+    after_sending,
+    coalesced_fraction,
+    count_doubt,
+    hidden_tokens,
+    timed_pieces,
+    tokens_after_first_read,
+    tokens_in_one_piece,
+)
 from kvscope.record.rows import MEASURED_OUTCOMES, MarkRow, RequestRow, TokenRow, TrialResult
 
 # Raised whenever a definition changes what comes out: metrics that a record keeps of before are made anew then.
-METRICS_VERSION = 3
+METRICS_VERSION = 4
 
 DEFINITIONS = {
     "ttft_s": "Time to first token: from the request's last byte handed to the operating system to the first "
     "non-empty piece of the answer read from the socket. Of an engine that hands over every token with its time "
     "(transformers): to the first token, whether it made text of its own or not. Of several requests the median, of "
-    "several at once too: their wait for their turn is in it.",
+    "several at once too: their wait for their turn is in it. Not known where the answer began before the request was "
+    "sent.",
     "first_answer_s": "Time to the first piece of the answer itself: as TTFT, but what a model thinks before it "
     "answers (its reasoning, where the server tells it apart) is not counted. Equal to TTFT where it thinks nothing.",
     "itl_s": "Inter-token latency: each gap between two consecutive pieces of the answer. The wait for the first "
     "piece is not one of them. Not known of an answer that came in one read; its percentiles are not known where more "
-    "than 10 % of the pieces came in one read with the piece before: those gaps are the network's.",
-    "tpot_s": "Time per output token: (last piece − first piece) ÷ (output tokens − 1). The first token is excluded. "
-    "Not known of an answer that came in one read. Tokens of thinking that the server counts and does not send are not "
-    "among the output tokens. Not known where the server's count contradicts the pieces that came.",
+    "than 10 % of the attempt's pieces came in one read with the piece before (those gaps are the network's), or more "
+    "than 10 % of its tokens in one piece with the token before (they are gaps of several tokens).",
+    "tpot_s": "Time per output token: (last piece − first piece) ÷ (output tokens − tokens of the first read). The "
+    "first token is excluded, and with it those that came in one read with it. Where pieces hold several tokens, the "
+    "first read has as many of them as its share of the answer's text. Not known of an answer that came in one read. "
+    "Tokens of thinking that the server counts and does not send are not among the output tokens. Not known where the "
+    "server's count contradicts the pieces that came.",
     "completion_s": "From sending the request to the end of the answer.",
-    "prefill_tokens_per_s": "(Prompt tokens − cached tokens) ÷ TTFT. It includes the first token's own step. Of several "
-    "requests the median of each one's. Not known where the model thought first and the server did not send it.",
+    "prefill_tokens_per_s": "(Prompt tokens − cached tokens) ÷ TTFT. It includes the first token's own step. Of "
+    "several requests the median of each one's. Not known where the model thought first and the server did not send "
+    "it.",
     "decode_tokens_per_s": "1 ÷ TPOT. Of several requests 1 ÷ the median of their TPOT, so that the two are always one "
     "number.",
     "load_wall_s": "Of several requests at once: from the sending of the first to the end of the last answer.",
@@ -56,17 +72,11 @@ DEFINITIONS = {
 }
 
 
-# The share of pieces that may have come in one read with the piece before.
-COALESCED_SHARE = 0.10
 # From so many requests on, one in a hundred is more than a single one's accident.
 P99_REQUESTS = 100
 _PROMPT_MS = "prompt_ms"
-# Among a request's ``engine_timings``: those of its output tokens that are thinking, where the server states them.
-REASONING_TOKENS = "reasoning_tokens"
 # Kinds of pieces that are the answer itself. A record that did not keep them does not say when it began.
-# A token that made no text of its own, of an engine that hands over each with its time.
-_BARE_TOKEN = "token"
-_ANSWER = ("content", "tool_call", _BARE_TOKEN)
+_ANSWER = ("content", "tool_call", BARE_TOKEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,55 +143,26 @@ class LoadMetrics:
 
 def request_metrics(request: RequestRow, tokens: Sequence[TokenRow]) -> RequestMetrics:
     """Metrics of one request from the arrival times of its pieces (``tokens``: those of this request, in order)."""
-    timed = [token for token in tokens if token.text or token.kind == _BARE_TOKEN]
+    timed = timed_pieces(tokens)
     times = [token.at_s for token in timed]
-    ttft = times[0] if times else None
+    ttft = after_sending(times[0]) if times else None
     gaps = tuple(later - earlier for earlier, later in pairwise(times))
     # An answer that came in one read shows no time between its tokens: that is not known, and not 0.
     is_one_read = len(times) > 1 and times[0] == times[-1]
-    # A byte-level tokenizer may need several tokens for one visible character, so pieces can be fewer than tokens.
-    sent = sent_tokens(request, tokens)
-    steps = (len(times) if sent is None else sent) - 1
+    steps = tokens_after_first_read(request, tokens)
     is_timed = len(times) > 1 and steps > 0 and not is_one_read and count_doubt(request, tokens) is None
     tpot = (times[-1] - times[0]) / steps if is_timed else None
     computed = None if hidden_tokens(request, tokens) else computed_prompt_tokens(request)
     return RequestMetrics(
         ttft_s=ttft,
-        first_answer_s=next((token.at_s for token in timed if token.kind in _ANSWER), None),
+        first_answer_s=next((after_sending(token.at_s) for token in timed if token.kind in _ANSWER), None),
         itl_s=() if is_one_read else gaps,
         tpot_s=tpot,
-        completion_s=request.completed_s,
+        completion_s=None if request.completed_s is None else after_sending(request.completed_s),
         prefill_tokens_per_s=computed / ttft if computed and ttft else None,
         decode_tokens_per_s=1 / tpot if tpot else None,
-        coalesced_fraction=sum(1 for gap in gaps if gap == 0) / len(times) if times else None,
+        coalesced_fraction=coalesced_fraction([tokens]),
     )
-
-
-def hidden_tokens(request: RequestRow, tokens: Sequence[TokenRow]) -> int:
-    """Output tokens of thinking that the server states and did not send; 0 where there are none."""
-    stated = request.engine_timings.get(REASONING_TOKENS)
-    is_sent = any(token.text and token.kind == "reasoning" for token in tokens)
-    return int(stated) if isinstance(stated, int | float) and not is_sent else 0
-
-
-def sent_tokens(request: RequestRow, tokens: Sequence[TokenRow]) -> int | None:
-    """Output tokens that the pieces hold, by the server's count; None where it states none."""
-    return None if request.output_tokens is None else request.output_tokens - hidden_tokens(request, tokens)
-
-
-def count_doubt(request: RequestRow, tokens: Sequence[TokenRow]) -> str | None:
-    """Why the server's count of output tokens cannot be right: "more-pieces" came than it counts tokens, or it counts
-    "over-limit", more than were asked for and than pieces came. None where nothing speaks against it, or there is
-    none. A call of a tool is not held against it: one token of it may be sent in two pieces."""
-    sent = sent_tokens(request, tokens)
-    if sent is None or request.output_tokens is None:
-        return None
-    pieces = [(token.at_s, token.kind) for token in tokens if token.text and token.kind != "tool_call"]
-    # The token between the thinking and the answer may be sent as a piece of each.
-    shared = sum(a[0] == b[0] and a[1] != b[1] for a, b in pairwise(pieces))
-    if len(pieces) - shared > sent:
-        return "more-pieces"
-    return "over-limit" if request.output_tokens > max(request.output_tokens_limit, len(pieces)) else None
 
 
 def computed_prompt_tokens(request: RequestRow) -> int | None:
@@ -207,8 +188,10 @@ def metrics_of(result: TrialResult) -> TrialMetrics:
     answered = [request for request in measured if request.is_answered]
     each = [request_metrics(request, tokens.get(request.index, ())) for request in answered]
     gaps = tuple(gap for metrics in each for gap in metrics.itl_s)
-    coalesced = _median([m.coalesced_fraction for m in each])
-    one_by_one = gaps if coalesced is None or coalesced <= COALESCED_SHARE else ()
+    pieces = [tokens.get(request.index, ()) for request in answered]
+    coalesced = coalesced_fraction(pieces)
+    grouped = tokens_in_one_piece(list(zip(answered, pieces, strict=True)))
+    one_by_one = gaps if max(coalesced or 0.0, grouped or 0.0) <= COALESCED_SHARE else ()
     tpot = _median([m.tpot_s for m in each])
     moments = _memory_moments(result)
     return TrialMetrics(
