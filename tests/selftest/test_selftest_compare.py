@@ -210,6 +210,8 @@ def middle(number: int, ms: float) -> Callable[[int, list[float]], list[float]]:
         (few(2, 10.1), 6, ["ttft_single"]),
         (middle(100, 0.9), 6, []),
         (middle(100, 1.1), 6, ["gaps_single"]),
+        (middle(2, 9.9), 6, []),
+        (middle(2, 10.1), 6, ["gaps_single"]),
         # The three clients that pass by their averages.
         (turned(20.0), 1, ["ttft_single"]),
         (lambda k, times: [times[0], *[times[-1]] * 3], 1, ["gaps_single"]),

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvscope.cli.selftest import selftest
-from kvscope.engine.base import Load, LoadAnswer, LoadResult, TokenEvent
+from kvscope.engine.base import ClientHealth, Load, LoadAnswer, LoadResult, TokenEvent
 from kvscope.engine.load_wire import LoadWire
 from kvscope.errors import ConnectionLost, EngineStartFailed, UsageError
 from kvscope.report.selftest_text import render_selftest
@@ -92,6 +92,28 @@ def altered(change: Callable[[int, list[TokenEvent]], list[TokenEvent]]) -> run.
         return replace(result, answers=tuple(answers))
 
     return client
+
+
+@pytest.mark.parametrize(
+    ("of_load", "of_answers", "expected"), [((), 1, ()), ((), 2, ("slow",)), (("all",), 2, ("all",))]
+)
+def test_a_row_is_limited_as_its_load_is_or_many_of_its_answers(
+    server: TruthServer, of_load: tuple[str, ...], of_answers: int, expected: tuple[str, ...]
+) -> None:
+    """Of 16 answers, one is less than a tenth, and two are more."""
+
+    def client(url: str, load: Load) -> LoadResult:
+        result = run.send(url, load)
+        answers = []
+        for answer in result.answers:
+            assert answer.generation is not None
+            health = ClientHealth(limited_by=("slow",) if answer.index < of_answers else ())
+            answers.append(replace(answer, generation=replace(answer.generation, health=health)))
+        return replace(result, answers=tuple(answers), health=ClientHealth(limited_by=of_load))
+
+    row = run_cell(EIGHT, server, client)
+    assert (row.limited_by, row.limited_answers) == (expected, of_answers)
+    assert ("client_limited" in row.why_not) == bool(expected)
 
 
 def early_and_late(index: int, events: list[TokenEvent]) -> list[TokenEvent]:
