@@ -8,7 +8,7 @@ from kvscope.analysis.release import Release, Step
 from kvscope.analysis.release_curve import STILL_BYTES
 from kvscope.analysis.study import Study
 from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, columns, row
-from kvscope.report.charts_memory import release_chart
+from kvscope.report.charts_release import release_chart
 from kvscope.report.claims import bounds_text, claims
 from kvscope.report.numbers import estimate_cell, mib_cell
 from kvscope.report.section_time import level_text
