@@ -1,10 +1,13 @@
 """What is said on stderr while an experiment runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvscope.cli.progress import show_progress
 from kvscope.experiment.device_lock import Busy
 from kvscope.experiment.runner import Progress
+from kvscope.record.rows import TrialResult, TrialRow
 
 
 def test_it_says_for_whom_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,3 +23,25 @@ def test_what_a_killed_one_left_behind_is_said_as_such() -> None:
     busy = Busy(device="nvidia0", pid=4711, program="llama-server", is_left_behind=True)
     assert str(busy) == "nvidia0 is in use by process 4711 (llama-server), which another kvscope left behind"
     assert str(Busy(device="cpu")) == "cpu is being measured by another kvscope"
+
+
+def test_a_trial_whose_times_may_be_the_clients_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    trial = TrialRow(
+        trial_id="t",
+        attempt=1,
+        design_id="d",
+        run_id="r",
+        role="measured",
+        levels={"prompt_tokens": 64},
+        level=64,
+        repeat=0,
+        block=0,
+        position=1,
+        started_at="2026-01-01T00:00:00.000+00:00",
+        settings={},
+        outcome="ok",
+    )
+    for client, is_marked in (({}, False), ({"client_limited": False}, False), ({"client_limited": True}, True)):
+        result = TrialResult(trial=replace(trial, client=client))
+        show_progress(Progress(design="x", done=1, total=3, kept=0, result=result, next_trial=None, left_s=None))
+        assert ("client_limited: its times may be too long" in capsys.readouterr().err) == is_marked

@@ -12,10 +12,11 @@ from study_rows import answered, attempt, design_row, mark, memory, trial_row, w
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.levels import level_rows
 from kvscope.analysis.study import DesignStudy, analyse
-from kvscope.record.rows import DesignRow
+from kvscope.record.rows import DesignRow, WarningRow
 from kvscope.record.store import open_records
 from kvscope.report.blocks import Chart, Paragraph, Table
 from kvscope.report.charts import draw_file
+from kvscope.report.doubts_text import doubt_lines
 from kvscope.report.effect_cells import effect_cells
 from kvscope.report.effects_text import WIDTH, effect_lines
 from kvscope.report.page import render_page
@@ -284,3 +285,41 @@ def test_the_json_has_every_effect(tmp_path: Path) -> None:
     # Bonferroni over two levels: t(4) at 98.25 % is 3.9028; 3.9028 × 3.1623 / √5 = 5.519 ms.
     assert effect["together"]["low"] == pytest.approx(0.084 - 0.005519, abs=1e-5)
     assert effect["share"]["value"] == pytest.approx(0.21, abs=1e-3)
+
+
+def limited(one: Attempt, message: str = "its event loop stood still.") -> Attempt:
+    """The same, of a client that could not keep up."""
+    warning = WarningRow(slug="client-limited", message=message, hint="Leave it a processor of its own.")
+    trial = replace(one.trial, client={**one.trial.client, "client_limited": True})
+    return replace(one, result=replace(one.result, trial=trial, warnings=(warning,)))
+
+
+def test_a_difference_in_times_that_may_be_the_clients_is_marked() -> None:
+    design = a_design()
+    attempts = attempts_of(design)
+    assert not any("*" in line for line in effect_lines(design, attempts))
+    # Two of the five trials of q4_0, no baseline: two of the ten behind its differences.
+    doubtful = [limited(a) if a.trial.level == "q4_0" and a.trial.block < 2 else a for a in attempts]
+    lines = effect_lines(design, doubtful)
+    assert line_of(lines, "q4_0", "first token").rstrip().endswith("yes*")
+    assert not line_of(lines, "q4_0", "MiB").rstrip().endswith("*")  # memory has nothing of it
+    assert "* 2 of the 10 trials behind it are client_limited" in joined(lines)
+    assert "*" not in line_of(lines, "q8_0", "first token")
+    assert all(len(line) <= WIDTH for line in lines)
+    # A baseline is behind every difference.
+    base = [limited(a) if a.trial.level == "f16" and a.trial.block == 0 else a for a in attempts]
+    assert joined(effect_lines(design, base)).count("* 1 of the 10 trials") == 2
+
+
+def test_doubts_are_said_by_kind_with_how_many_trials_have_them() -> None:
+    design = a_design()
+    attempts = attempts_of(design)
+    assert doubt_lines(attempts) == []
+    swapped = WarningRow(slug="swap-active", message="Part of the\nmemory was swapped out, " * 4, hint="")
+    first = replace(attempts[0], result=replace(attempts[0].result, warnings=(swapped,)))
+    lines = doubt_lines([first, limited(attempts[1], "the first"), limited(attempts[2], "another"), *attempts[3:]])
+    told = joined(lines)
+    assert "client-limited, 2 of 15: the first" in told
+    assert "another" not in told
+    assert told.index("client-limited") < told.index("swap-active, 1 of 15: Part of the memory")
+    assert all(len(line) <= WIDTH for line in lines)

@@ -13,6 +13,7 @@ from kvscope.errors import RecordLost
 from kvscope.experiment.runner import NARROW_ENOUGH, DesignSummary
 from kvscope.record.store import open_records
 from kvscope.report.claim_lines import claim_lines
+from kvscope.report.doubts_text import recorded_doubts
 from kvscope.report.effects_text import recorded_effects
 from kvscope.report.release_text import release_lines
 from kvscope.report.turns import turn_lines
@@ -40,6 +41,7 @@ def _tell_one(summary: DesignSummary, records: str) -> None:
     say(f"{text}. Recorded in {records}.", err=True)
     if summary.kept_failed:
         say(f"{summary.kept_failed} of those kept had failed; to try them again add --retry-failed.", err=True)
+    _tell_doubts(summary, records)
     _tell_turns(summary, records)
     _tell_release(summary, records)
     _tell_effects(summary, records)
@@ -57,6 +59,14 @@ def _tell_turns(summary: DesignSummary, records: str) -> None:
         tables = turn_tables(load_attempts(found, design, {run.run_id: run for run in found.runs()}))
     for line in turn_lines(tables):
         say(line)
+
+
+def _tell_doubts(summary: DesignSummary, records: str) -> None:
+    with open_records(records) as found:
+        if all(row.design_id != summary.design_id for row in found.designs()):
+            return
+        for line in recorded_doubts(found, summary.design_id):
+            say(line)
 
 
 def _tell_release(summary: DesignSummary, records: str) -> None:

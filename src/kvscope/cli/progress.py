@@ -36,7 +36,10 @@ def _result(result: TrialResult) -> str:
     trial = result.trial
     if trial.outcome not in MEASURED_OUTCOMES:
         return " ".join(text for text in (f"{trial.outcome}:", trial.error_message, trial.error_hint) if text)
-    return ", ".join(_figures(metrics_of(result), trial.outcome))
+    figures = _figures(metrics_of(result), trial.outcome)
+    if trial.client.get("client_limited") is True:
+        figures.append("client_limited: its times may be too long")
+    return ", ".join(figures)
 
 
 def _figures(metrics: TrialMetrics, outcome: str | None) -> list[str]:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from kvscope.analysis.attempts import Attempt, load_attempts
 from kvscope.analysis.drift import MEMORY, TIME, Drift, baseline_drifts
-from kvscope.analysis.levels import LevelRow, level_rows
+from kvscope.analysis.levels import LevelRow, at_level, level_rows
 from kvscope.analysis.precision import BLOCKS_BETWEEN_LOOKS, LOOKS, Precision, stated_precision
 from kvscope.record.rows import DesignRow
 from kvscope.record.store import Records
 from kvscope.report.claims import level_text
+from kvscope.report.doubts_text import is_limited
 from kvscope.report.effect_cells import effect_cells, shown_metrics
 from kvscope.report.prediction_text import aligned
 from kvscope.report.words import NO_BREAK, name_of, say
@@ -34,7 +35,7 @@ def effect_lines(design: DesignRow, attempts: Sequence[Attempt]) -> list[str]:
     if not changed:
         return []
     base = level_text(design.baseline_level)
-    told = [line for row in changed[:MOST_LEVELS] for line in ["", *_level(design, row, base)]]
+    told = [line for row in changed[:MOST_LEVELS] for line in ["", *_level(design, row, base, attempts)]]
     num_base = sum(row.num_measured for row in rows if row.is_baseline)
     lines = [*_wrapped(effects_lead(changed, num_base=num_base)), *told]
     if len(changed) > MOST_LEVELS:
@@ -59,7 +60,7 @@ def effects_lead(changed: Sequence[LevelRow], *, num_base: int) -> str:
     return say("effects.lead", method=method, levels=len(changed))
 
 
-def _level(design: DesignRow, row: LevelRow, base: str) -> list[str]:
+def _level(design: DesignRow, row: LevelRow, base: str, attempts: Sequence[Attempt]) -> list[str]:
     title = say("effects.against", factor=name_of("factor", design.factor), level=level_text(row.level), base=base)
     if not row.num_measured:
         nothing = say("effects.nothing", failed=row.num_failed)
@@ -70,12 +71,21 @@ def _level(design: DesignRow, row: LevelRow, base: str) -> list[str]:
     counts = say(slug, measured=row.num_measured, failed=row.num_failed, pairs=pairs)
     heads = ("at_baseline", "difference", "interval", "share")
     table = [["", *(say(f"col.{name}") for name in heads), say("effects.seen")]]
+    limited = _limited_text(design, row, attempts)
     for effect in effects:
         cells = effect_cells(effect)
         seen = {"more": "effects.yes", "less": "effects.yes", "unknown": "effects.one_pair"}
         verdict = say(seen.get(effect.verdict, "effects.no"))
+        verdict += "*" if limited and "_bytes" not in effect.metric else ""
         table.append([cells.what, cells.baseline, cells.difference, cells.interval, cells.share, verdict])
-    return [*_wrapped(f"{title} ({counts})"), *(aligned(table) if effects else [])]
+    return [*_wrapped(f"{title} ({counts})"), *([*aligned(table), *limited] if effects else [])]
+
+
+def _limited_text(design: DesignRow, row: LevelRow, attempts: Sequence[Attempt]) -> list[str]:
+    """That times behind a level's differences may be the client's; nothing where none of its trials is in doubt."""
+    behind = [a for level in (row.level, design.baseline_level) for a in at_level(attempts, level) if a.is_measured]
+    count = sum(map(is_limited, behind))
+    return _wrapped(say("effects.limited", count=count, total=len(behind))) if count else []
 
 
 def until_text(design: DesignRow, attempts: Sequence[Attempt]) -> str | None:
