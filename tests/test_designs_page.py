@@ -37,5 +37,14 @@ def test_every_design_has_a_section_with_its_texts_and_an_example(name: str) -> 
     assert re.search(rf"kvscope measure (?:{name}|\w+ .*--grid)", found[1])
 
 
+@pytest.mark.parametrize("name", sorted(DESIGNS))
+def test_every_example_shows_what_was_printed(name: str) -> None:
+    found = re.search(rf"<!-- example {name}: begin -->\n```\n(.*?)```\n<!-- example {name}: end -->", PAGE, re.DOTALL)
+    assert found is not None
+    command, _, printed = found[1].partition("\n")
+    assert command.startswith("$ kvscope measure ")
+    assert "95 %" in printed or "the engine's own log" in printed
+
+
 def test_every_section_is_a_design() -> None:
     assert set(re.findall(r"^## (.*)$", PAGE, re.MULTILINE)) == set(DESIGNS)
