@@ -354,6 +354,10 @@ class TestHealth:
             assert health.send_to_wire_s is not None
             assert health.send_to_wire_s > 0
             assert health.late_p99_s is None
+            assert health.first_late_s is not None
+            assert health.last_late_s is not None
+            assert 0 <= health.first_late_s <= health.last_late_s
+            assert health.waited_share is None or health.waited_share >= 0
 
     def test_a_loop_that_is_held_up_is_a_limited_client(self, monkeypatch: pytest.MonkeyPatch) -> None:
         hold_up_once(monkeypatch, 0.3)
