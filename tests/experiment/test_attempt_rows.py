@@ -149,6 +149,12 @@ class TestTheClientsHealth:
         assert rows.client["client_limited"] is True
         assert (rows.client["loop_lag_p99_s"], rows.client["cpu_share"]) == (0.3, 0.1)
 
+    def test_a_request_alone_is_sent_when_its_last_byte_was(self) -> None:
+        """It was begun at 0 s; connecting and sending took a second. Of a load the moment is that already."""
+        health = replace(KEPT_UP, send_to_wire_s=1.0)
+        assert added(8, health=health).requests[0].sent_at_s == 1.0
+        assert added(8, health=health, stream=0).requests[0].sent_at_s == 0.0
+
     def test_what_was_sent_once_more_is_counted_and_told(self) -> None:
         rows = added(8, health=replace(KEPT_UP, num_resent=1))
         rows.note_health(replace(KEPT_UP, num_resent=2))

@@ -229,3 +229,29 @@ def test_json_lines_are_json_whatever_numbers_a_record_holds(tmp_path: Path) -> 
             assert lines[0]["duration_s"] is None
         else:
             assert [line["at_s"] for line in lines] == [0.5, None, None, None]
+
+
+def test_the_health_of_our_own_client_is_in_every_row() -> None:
+    """Of a load of two requests, one of which was limited and sent once more, it is told which."""
+    kept_up = {"loop_lag_p99_s": 0.001, "loop_lag_max_s": 0.002, "cpu_share": 0.1, "send_to_wire_s": 0.0001}
+    held_up = {**kept_up, "late_p99_s": 0.02, "num_resent": 1, "limited_by": ["it was sent 20 ms late"]}
+    requests = (request_row(client=kept_up), request_row(index=1, client=held_up), request_row(index=2))
+    trial = trial_row(outcome="ok", client={**held_up, "client_limited": True, "first_late_s": 0.003})
+    result = TrialResult(trial=trial, requests=requests)
+    good, bad, unknown = export_requests(result, design_row())
+    assert (good["client_limited"], good["client_limited_by"], good["client_late_p99_s"]) == (False, [], None)
+    assert (good["client_loop_lag_p99_s"], good["client_cpu_share"], good["client_send_to_wire_s"]) == (
+        0.001,
+        0.1,
+        1e-4,
+    )
+    assert (bad["client_limited"], bad["client_limited_by"]) == (True, ["it was sent 20 ms late"])
+    assert (bad["client_num_resent"], bad["client_late_p99_s"]) == (1, 0.02)
+    assert {unknown[name] for name in unknown if name.startswith("client_") and name != "client_limited_by"} == {None}
+    assert unknown["client_limited_by"] is None
+    row = export_row(result, design_row(), run_row(), None)
+    assert (row["client_loop_lag_max_s"], row["client_first_late_s"], row["client_num_resent"]) == (0.002, 0.003, 1)
+    assert row["client_limited_by"] == ["it was sent 20 ms late"]
+    quiet = export_row(TrialResult(trial=trial_row(client={"client_limited": False})), design_row(), run_row(), None)
+    assert quiet["client_limited_by"] == []
+    assert export_row(TrialResult(trial=trial_row()), design_row(), run_row(), None)["client_limited_by"] is None

@@ -65,8 +65,9 @@ def _tell_doubts(summary: DesignSummary, records: str) -> None:
     with open_records(records) as found:
         if all(row.design_id != summary.design_id for row in found.designs()):
             return
-        for line in recorded_doubts(found, summary.design_id):
-            say(line)
+        lines = recorded_doubts(found, summary.design_id)
+    for line in [*lines, ""] if lines else []:
+        say(line)
 
 
 def _tell_release(summary: DesignSummary, records: str) -> None:

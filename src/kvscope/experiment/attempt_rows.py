@@ -78,8 +78,11 @@ class AttemptRows:
             kept.setdefault(name, {})[phase] = value
 
     def add_answer(self, sent: RequestRow, answer: Generation, *, reuse_prefix: bool) -> None:
-        """Add an answered request. ``reuse_prefix``: it was allowed to reuse what it kept. What the counts of several
-        say together, ``judge_counts`` finds."""
+        """Add an answered request, which was begun at its ``sent_at_s`` (of a load: sent). ``reuse_prefix``: it was
+        allowed to reuse what it kept. What the counts of several say together, ``judge_counts`` finds."""
+        is_of_load = sent.stream is not None  # whose health is noted as a whole, and whose moments are its own
+        if answer.health is not None and answer.health.send_to_wire_s is not None and not is_of_load:
+            sent = replace(sent, sent_at_s=sent.sent_at_s + answer.health.send_to_wire_s)
         thought = {} if answer.reasoning_tokens is None else {REASONING_TOKENS: answer.reasoning_tokens}
         row = replace(
             sent,
@@ -93,7 +96,6 @@ class AttemptRows:
             client={} if answer.health is None else health_fields(answer.health),
         )
         self.requests.append(row)
-        is_of_load = row.stream is not None  # whose health is noted as a whole
         if answer.health is not None and row.role != "warmup" and not is_of_load:
             self.note_health(answer.health)
         tokens = [

@@ -73,9 +73,41 @@ def _from_client(name: str, facts: AttemptFacts) -> Json:
     return facts.result.trial.client.get(name)
 
 
+def _limited_by(facts: AttemptFacts) -> Json:
+    """The limits that were passed, in words; none is a list without any, of a client that was not watched None."""
+    client = facts.result.trial.client
+    return None if client.get("client_limited") is None else list(client.get("limited_by") or ())
+
+
+def _from_part(name: str, facts: PartFacts) -> Json:
+    assert isinstance(facts.part, RequestRow)
+    return facts.part.client.get(name)
+
+
+def _part_limited_by(facts: PartFacts) -> Json:
+    assert isinstance(facts.part, RequestRow)
+    return list(facts.part.client.get("limited_by") or ()) if facts.part.client else None
+
+
+def _part_limited(facts: PartFacts) -> Json:
+    limits = _part_limited_by(facts)
+    return None if limits is None else bool(limits)
+
+
 _trial = partial(_of, "result.trial")
 _design = partial(_of, "design")
 _metric = partial(_of, "metrics")
+# Of our own client, as ``engine.base.ClientHealth`` names them; the first two have stood in the table for long.
+_HEALTH_BEFORE = ("loop_lag_p99_s", "cpu_share")
+_HEALTH = (
+    *_HEALTH_BEFORE,
+    "loop_lag_max_s",
+    "send_to_wire_s",
+    "late_p99_s",
+    "waited_share",
+    "first_late_s",
+    "last_late_s",
+)
 _MOMENTS = ("baseline", "loaded", "peak", "after", "released")
 _REQUEST_COUNTS = (
     *_of("request", "int", "prompt_tokens_ours", "prompt_tokens_server"),
@@ -160,6 +192,9 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
     *_of("metrics.load", "float", "load_wall_s", "output_tokens_per_s_all"),
     *_of("metrics.load", "int", "load_prompt_tokens", "load_cached_tokens"),
     *_of("metrics.load", "float", "ttft_p50_s", "ttft_p99_s", "ttft_max_s", "queue_wait_s"),
+    *(Column(f"client_{name}", "float", partial(_from_client, name)) for name in _HEALTH if name not in _HEALTH_BEFORE),
+    Column("client_num_resent", "int", partial(_from_client, "num_resent")),
+    Column("client_limited_by", "texts", _limited_by),
 )
 
 # What every row of a part of an attempt begins with.
@@ -189,6 +224,11 @@ REQUEST_COLUMNS: tuple[Column, ...] = (
     *_of("part", "int", "cached_tokens_predicted", "stream"),
     *_of("part", "float", "due_s"),
     *_WHERE,
+    *(Column(f"client_{name}", "float", partial(_from_part, name)) for name in _HEALTH),
+    *_metric("float", "coalesced_fraction"),
+    Column("client_num_resent", "int", partial(_from_part, "num_resent")),
+    Column("client_limited", "bool", _part_limited),
+    Column("client_limited_by", "texts", _part_limited_by),
 )
 
 TOKEN_COLUMNS: tuple[Column, ...] = (
