@@ -9,6 +9,7 @@ from kept_server import Asked, KeptServer, kept
 from scripted_server import END, HEAD, chunk, event, finish, token
 
 from kvscope.engine.base import ChatRequest, Generation, Message
+from kvscope.engine.client_health import Ticker
 from kvscope.engine.event_loop import run
 from kvscope.engine.http_client import Exchange, Limits
 from kvscope.engine.http_connection import Wire, endpoint
@@ -175,7 +176,10 @@ def test_a_fault_of_ours_is_raised_and_the_connection_closed() -> None:
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
-def test_on_either_loop(loop: str) -> None:
+def test_on_either_loop(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    slowed: list[Ticker] = []
+    monkeypatch.setattr(Ticker, "slow_down", lambda self: slowed.append(self))
+
     async def talk(server: KeptServer, asked: Asked, writer: asyncio.StreamWriter) -> bool:
         writer.write(b"".join(ANSWER))
         await writer.drain()
@@ -187,3 +191,4 @@ def test_on_either_loop(loop: str) -> None:
     assert len(answer.events) == 200
     assert answer.health is not None
     assert (answer.health.send_to_wire_s or 0) > 0
+    assert len(slowed) == 1  # from the first piece on, once
