@@ -201,6 +201,19 @@ def outputs(*tokens: int, limit: int | None = None) -> list[Attempt]:
     return found
 
 
+def test_what_a_token_takes_is_told_by_the_interval_of_every_difference() -> None:
+    # 14 and 16 ms a token: mean 15, standard error 1, so t = 15. t(1) is 12.7 at 95 % and 18.2 at 96.5 %.
+    rows = [
+        attempt(trial_row(OUTPUTS, n, block), design=OUTPUTS, **answered(ttft_s=0.5, tpot_s=tpot_s, output=n))
+        for n in OUTPUTS.levels
+        for block, tpot_s in enumerate((0.014, 0.016))
+    ]
+    finding = found(OUTPUTS, rows, "output_length_per_token_unclear")
+    assert finding.size is not None
+    assert finding.size.low is not None
+    assert finding.size.low > 0
+
+
 def test_each_further_output_token_takes_its_time() -> None:
     finding = found(OUTPUTS, outputs(16, 64), "output_length_per_token")
     # 64 − 16 tokens, 20 ms each.

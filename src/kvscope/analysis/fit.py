@@ -62,11 +62,14 @@ class Parabola:
     linear: Estimate
     quadratic: Estimate
     num: int
+    confidence: float = CONFIDENCE
     blocks: tuple[tuple[float, float, float], ...] = ()
 
     def estimate_at(self, x: float) -> Estimate:
         """y at x with its interval: of each block's own parabola, over the blocks."""
-        return mean([start + linear * x + square * x * x for start, linear, square in self.blocks])
+        return mean(
+            [start + linear * x + square * x * x for start, linear, square in self.blocks], confidence=self.confidence
+        )
 
     def at(self, x: float) -> float | None:
         """y at x; None where nothing was fitted."""
@@ -155,7 +158,7 @@ def _bend(points: Sequence[tuple[float, float]], errors: Sequence[float]) -> Est
     return scaled(estimate, 1 / scale**2)
 
 
-def fit_quadratic(points: Sequence[tuple[int, float, float]]) -> Parabola:
+def fit_quadratic(points: Sequence[tuple[int, float, float]], *, confidence: float = CONFIDENCE) -> Parabola:
     """A parabola through (block, x, y) with x and y above zero, paired by block: one is fitted through the points of
     each block that has three different x, and their coefficients are averaged, with Student's t over the blocks. So a
     block that was slow as a whole does no harm. Noise may grow with y, as that of times does: within a block a point
@@ -171,12 +174,13 @@ def fit_quadratic(points: Sequence[tuple[int, float, float]]) -> Parabola:
         nothing = Estimate(value=None, num=0, reason=note("two_levels" if points else "nothing_measured"))
         return Parabola(intercept=nothing, linear=nothing, quadratic=nothing, num=0)
     found = [_parabola([(x, y, weights[x]) for x, y in block if x in weights]) for block in whole]
-    intercepts, linears, quadratics = zip(*found, strict=True)
+    intercept, linear, quadratic = (mean(each, confidence=confidence) for each in zip(*found, strict=True))
     return Parabola(
-        intercept=mean(intercepts),
-        linear=mean(linears),
-        quadratic=mean(quadratics),
+        intercept=intercept,
+        linear=linear,
+        quadratic=quadratic,
         num=len(found),
+        confidence=confidence,
         blocks=tuple(found),
     )
 

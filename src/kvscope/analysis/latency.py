@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.fit import Estimate, Line, Parabola, fit_line, fit_quadratic, mean
+from kvscope.analysis.fit import CONFIDENCE, Estimate, Line, Parabola, fit_line, fit_quadratic, mean
 
 # A time that changes by less than this share of where it began, over all its lengths, is called flat.
 FLAT_SHARE = 0.05
@@ -69,7 +69,7 @@ def ttft_law(attempts: Sequence[Attempt]) -> TimeLaw | None:
     return time_law(attempts, lambda a: a.prompt_tokens, lambda a: a.metrics.ttft_s)
 
 
-def ttft_parabola(attempts: Sequence[Attempt]) -> Parabola:
+def ttft_parabola(attempts: Sequence[Attempt], *, confidence: float = CONFIDENCE) -> Parabola:
     """TTFT = intercept + linear · n + quadratic · n² for n prompt tokens as the server counted them, paired by block.
     Its parts have no value where no block has three lengths."""
     points = [
@@ -77,7 +77,7 @@ def ttft_parabola(attempts: Sequence[Attempt]) -> Parabola:
         for a in attempts
         if a.is_measured and a.prompt_tokens and a.metrics.ttft_s is not None
     ]
-    return fit_quadratic(points)
+    return fit_quadratic(points, confidence=confidence)
 
 
 def tpot_law(attempts: Sequence[Attempt]) -> TimeLaw | None:

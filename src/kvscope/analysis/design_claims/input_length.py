@@ -8,6 +8,7 @@ from kvscope.analysis.design_claims.changed import time_findings
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.fit import Parabola, scaled
 from kvscope.analysis.latency import ttft_parabola
+from kvscope.analysis.levels import error_rates
 from kvscope.record.rows import DesignRow
 
 _THOUSAND = 1000
@@ -20,26 +21,27 @@ _MOST_SHARE = 0.5
 def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
     """The law's two parts, each with its interval; without intervals (one repeat) no law. Where they cannot be told, or
     of fewer than three lengths, the differences from the shortest too: that TTFT grows is told by fewer repeats than
-    how."""
+    how. A part is told by the slightly wider interval (``strict``) by which every difference is."""
     measured = [a for a in attempts if a.is_measured]
     lengths = sorted({a.prompt_tokens for a in measured if a.prompt_tokens})
-    law = ttft_parabola(attempts)
+    rates = error_rates(design)
+    law, strict = (ttft_parabola(attempts, confidence=1 - error) for error in (rates.interval, rates.call))
     if law.num == 0 or len(lengths) < 3:
         return time_findings(design, attempts, ("ttft_s",))
     keys = tuple(a.key for a in measured)
-    quadratic = _quadratic(law, lengths, keys)
+    quadratic = _quadratic(law, strict, lengths, keys)
     if law.num < _FEW_BLOCKS:
         return (*time_findings(design, attempts, ("ttft_s",)), quadratic)
-    linear = _linear(law, lengths, keys)
+    linear = _linear(law, strict, lengths, keys)
     if linear.slug != "input_length_linear_unclear":
         return linear, quadratic
     return (*time_findings(design, attempts, ("ttft_s",)), linear, quadratic)
 
 
-def _linear(law: Parabola, lengths: Sequence[int], keys: tuple[str, ...]) -> Finding:
+def _linear(law: Parabola, strict: Parabola, lengths: Sequence[int], keys: tuple[str, ...]) -> Finding:
     size, start = scaled(law.linear, _THOUSAND), law.intercept
     slug = "input_length_linear"
-    if size.low is None or size.low <= 0:
+    if strict.linear.low is None or strict.linear.low <= 0:
         slug = "input_length_linear_unclear"
     elif start.high is not None and start.high < 0:
         slug = "input_length_linear_from_below"
@@ -63,10 +65,10 @@ def _linear(law: Parabola, lengths: Sequence[int], keys: tuple[str, ...]) -> Fin
     )
 
 
-def _quadratic(law: Parabola, lengths: Sequence[int], keys: tuple[str, ...]) -> Finding:
+def _quadratic(law: Parabola, strict: Parabola, lengths: Sequence[int], keys: tuple[str, ...]) -> Finding:
     longest = lengths[-1]
     size = scaled(law.quadratic, _THOUSAND**2)
-    low, high = size.low, size.high
+    low, high = strict.quadratic.low, strict.quadratic.high
     total, further = law.at(longest), law.estimate_at(2 * longest)
     part = scaled(law.quadratic, longest**2)
     if law.num < _FEW_BLOCKS or low is None or high is None:

@@ -7,6 +7,7 @@ from kvscope.analysis.design_claims.changed import time_findings
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.fit import Estimate, mean
 from kvscope.analysis.latency import output_limits
+from kvscope.analysis.levels import error_rates
 from kvscope.record.rows import DesignRow
 
 
@@ -14,11 +15,12 @@ def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...
     """Seconds for each further token, paired by block; limits that were not reached; the time per token by length."""
     measured = [a for a in attempts if a.is_measured and a.output_tokens]
     lengths = sorted({a.output_tokens for a in measured if a.output_tokens})
-    slope = _per_token(measured)
+    rates = error_rates(design)
+    slope, strict = (_per_token(measured, 1 - error) for error in (rates.interval, rates.call))
     keys = tuple(a.key for a in measured)
     found = []
     if len(lengths) > 1 and slope.value is not None:
-        is_told = slope.low is not None and slope.low > 0
+        is_told = strict.low is not None and strict.low > 0
         found.append(
             Finding(
                 slug="output_length_per_token" if is_told else "output_length_per_token_unclear",
@@ -37,7 +39,7 @@ def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...
     return (*found, *time_findings(design, attempts, ("tpot_s",)))
 
 
-def _per_token(measured: Sequence[Attempt]) -> Estimate:
+def _per_token(measured: Sequence[Attempt], confidence: float) -> Estimate:
     """Over the blocks, (longest answer − shortest) ÷ (tokens of the one − tokens of the other)."""
     slopes = []
     for block in sorted({a.trial.block for a in measured}):
@@ -48,4 +50,4 @@ def _per_token(measured: Sequence[Attempt]) -> Estimate:
         )
         if points and points[-1][0] > points[0][0]:
             slopes.append((points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0]))
-    return mean(slopes)
+    return mean(slopes, confidence=confidence)
