@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from rows_for_tests import design_row, full_result, run_row, trial_row
 
 from kvscope.cli.main import cli
-from kvscope.errors import RecordBusy, RecordError, RecordUnwritable
+from kvscope.errors import RecordBusy, RecordError, RecordUnwritable, SchemaMismatch
 from kvscope.record import store
 from kvscope.record.store import Recorder, create_records, open_records
 
@@ -153,6 +153,61 @@ def test_a_copy_of_half_of_it_says_so(tmp_path: Path) -> None:
     create_records(copy).close()
     with open_records(copy) as records:
         assert records.doubt is None
+
+
+def test_another_record_put_in_the_place_of_one_that_was_killed(tmp_path: Path) -> None:
+    """SQLite itself reads the new file with what the killed recorder left beside the old one."""
+    path, kept = tmp_path / "r.db", tmp_path / "kept.db"
+    begun(kept, 1).close()
+    killed_recorder(path, 3)
+    shutil.copy(kept, path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")}
+    for opened in (open_records, create_records):
+        with pytest.raises(SchemaMismatch, match=r"r\.db-wal, which lies beside .+ is of another record") as caught:
+            opened(path)
+        assert "Move r.db-wal" in str(caught.value.hint)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    for suffix in ("-wal", "-shm"):
+        path.with_name(f"r.db{suffix}").unlink(missing_ok=True)
+    with open_records(path) as records:
+        assert len(records.trials()) == 1
+
+
+def test_an_older_state_of_the_record_put_in_the_place_of_the_one_that_was_killed(tmp_path: Path) -> None:
+    path, kept = tmp_path / "r.db", tmp_path / "kept.db"
+    begun(path, 1).close()
+    shutil.copy(path, kept)
+    script = f"""
+        import os, signal, sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from test_record_files import append, create_records
+        append(create_records({str(path)!r}), 1, 3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    subprocess.run([sys.executable, "-B", "-c", textwrap.dedent(script)], check=False)
+    with open_records(path) as records:
+        assert len(records.trials()) == 4
+    shutil.copy(kept, path)
+    with pytest.raises(SchemaMismatch, match="another state"):
+        open_records(path)
+
+
+def test_what_was_killed_more_than_once_is_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    script = f"""
+        import os, signal, sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from test_record_files import append, create_records
+        append(create_records({str(path)!r}), int(sys.argv[1]))
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    killed_recorder(path, 1)
+    for number in (1, 2, 3):
+        subprocess.run([sys.executable, "-B", "-c", textwrap.dedent(script), str(number)], check=False)
+        with open_records(path) as records:
+            assert len(records.trials()) == number + 1
+    create_records(path).close()
+    assert names(tmp_path) == ["r.db"]
 
 
 def test_a_second_recorder_of_the_same_process_is_refused_and_takes_no_lock_away(tmp_path: Path) -> None:

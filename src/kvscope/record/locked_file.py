@@ -95,3 +95,8 @@ def identity_of(path: Path) -> tuple[int, int]:
     """Device and inode: which file a name means. OSError passes through."""
     found = path.stat()
     return found.st_dev, found.st_ino
+
+
+def is_recording_here(path: Path) -> bool:
+    """Whether this process records into the file. OSError passes through."""
+    return identity_of(path) in _recording

@@ -26,6 +26,7 @@ from kvscope.record.reader import Records
 from kvscope.record.rescue import InHand, rescue
 from kvscope.record.rows import DesignRow, PredictionRow, RunRow, TrialResult, TrialRow
 from kvscope.record.sqlite_errors import explained
+from kvscope.record.wal import note_written
 
 INTERRUPTED_MESSAGE = "The process that ran this trial ended before it could write a result."
 # How long closing waits for readers before it leaves bringing the two files together to the next recorder.
@@ -117,6 +118,7 @@ class Recorder(Records):
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
+            note_written(self._connection)
             self._connection.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:

@@ -20,7 +20,7 @@ APPLICATION_ID = 0x6B767363  # "kvsc": tells a kvscope record from any other SQL
 SCHEMA = """
 -- What the file says of itself. recording: 1 while a recorder has the file open, and after one was killed: what it
 -- wrote last may then be in FILE-wal, which belongs to it. metrics_version: of the definitions that the table metrics
--- was made with.
+-- was made with. era and written: by which a FILE-wal that does not belong to FILE is told (record/wal.py).
 CREATE TABLE about (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL

@@ -4,13 +4,14 @@ import sqlite3
 from pathlib import Path
 
 from kvscope.errors import RecordNotFound, RecordUnwritable, SchemaMismatch
-from kvscope.record.locked_file import LockedFile
+from kvscope.record.locked_file import LockedFile, is_recording_here
 from kvscope.record.migrations import OLDEST_VERSION, create_tables, migrate
 from kvscope.record.older import LAST_VERSION
 from kvscope.record.reader import Records
 from kvscope.record.recorder import Recorder
 from kvscope.record.schema import APPLICATION_ID, SCHEMA_VERSION
 from kvscope.record.sqlite_errors import explained
+from kvscope.record.wal import begin_era, check_wal
 
 __all__ = ["Recorder", "Records", "create_records", "open_records"]
 
@@ -50,6 +51,8 @@ def open_records(path: str | Path, *, snapshot: bool = False) -> Records:
 def _connect_for_reading(path: Path) -> sqlite3.Connection:
     resolved = path.resolve()
     has_wal = _beside(resolved, "-wal")
+    if has_wal and not is_recording_here(path):
+        check_wal(path)
     # Opened read-write where possible: only then can SQLite roll back what a killed writer left half-written. With
     # FILE-wal read-only: only a recorder may bring the two together, and the last reader to end would.
     try:
@@ -147,6 +150,8 @@ def create_records(path: str | Path) -> Recorder:
 
 
 def _connect_for_writing(path: Path) -> sqlite3.Connection:
+    if _beside(path.resolve(), "-wal"):
+        check_wal(path)
     with explained(path):
         connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S * _TIMES_LONGER_TO_OPEN)
         try:
@@ -157,6 +162,7 @@ def _connect_for_writing(path: Path) -> sqlite3.Connection:
                 create_tables(connection)
             _check_schema(connection, path)
             migrate(connection, path)
+            begin_era(connection)
             # Said in the file itself before FILE-wal exists: a copy without that one tells so.
             connection.execute("INSERT OR REPLACE INTO about (name, value) VALUES ('recording', 1)")
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
