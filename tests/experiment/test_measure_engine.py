@@ -88,6 +88,11 @@ def test_an_input_over_the_context_limit(tmp_path: Path) -> None:
     assert [row["outcome"] for row in rows] == ["ok", "ok", "refused"]
     assert "the context limit is 256" in rows[-1]["error_message"]
 
+    # What was not run, as predicted, is no failure of what ran, and a warm-up is no measurement.
+    told = kvscope(*words, "--seed", "2", cwd=tmp_path)
+    assert told.returncode == 1
+    assert "1 measured, 0 failed, 1 refused, 1 warm-up, 0 kept from before" in told.stderr
+
     tried = kvscope(*words, "--json", "--try-anyway", "--seed", "1", cwd=tmp_path)
     assert tried.returncode == 1
     last = json.loads(tried.stdout)[-1]
