@@ -246,7 +246,7 @@ def limits_passed(
     if cpu_share is not None and cpu_share > MOST_CPU_SHARE:
         found.append(f"it took {cpu_share:.0%} of a processor (limit {MOST_CPU_SHARE:.0%})")
     if late_p99_s is not None and late_p99_s > MOST_LATE_P99_S:
-        found.append(_words("the 99th percentile of its requests was sent", late_p99_s, " late", MOST_LATE_P99_S))
+        found.append(_words("at least one in a hundred of its requests was sent", late_p99_s, " late", MOST_LATE_P99_S))
     return (*found, *(_off(late) if late is not None else ()))
 
 
