@@ -38,6 +38,26 @@ def test_an_error_goes_on_as_it_is() -> None:
         raise ValueError("full")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_error_is_not_hidden_by_a_signal(number: signal.Signals) -> None:
+    """The disk is full, and the user has pressed Ctrl-C: that nothing was written is what is raised."""
+    answered = []
+
+    def stop(*_: object) -> None:
+        answered.append(1)
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, stop)
+    try:
+        with pytest.raises(ValueError, match="full"), interrupts_held():  # noqa: PT012
+            signal.raise_signal(number)
+            raise ValueError("full")
+        assert answered
+        assert signal.getsignal(number) is stop
+    finally:
+        signal.signal(number, before)
+
+
 def test_other_threads_are_never_interrupted() -> None:
     written = []
 

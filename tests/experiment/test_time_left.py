@@ -39,6 +39,19 @@ def test_a_level_that_was_not_timed_lies_on_the_line_of_the_others() -> None:
     assert times.of(at(1)) == 2.0
 
 
+def test_the_line_goes_through_what_was_measured() -> None:
+    """What is refused (at once) or fails says nothing of what others take."""
+    # 0.05 s per token, and two that ended before their time; by a line through all four, 2,000 would be 24 s.
+    times = timed((100, 5.0, "ok"), (1000, 50.0, "ok"), (5000, 0.0, "refused"), (3000, 4.0, "oom"))
+    assert times.of(at(2000)) == pytest.approx(100.0)
+    assert times.of(at(5000)) == 0.0
+    # Nor of its own level once one of that was measured.
+    times.note(at(3000), 150.0, "ok")
+    assert times.of(at(3000)) == 150.0
+    # With nothing measured, they are all that is known.
+    assert timed((5000, 0.5, "refused")).of(at(100)) == 0.5
+
+
 def test_without_a_line_it_is_the_mean() -> None:
     assert timed((100, 2.0, "ok")).of(at(1000)) == 2.0
     times = timed(("f16", 2.0, "ok"), ("q8_0", 4.0, "ok"))

@@ -60,6 +60,7 @@ def test_what_is_needed_and_how_long_it_takes() -> None:
 def test_what_is_refused_is_said_with_its_reason() -> None:
     said = render_plan(plan(point(128, fits=False, not_run_because="Predicted to need more. Not run.")))
     assert "no, not run" in said
+    assert "no, run anyway" in render_plan(plan(point(128, fits=False)))
     assert "prompt_tokens=128: Predicted to need more. Not run." in said
     assert "(not run)" in said
 

@@ -14,7 +14,7 @@ from kvscope.errors import RecordUnwritable
 from kvscope.experiment.design import Design
 from kvscope.experiment.lab import LAB_MINUTES, lab_designs, run_lab
 from kvscope.experiment.measure import load_measured
-from kvscope.experiment.runner import DesignSummary, start_run
+from kvscope.experiment.runner import DesignSummary, exit_code, start_run
 from kvscope.model.spec import ModelSpec
 from kvscope.record.store import create_records, open_records
 from kvscope.report.page import write_report
@@ -67,7 +67,7 @@ def lab(
     summaries = _run(lab_designs(spec, engine, is_attached=choice.is_attached), spec, choice, records, max_minutes)
     _report(records, folder / "report.html", as_json)
     _say_what_is_left(summaries, out)
-    return 1 if any(summary.failed + summary.kept_failed for summary in summaries) else 0
+    return exit_code(summaries)
 
 
 def _run(

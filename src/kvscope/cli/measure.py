@@ -15,7 +15,7 @@ from kvscope.experiment.designs import DESIGNS
 from kvscope.experiment.measure import DEFAULT_RECORDS, model_of, run_planned
 from kvscope.experiment.plan import Planned
 from kvscope.experiment.plan_preview import preview_plan
-from kvscope.experiment.runner import DesignSummary, RunOptions
+from kvscope.experiment.runner import DesignSummary, RunOptions, exit_code
 from kvscope.experiment.study_file import study_text
 from kvscope.report.files import write_file
 from kvscope.report.plan_text import render_plan
@@ -65,13 +65,13 @@ def measure(
         say(f"Written: {write_file(write_study, study_text(studies, write_study), force=False)}", err=True)
         say(f"Run it: kvscope measure {shlex.quote(write_study)}", err=True)
     elif dry_run:
-        _show_plans(studies, records, as_json)
+        _show_plans(studies, records, options, as_json)
     else:
         summaries = _run(studies, records, options)
         from kvscope.cli.measured import tell  # after the trials: they need not wait until it is loaded
 
         tell(summaries, records, as_json)
-        return 1 if any(summary.failed + summary.kept_failed for summary in summaries) else 0
+        return exit_code(summaries)
     return 0
 
 
@@ -83,8 +83,11 @@ def _run(studies: Sequence[Planned], records: str, options: RunOptions) -> list[
         raise
 
 
-def _show_plans(studies: Sequence[Planned], records: str, as_json: bool) -> None:
-    plans = [preview_plan(each.design, model_of(each), each.choice, records=records).to_dict() for each in studies]
+def _show_plans(studies: Sequence[Planned], records: str, options: RunOptions, as_json: bool) -> None:
+    plans = [
+        preview_plan(each.design, model_of(each), each.choice, records=records, options=options).to_dict()
+        for each in studies
+    ]
     if as_json:
         say_json(plans[0] if len(plans) == 1 else plans)
     else:

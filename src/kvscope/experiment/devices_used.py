@@ -8,8 +8,9 @@ processor.
 
 import os
 import re
+import socket
 from collections.abc import Mapping
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from kvscope.engine.registry import EngineChoice
@@ -32,15 +33,46 @@ def devices_used(choice: EngineChoice, settings: Mapping[str, SettingValue]) -> 
 
 
 def _of_server(address: ServerAddress) -> tuple[Device, ...]:
-    server = Device(name=f"server-{address.host}-{address.port}")
-    return (Device(name="cpu"), server) if _is_here(address.host) else (server,)
+    """On this machine, one name for all its addresses. Elsewhere, the name that was written and the addresses that it
+    stands for: who writes it differently still meets one of them."""
+    host = address.host.rstrip(".")
+    addresses = _addresses(host, address.port)
+    if host == "localhost" or any(map(_is_here, addresses)):
+        return (Device(name="cpu"), Device(name=f"server-localhost-{address.port}"))
+    names = {host, *(str(_address(each)) for each in addresses)}
+    return tuple(Device(name=f"server-{name}-{address.port}") for name in sorted(names))
 
 
-def _is_here(host: str) -> bool:
+# (address, (flow, scope)) as a socket takes them; the latter two are of IPv6 alone.
+_SocketAddress = tuple[str, tuple[int, ...]]
+
+
+def _addresses(host: str, port: int) -> list[_SocketAddress]:
+    """What the name stands for; none where that cannot be found out, and then its server cannot be reached either."""
     try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return [(str(each[4][0]), tuple(map(int, each[4][2:]))) for each in found]
+
+
+def _address(found: _SocketAddress) -> IPv4Address | IPv6Address:
+    address = ip_address(found[0])
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+def _is_here(found: _SocketAddress) -> bool:
+    """Whether it is an address of this machine: one that a socket of one's own can have (nothing is sent)."""
+    address = _address(found)
+    if address.is_loopback or address.is_unspecified:
+        return True
+    family, rest = (socket.AF_INET, ()) if isinstance(address, IPv4Address) else (socket.AF_INET6, found[1])
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as own:
+            own.bind((str(address), 0, *rest))
+    except OSError:
+        return False
+    return True
 
 
 def _accelerators(choice: EngineChoice, settings: Mapping[str, SettingValue]) -> tuple[str, ...]:

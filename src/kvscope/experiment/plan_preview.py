@@ -11,6 +11,7 @@ from kvscope.errors import ProbeError, UsageError
 from kvscope.experiment.design import Design, Level, Trial
 from kvscope.experiment.devices_used import devices_used
 from kvscope.experiment.identity import design_row, new_run
+from kvscope.experiment.run_options import RunOptions
 from kvscope.experiment.subject import Subject
 from kvscope.experiment.time_left import TimeLeft
 from kvscope.model.spec import ModelSpec
@@ -25,8 +26,8 @@ from kvscope.record.store import open_records
 class PointPreview:
     """One point of a design. ``needed_bytes``: all that is predicted to be taken, ``needed_here_bytes`` of it in this
     machine's own memory; None: nothing is predicted (``not_predicted_because``). ``fits``: whether it fits as far as is
-    known. ``not_run_because``: why it would be refused, or its settings would. ``trial_s``: what one trial took so far,
-    over ``timed_trials``; None where none is in the record."""
+    known. ``not_run_because``: why it would be refused, or its settings would; None where it would be run. ``trial_s``:
+    what one trial took so far, over ``timed_trials``; None where none is in the record."""
 
     levels: Mapping[str, Level]
     needed_bytes: int | None
@@ -40,9 +41,10 @@ class PointPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanPreview:
-    """``left``: positions of the trials that are not in the record yet. ``left_s``: seconds that they will take; None
-    where a level of them was never timed on this machine with this build. ``is_at_most``: it may end earlier (--until).
-    ``available_bytes``: memory of this machine that can be had now. ``devices``: what a trial has for itself."""
+    """``left``: positions of the trials that would be run or recorded as refused. ``left_s``: seconds that they will
+    take; None where a level of them was never timed on this machine with this build. ``is_at_most``: it may end earlier
+    (--until). ``available_bytes``: memory of this machine that can be had now. ``devices``: what a trial has for
+    itself."""
 
     design: Design
     trials: tuple[Trial, ...]
@@ -92,18 +94,30 @@ class PlanPreview:
 
 
 def preview_plan(
-    design: Design, model: ModelSpec | None, choice: EngineChoice, *, records: str | Path | None = None
+    design: Design,
+    model: ModelSpec | None,
+    choice: EngineChoice,
+    *,
+    records: str | Path | None = None,
+    options: RunOptions | None = None,
 ) -> PlanPreview:
-    """What the design would do. ``records``: the file that earlier trials are looked for in; None, or one that is not
-    there: none. Raises as ``run_design`` before anything is recorded, and RecordError for a file that is no record."""
+    """What the design would do with these options, were there no time limit. ``records``: the file that earlier trials
+    are looked for in; None, or one that is not there: none. Raises as ``run_design`` before anything is recorded, and
+    RecordError for a file that is no record."""
     subject = Subject.of(model, choice)
     subject.predict(design.condition(design.points()[0]))
     row = design_row(design, subject, new_run(""))
+    options = options or RunOptions()
     trials = design.trials(row.study_id)
     last = _recorded(records, row.design_id)
-    finished = {each for each, kept in last.items() if kept.outcome not in (None, "interrupted", "refused")}
-    left = [trial for trial in trials if trial.trial_id not in finished]
-    points = tuple(_point(subject, design, point, last) for point in design.points())
+    points = tuple(_point(subject, design, point, last, options) for point in design.points())
+
+    def is_left(trial: Trial) -> bool:
+        if options.max_blocks is not None and trial.block >= options.max_blocks:
+            return False
+        return not options.is_finished(last.get(trial.trial_id), lambda: _is_refused(points, trial))
+
+    left = [trial for trial in trials if is_left(trial)]
     times = {_key(point.levels): point.trial_s for point in points}
     each_s = [0.0 if _is_refused(points, trial) else times[_key(trial.levels)] for trial in left]
     return PlanPreview(
@@ -125,7 +139,13 @@ def _recorded(records: str | Path | None, design_id: str) -> dict[str, TrialRow]
         return {row.trial_id: row for row in found.trials(design_id)}
 
 
-def _point(subject: Subject, design: Design, levels: Mapping[str, Level], last: Mapping[str, TrialRow]) -> PointPreview:
+def _point(
+    subject: Subject,
+    design: Design,
+    levels: Mapping[str, Level],
+    last: Mapping[str, TrialRow],
+    options: RunOptions,
+) -> PointPreview:
     condition = design.condition(levels)
     prediction: Prediction | None = None
     refused: str | None = None
@@ -147,7 +167,7 @@ def _point(subject: Subject, design: Design, levels: Mapping[str, Level], last: 
         needed_bytes=None if prediction is None else prediction.to_dict()["totals"]["total_bytes"],
         needed_here_bytes=None if prediction is None else prediction.total_bytes_on("cpu"),
         fits=None if prediction is None and refused is None else refused is None,
-        not_run_because=refused,
+        not_run_because=None if options.try_anyway else refused,
         not_predicted_because=why_not,
         trial_s=times.of(levels),
         timed_trials=len(timed),

@@ -22,6 +22,7 @@ from kvscope.experiment.identity import start_run as start_run
 from kvscope.experiment.identity import utc_now
 from kvscope.experiment.interrupts import interrupts_held
 from kvscope.experiment.refusal import Reason
+from kvscope.experiment.run_options import RunOptions as RunOptions
 from kvscope.experiment.subject import Subject
 from kvscope.experiment.time_left import TimeLeft
 from kvscope.model.spec import ModelSpec
@@ -32,6 +33,8 @@ from kvscope.record.store import Recorder
 # Why a design ended before all the blocks that it might have had: nothing is left to do.
 NARROW_ENOUGH = "narrow enough"
 TIME_LIMIT = "time limit"
+# It was over while one waited for a device.
+WAITED = "time limit, while another kvscope measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,19 +72,14 @@ class DesignSummary:
     refused: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """``max_seconds``: start no trial that would be expected to end later than this. ``max_blocks``: run only the first
-    blocks now, each of which holds every level once, and leave the others for a later call. ``retry_failed``: run
-    failed trials anew, as another attempt. ``max_wait_s``: how long to wait for a device that somebody else measures
-    (None: until it is free, or ``max_seconds`` are over)."""
-
-    fail_fast: bool = False
-    retry_failed: bool = False
-    try_anyway: bool = False
-    max_seconds: float | None = None
-    max_blocks: int | None = None
-    max_wait_s: float | None = None
+def exit_code(summaries: Sequence[DesignSummary]) -> int:
+    """Of a command that ran them: 1 where a trial failed, that of DeviceBusy where nothing of a design was run as
+    somebody else measured, and else 0."""
+    if any(summary.failed + summary.kept_failed for summary in summaries):
+        return 1
+    begun = {summary.design_id for summary in summaries if summary.measured}
+    waited = {summary.design_id for summary in summaries if summary.stopped_by == WAITED}
+    return DeviceBusy.exit_code if waited - begun else 0
 
 
 Listener = Callable[[Progress], None]
@@ -155,7 +153,7 @@ class _Loop:
                 self._tell(Progress(**self._state(0), result=None, next_trial=trial, left_s=self._left_s(0)))
             result = self._attempt(trial, number)
             if result is None:
-                stopped_by = TIME_LIMIT
+                stopped_by = WAITED
                 break
             outcomes.append(result.trial.outcome)
             self._tell_after(number + 1, result)
@@ -179,13 +177,7 @@ class _Loop:
     def _is_finished(self, trial: Trial) -> bool:
         """Whether a trial need not be run: it was, or it was refused and still would be."""
         last = self.last.get(trial.trial_id)
-        if last is None or last.outcome == "interrupted":
-            return False
-        if last.outcome in MEASURED_OUTCOMES:
-            return True
-        if last.outcome != "refused":
-            return not self.options.retry_failed
-        return not self.options.try_anyway and self._predict(trial)[1] is not None
+        return self.options.is_finished(last, lambda: self._predict(trial)[1] is not None)
 
     # --- when it is over ------------------------------------------------------------------------------------------
 

@@ -80,7 +80,9 @@ def _needed(point: Mapping[str, Any]) -> str:
 
 
 def _fits(point: Mapping[str, Any]) -> str:
-    return _NOT_KNOWN if point["fits"] is None else "yes" if point["fits"] else "no, not run"
+    if point["fits"] is None:
+        return _NOT_KNOWN
+    return "yes" if point["fits"] else "no, run anyway" if point["not_run_because"] is None else "no, not run"
 
 
 def _takes(point: Mapping[str, Any]) -> str:
