@@ -107,11 +107,21 @@ class Records:
         return self._all(DesignRow, "designs")
 
     def trials(self, design_id: str | None = None) -> tuple[TrialRow, ...]:
-        """All attempts, in the order in which they started; of one design, or of all."""
-        return tuple(self.each_trial(design_id))
+        """All attempts, in the order in which they were recorded, those of one trial by their number; of one design, or
+        of all."""
+        rows = list(self.each_trial(design_id))
+        places: dict[tuple[str, str], list[int]] = {}
+        for place, row in enumerate(rows):
+            places.setdefault((row.design_id, row.trial_id), []).append(place)
+        for mine in places.values():
+            # An attempt that another file brought may have an earlier number than one that was here before.
+            attempts = sorted((rows[place] for place in mine), key=lambda row: row.attempt)
+            for place, row in zip(mine, attempts, strict=True):
+                rows[place] = row
+        return tuple(rows)
 
     def each_trial(self, design_id: str | None = None) -> Iterator[TrialRow]:
-        """The same, one after another: a record of any size fits."""
+        """The same one after another, as they were recorded: a record of any size fits."""
         condition = "" if design_id is None else "AND design_id = ?"
         query = f"SELECT rowid AS place, * FROM trials WHERE rowid > ? {condition} ORDER BY rowid LIMIT {_BATCH}"
         last = -1
