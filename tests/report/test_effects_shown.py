@@ -323,3 +323,18 @@ def test_doubts_are_said_by_kind_with_how_many_trials_have_them() -> None:
     assert "another" not in told
     assert told.index("client-limited") < told.index("swap-active, 1 of 15: Part of the memory")
     assert all(len(line) <= WIDTH for line in lines)
+
+
+def test_the_page_marks_them_too() -> None:
+    design = a_design()
+    attempts = [limited(a) if a.trial.level == "q4_0" and a.trial.block < 2 else a for a in attempts_of(design)]
+    blocks = effect_blocks(study(design, attempts), "effects-1")
+    told = [block.text for block in blocks if isinstance(block, Paragraph)]
+    assert "* 2 of the 15 trials of this design are client_limited: times marked so may be too long." in told
+    table = next(b.table if isinstance(b, Chart) else b for b in blocks if isinstance(b, Chart | Table))
+    marked = {(line.cells[0], line.cells[1]) for line in table.rows if line.cells[-1].endswith("*")}
+    assert {level for level, _ in marked} == {"q4_0"}
+    assert all("MiB" not in what for _, what in marked)
+    assert len(marked) >= 3
+    clean = effect_blocks(study(design, attempts_of(design)), "effects-1")
+    assert not any("client_limited" in block.text for block in clean if isinstance(block, Paragraph))

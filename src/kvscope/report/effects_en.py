@@ -37,6 +37,8 @@ EFFECTS: Mapping[str, str] = {
     "effects.no": "no",
     "effects.one_pair": "n = 1",
     "effects.limited": "* {count} of the {total} trials behind it are client_limited: times may be too long.",
+    "effects.limited_all": "* {count} of the {total} trials of this design are client_limited: times marked so may be "
+    "too long.",
     "doubts.lead": "Doubts about these trials (the first of each kind; kvscope report has all):",
     "doubts.one": "{slug}, {count} of {total}: {message}",
     "effects.more_levels": "({count} more levels: see the report.)",

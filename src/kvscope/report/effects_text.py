@@ -76,16 +76,27 @@ def _level(design: DesignRow, row: LevelRow, base: str, attempts: Sequence[Attem
         cells = effect_cells(effect)
         seen = {"more": "effects.yes", "less": "effects.yes", "unknown": "effects.one_pair"}
         verdict = say(seen.get(effect.verdict, "effects.no"))
-        verdict += "*" if limited and "_bytes" not in effect.metric else ""
+        verdict += "*" if limited and is_time(effect.metric) else ""
         table.append([cells.what, cells.baseline, cells.difference, cells.interval, cells.share, verdict])
     return [*_wrapped(f"{title} ({counts})"), *([*aligned(table), *limited] if effects else [])]
 
 
 def _limited_text(design: DesignRow, row: LevelRow, attempts: Sequence[Attempt]) -> list[str]:
     """That times behind a level's differences may be the client's; nothing where none of its trials is in doubt."""
+    count, total = limited_behind(design, row, attempts)
+    return _wrapped(say("effects.limited", count=count, total=total)) if count else []
+
+
+def limited_behind(design: DesignRow, row: LevelRow, attempts: Sequence[Attempt]) -> tuple[int, int]:
+    """Trials behind a level's differences, the baseline's too: how many are ``client_limited``, and how many there
+    are."""
     behind = [a for level in (row.level, design.baseline_level) for a in at_level(attempts, level) if a.is_measured]
-    count = sum(map(is_limited, behind))
-    return _wrapped(say("effects.limited", count=count, total=len(behind))) if count else []
+    return sum(map(is_limited, behind)), len(behind)
+
+
+def is_time(metric: str) -> bool:
+    """Whether a metric comes from the client's clock; memory does not."""
+    return "_bytes" not in metric
 
 
 def until_text(design: DesignRow, attempts: Sequence[Attempt]) -> str | None:

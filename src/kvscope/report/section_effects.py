@@ -8,8 +8,9 @@ from kvscope.record.held import held_of
 from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, row
 from kvscope.report.charts_effects import effects_chart
 from kvscope.report.claims import claim, level_text
+from kvscope.report.doubts_text import is_limited
 from kvscope.report.effect_cells import effect_cells, shown_metrics
-from kvscope.report.effects_text import drift_text, effects_lead, until_text
+from kvscope.report.effects_text import drift_text, effects_lead, is_time, limited_behind, until_text
 from kvscope.report.held_text import held_text
 from kvscope.report.numbers import difference_cell, estimate_cell, mib_cell, seconds_cell
 from kvscope.report.words import name_of, say
@@ -67,6 +68,10 @@ def effect_blocks(study: DesignStudy, slug: str) -> list[Block]:
         chart = effects_chart(slug, study.design, study.levels, table)
     blocks.append(table if chart is None else chart)
     until, drift = until_text(study.design, study.attempts), drift_text(study.design, study.attempts)
+    measured = [attempt for attempt in study.attempts if attempt.is_measured]
+    limited = sum(map(is_limited, measured))
+    if limited:
+        blocks.append(Paragraph(text=say("effects.limited_all", count=limited, total=len(measured)), kind="doubt"))
     blocks += [Paragraph(text=until)] if until else []
     blocks += [Paragraph(text=drift, kind="doubt")] if drift else []
     return blocks
@@ -75,10 +80,12 @@ def effect_blocks(study: DesignStudy, slug: str) -> list[Block]:
 def _effects_table(study: DesignStudy) -> Table | None:
     changed = [level for level in study.levels if not level.is_baseline]
     rows = [
-        row(level_text(level.level), c.what, c.baseline, c.difference, c.interval, c.share, c.pairs, c.verdict)
+        row(level_text(level.level), c.what, c.baseline, c.difference, c.interval, c.share, c.pairs, c.verdict + mark)
         for level in changed
+        for is_marked in (limited_behind(study.design, level, study.attempts)[0] > 0,)
         for name in shown_metrics([level])
         for c in (effect_cells(level.effects[name]),)
+        for mark in ("*" if is_marked and is_time(name) else "",)
     ]
     if not rows:
         return None
