@@ -65,11 +65,11 @@ def check_complete(path: Path, trials: int) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 400 KiB."""
+    """A file system of its own, of 480 KiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=480k", "tmpfs", str(folder)], capture_output=True, check=False
     )
     if made.returncode:
         pytest.skip("a file system can be mounted by root alone")
