@@ -1,6 +1,6 @@
 """Write docs/studies anew: a study file for every design, with its defaults of today. Run it after a default moved:
 
-    python tools/write_studies.py
+python tools/write_studies.py
 """
 
 from pathlib import Path

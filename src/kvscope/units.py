@@ -48,8 +48,8 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """A share of one from ``5%`` or ``0.05``. Raises UsageError, also for a number above 1 without a percent sign, which
-    is hardly meant as so many times the whole."""
+    """A share of one from ``5%`` or ``0.05``. Raises UsageError, also for a number above 1 without a percent sign,
+    which is hardly meant as so many times the whole."""
     found = _SHARE.fullmatch(text)
     if found is None:
         raise UsageError(f"{text!r} is not a share.", hint="Write it like 5% or 0.05.")

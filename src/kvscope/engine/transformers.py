@@ -177,8 +177,8 @@ class TransformersEngine:
         return self._generation(answer, len(ids))
 
     def generate_many(self, load: Load) -> LoadResult:
-        """Not done: UsageError is raised. The library computes one batch from begin to end and takes nothing in between;
-        it has no queue of its own that could be measured."""
+        """Not done: UsageError is raised. The library computes one batch from begin to end and takes nothing in
+        between; it has no queue of its own that could be measured."""
         raise UsageError(
             "transformers answers one request at a time: it has no server that takes several at once.",
             hint="Measure it with --concurrency 1, or several at once on llama.cpp, vLLM or a running server (--url).",
