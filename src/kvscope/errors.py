@@ -33,6 +33,7 @@
     │   └── ProbeLost                  the process went away
     └── RecordError                    the store refuses                                   exit 4
         ├── RecordNotFound · RecordBusy · RecordUnwritable
+        ├── RecordLost                 deleted, replaced or cut short while it was recorded into
         ├── SchemaMismatch             version found, version expected
         ├── RecordConflict             two files say different things of the same row
         └── DesignMismatch             what differs between two things that cannot be compared
