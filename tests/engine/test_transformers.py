@@ -250,7 +250,7 @@ class TestFailures:
         try:
             engine.load()
             pid = engine.pids()[0]
-            threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+            threading.Timer(0.1, os.kill, (pid, signal.SIGKILL)).start()
             with pytest.raises(EngineDied, match="SIGKILL") as caught:
                 engine.generate(ChatRequest(messages=HELLO, max_output_tokens=400))
             assert caught.value.evidence["pieces_received"] >= 0
