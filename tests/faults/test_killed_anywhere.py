@@ -175,6 +175,6 @@ def test_interrupted_at_any_time(zygote: Zygote, whole: list[Row], in_memory: Pa
     stopped = 0
     for number in range(20):
         folder = in_memory / str(number)
-        stopped += zygote.run(folder, "interrupt", chosen.randrange(1_000, 60_000))["code"] == STOPPED
+        stopped += zygote.run(folder, "interrupt", chosen.randrange(1_000, 30_000))["code"] == STOPPED
         check_resumed(zygote, folder, whole, kills=1)
     assert stopped >= 10
