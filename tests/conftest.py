@@ -1,9 +1,16 @@
 """What all tests share."""
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
+
+# A shell starts what it runs in the background with SIGINT ignored, and programs inherit that: tests of Ctrl-C would
+# then test nothing. With a handler here, what is started from here begins with the system's default.
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
