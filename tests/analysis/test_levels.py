@@ -1,12 +1,15 @@
 """The baseline, one changed condition, repeats and failures."""
 
+from typing import Any
+
 import pytest
 from study_rows import answered, attempt, design_row, trial_row
 
+from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.levels import level_rows
 
 
-def at(level: int, repeat: int, ttft_s: float, **changes: object):  # type: ignore[no-untyped-def]
+def at(level: int, repeat: int, ttft_s: float, **changes: Any) -> Attempt:
     design = design_row()
     return attempt(trial_row(design, level, repeat, **changes), design=design, **answered(ttft_s=ttft_s))
 

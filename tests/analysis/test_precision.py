@@ -1,6 +1,7 @@
 """Repeating until the interval is narrow enough: when it ends, and that ending by what was seen spoils nothing."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from simulated_studies import SimulatedStudy, a_design
@@ -64,7 +65,7 @@ def test_with_the_usual_interval_it_would() -> None:
         until = Until(share=0.06, metric="ttft_s", most_repeats=30)
         study = SimulatedStudy(a_design((20, 100), repeats=3, until=until, **LAW, **NORMAL, noise_seed=number), "x")
         plain = row_without_until(study.row)
-        study.run(lambda _, attempts, plain=plain: at_first_look(plain, attempts))  # type: ignore[misc]
+        study.run(partial(at_first_look, plain))
         one = level_rows(plain, study.attempts, ("ttft_s",))[1].effects["ttft_s"]
         missed += not one.difference.contains(0.04)
     assert missed > 35
@@ -74,7 +75,7 @@ def row_without_until(row: DesignRow) -> DesignRow:
     return design_row("input_length", design_id=row.design_id, levels=row.levels, baseline_level=row.baseline_level)
 
 
-def at_first_look(design: DesignRow, attempts: Sequence[Attempt]) -> bool:
+def at_first_look(design: DesignRow, _: DesignRow, attempts: Sequence[Attempt]) -> bool:
     one = level_rows(design, attempts, ("ttft_s",))[1].effects["ttft_s"]
     return one.half_width is not None and one.half_width <= 0.06 * (one.baseline or 0)
 

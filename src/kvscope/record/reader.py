@@ -172,5 +172,5 @@ def _which(trial: TrialRow) -> str:
 
 def _name(columns: sqlite3.Row) -> str:
     """Which row it is, by the first column that names one."""
-    names = [name for name in ("trial_id", "design_id", "run_id") if name in columns.keys()]  # noqa: SIM118
+    names = [name for name in ("trial_id", "design_id", "run_id") if name in columns.keys()]  # noqa: SIM118 (`in` of a Row looks at its values)
     return f"{names[0]} {columns[names[0]]}" + (f", attempt {columns['attempt']}" if names[0] == "trial_id" else "")
