@@ -10,6 +10,7 @@ import pytest
 from study_rows import answered, attempt, design_row, mark, memory, trial_row, whole_lab, write_record
 
 from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.effects import paired_effect
 from kvscope.analysis.levels import level_rows
 from kvscope.analysis.study import DesignStudy, analyse
 from kvscope.record.rows import DesignRow, WarningRow
@@ -22,6 +23,7 @@ from kvscope.report.effects_text import WIDTH, effect_lines
 from kvscope.report.page import render_page
 from kvscope.report.section_effects import effect_blocks
 from kvscope.report.summary import summary
+from kvscope.units import MIB
 
 # The first token of the baseline takes 400 ms; of each level 400 ms and so much more, block by block.
 MORE_MS = {"f16": (0, 0, 0, 0, 0), "q8_0": (-8, 4, 6, -4, 2), "q4_0": (80, 82, 84, 86, 88)}
@@ -93,6 +95,15 @@ def test_large_numbers_and_long_names_stay_within_the_terminal() -> None:
     assert max(map(len, lines)) <= WIDTH
     # 131,072 ÷ 20 = 6,553.6 s more.
     assert "+6,554" in line_of(lines, "262,144", "first token (s)")
+
+
+def test_what_is_called_a_difference_is_not_shown_as_none() -> None:
+    # 16 KiB more in each of three blocks: 0.0156 MiB, of 50 MiB. Four pages are a difference that can be resolved.
+    pairs = [(50 * MIB, 50 * MIB + 16 * 1024)] * 3
+    effect = paired_effect("memory_loaded_bytes", pairs)
+    assert effect.is_seen
+    assert effect_cells(effect).difference == "+0.02"
+    assert effect_cells(paired_effect("memory_loaded_bytes", [(50 * MIB, 50 * MIB)] * 3)).difference == "0.0"
 
 
 def test_failures_stand_beside_the_pairs() -> None:

@@ -11,6 +11,7 @@ from kvscope.units import GIB, MIB, format_number
 # From here on times are shown in seconds instead of milliseconds, and memory in GiB instead of MiB.
 LARGE_S = 10.0
 LARGE_BYTES = 10 * GIB
+MOST_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +71,14 @@ def _unit(effect: Effect) -> tuple[str, float]:
 
 
 def _digits(effect: Effect, scale: float) -> int:
-    """Decimals: fewer for large numbers, so that a column stays readable."""
+    """Decimals: fewer for large numbers, so that a column stays readable; but what is called a difference is never
+    shown as 0.0."""
     size = max(abs(effect.baseline or 0.0), abs(effect.changed or 0.0)) / scale
-    if scale == MIB:
-        return 1
-    return 0 if size >= 1000 else 1 if size >= 100 else 2
+    digits = 1 if scale == MIB or 100 <= size < 1000 else 0 if size >= 1000 else 2
+    difference = abs(effect.difference.value or 0.0) / scale
+    while effect.is_seen and digits < MOST_DIGITS and round(difference, digits) == 0:
+        digits += 1
+    return digits
 
 
 def _share(effect: Effect) -> str:
