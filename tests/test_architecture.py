@@ -19,10 +19,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "record": {"errors", "units"},
     "prompt": ALL_BASE | {"model"},
     "predict": ALL_BASE | {"model"},
+    "quality": ALL_BASE | {"prompt"},
     "engine": ALL_BASE | {"model", "prompt"},
     "analysis": ALL_BASE | {"model", "predict", "record"},
     "report": ALL_BASE | {"model", "predict", "record", "analysis"},
-    "experiment": ALL_BASE | {"model", "prompt", "predict", "engine", "probe", "record", "analysis"},
+    "experiment": ALL_BASE | {"model", "prompt", "predict", "engine", "probe", "quality", "record", "analysis"},
     "selftest": ALL_BASE | {"prompt", "engine", "record"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)

@@ -25,7 +25,9 @@ class Capabilities:
     stopped or given other settings. ``counts_by_requests``: to count, it sends the prompt and reads how many tokens the
     answer states, which takes time and may leave the prompt in the engine's cache. ``forces_length``: it obeys
     ``ChatRequest.ignore_end``. ``can_clear_cache``: see ``Engine.clear_cache``. ``answers_together``: it takes several
-    requests at once (``Engine.generate_many``); what it cannot run at once it lets wait."""
+    requests at once (``Engine.generate_many``); what it cannot run at once it lets wait. ``completes_text``: it takes a
+    prompt without a chat template (``ChatRequest.text``). ``scores_tokens``: see ``Engine.score`` and
+    ``Engine.tokenize``, which it has both."""
 
     baseline_before_load: bool
     can_unload: bool
@@ -41,13 +43,17 @@ class Capabilities:
     can_clear_cache: bool = False
     unload_way: str = ""
     answers_together: bool = False
+    completes_text: bool = False
+    scores_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """``ignore_end`` asks for exactly ``max_output_tokens`` (end-of-text not obeyed). ``reuse_prefix`` lets the engine
     use what it kept from earlier requests. ``tools`` are offered as OpenAI's interface writes them;
-    ``template_variables`` are further values for the chat template (enable_thinking ...)."""
+    ``template_variables`` are further values for the chat template (enable_thinking ...). ``text``: sent as it is,
+    without a chat template, in place of ``messages``, which are empty then. ``stop``: texts at which the answer
+    ends; they are not part of it."""
 
     messages: tuple[Message, ...]
     max_output_tokens: int
@@ -58,6 +64,8 @@ class ChatRequest:
     seed: int = 0
     timeout_s: float = 600.0
     stall_s: float = 120.0
+    text: str | None = None
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +177,44 @@ class LoadResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """How likely a text is, as the engine computes it. ``prompt`` and ``continuation`` are token ids by the engine's
+    own tokenizer (``Engine.tokenize``); nothing is added to them. ``num_top``: so many of the likeliest tokens are
+    wanted at each position beside the continuation's own. ``is_fresh``: the whole prefix is computed anew, in one pass,
+    for each position, so that the batch has another shape than the engine's usual way of scoring."""
+
+    prompt: tuple[int, ...]
+    continuation: tuple[int, ...]
+    num_top: int = 1
+    is_fresh: bool = False
+    timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredToken:
+    """One position. ``logprob``: natural logarithm of the probability that ``token`` comes next, by the model's own
+    distribution: no temperature, no bias, nothing cut off. ``top_tokens``, ``top_logprobs``: the likeliest tokens,
+    likeliest first."""
+
+    token: int
+    logprob: float
+    top_tokens: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenScores:
+    """One for each token of the continuation. ``pattern``: in which passes the engine computed them; only scores of one
+    pattern compare, since the same text in another batch shape gives other numbers. Counts as in ``Generation``, of all
+    its requests together."""
+
+    tokens: tuple[ScoredToken, ...]
+    pattern: str
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedBuffer:
     """One buffer as the engine's own log states it. ``component`` is one of weights, kv_cache, compute_buffer,
     output_buffer, host_cache, checkpoint. ``printed_mib`` is the text of the log ("16.64"), whose precision is its
@@ -274,6 +320,17 @@ class Engine(Protocol):
     def generate_many(self, load: Load) -> LoadResult:
         """Send several requests at once. An error of one request is its answer; Ctrl-C ends them all. Raises
         UsageError where ``Capabilities.answers_together`` is False."""
+        ...
+
+    def tokenize(self, text: str, *, with_special: bool) -> tuple[int, ...]:
+        """Token ids of a text by the engine's own tokenizer; ``with_special``: with the ones that it puts before a
+        prompt (BOS). Marks of a chat template in the text are read as such. Raises UsageError where
+        ``Capabilities.scores_tokens`` is False."""
+        ...
+
+    def score(self, request: ScoreRequest) -> TokenScores:
+        """Log-probabilities of a continuation. What is kept of earlier requests is used unless ``is_fresh``. Raises
+        UsageError where ``Capabilities.scores_tokens`` is False, an EngineError as ``generate`` does."""
         ...
 
     def host_cache(self) -> ReportedBuffer | None:

@@ -38,6 +38,8 @@ MEASURED_OUTCOMES = ("ok", "stopped_early")
 TRUNCATED_SLUG = "truncated-input"
 # Role of a request that sends the text of the one before it once more: what it adds is no copy of another prompt.
 SAME_AGAIN = "same_again"
+# Role of a request that is sent for its answer alone: it counts for no time and no memory.
+QUALITY = "quality"
 
 PHASES = (
     "launched",  # process exists, no model loaded
@@ -137,8 +139,8 @@ class PredictionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
-    """One request of a trial, in order. ``role`` is warmup, measured, or earlier_turn: a turn of a conversation
-    before the one that is measured. ``sent_at_s`` is on the trial's clock. ``prompt_tokens_ours_from``: "files" (our
+    """One request of a trial, in order. ``role`` is warmup, measured, earlier_turn (a turn of a conversation
+    before the one that is measured), or quality: asked for its answer alone, after everything else was measured. ``sent_at_s`` is on the trial's clock. ``prompt_tokens_ours_from``: "files" (our
     tokenizer and template, from the model's files) or "engine" (it was asked before sending).
 
     ``stream``: which of several at once, from 0. ``due_s``: when it should have been sent, on the trial's clock, where
@@ -284,6 +286,59 @@ class StatisticRow:
     request_index: int | None = None
 
 
+# What an answer was read as. Only the first two say anything of the model; the others are left out of every share.
+READINGS = (
+    "right",
+    "wrong",
+    "truncated_input",  # the prompt did not reach the model whole
+    "cut_output",  # the answer ran into its limit before it could be read
+    "no_answer",  # nothing but thinking, or nothing at all
+    "failed",  # the request ended in an error
+    "scored",  # no answer was asked for: ``score`` is a log-probability or a divergence, in nats
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRow:
+    """One item of a quality task, put to the model once. ``item`` names it: the same at every level and in every
+    repeat, so rows pair by (task, item, is_twin). ``document``: items of one document are one cluster. ``is_twin``: the
+    document without the planted fact, where a right answer is a guess. ``reading``: one of READINGS. ``score``: 1.0
+    right, 0.0 wrong, between them where a part is right (``facts`` says which); of ``scored`` rows what the task
+    defines, in nats; None where nothing can be said. ``chance``: the share right for who guesses. ``evidence_in_prompt``:
+    whether the text that holds the answer was in what was sent. ``request_index``: its request, with times and counts."""
+
+    index: int
+    task: str
+    item: str
+    document: str
+    language: str
+    reading: str
+    score: float | None
+    chance: float | None = None
+    is_twin: bool = False
+    depth_percent: float | None = None
+    document_tokens: int | None = None
+    evidence_in_prompt: bool | None = None
+    request_index: int | None = None
+    expected: str | None = None
+    answer: str | None = None
+    facts: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredTokenRow:
+    """One position of a text whose tokens were scored, in nats. ``answer_index``: the AnswerRow that it belongs to.
+    ``pattern``: in which passes the engine computed it (``engine.base.TokenScores``)."""
+
+    answer_index: int
+    position: int
+    token: int
+    logprob: float
+    pattern: str
+    top_tokens: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarningRow:
     """A doubt about the numbers of this trial. ``slug``: noisy-machine, swap-active, late-samples,
@@ -310,3 +365,5 @@ class TrialResult:
     occupants: tuple[OccupantRow, ...] = ()
     statistics: tuple[StatisticRow, ...] = ()
     warnings: tuple[WarningRow, ...] = ()
+    answers: tuple[AnswerRow, ...] = ()
+    scored_tokens: tuple[ScoredTokenRow, ...] = ()

@@ -1,0 +1,16 @@
+"""One task per file: what is planted, what is asked, and what counts as right."""
+
+from collections.abc import Mapping
+
+from kvscope.errors import UnknownName
+from kvscope.quality.task import Task
+
+TASKS: Mapping[str, Task] = {}
+
+
+def task_named(name: str) -> Task:
+    """Raises UnknownName, with the nearest."""
+    try:
+        return TASKS[name]
+    except KeyError:
+        raise UnknownName("quality task", name, TASKS) from None
