@@ -1,0 +1,183 @@
+"""The likelihood of known texts behind a document, position by position, as the engine computes it.
+
+One document is prefilled once; every token scored behind it is one more pass over the kept prefix. Prompts go without a
+chat template, with the engine's own BOS once, so a base model can be asked as well.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvscope.engine.base import Engine, ScoreRequest, TokenScores
+from kvscope.errors import ContextOverflow, InputTruncated, KvscopeError, ServerError, UsageError
+from kvscope.quality.task import Document, Question, prompt_text
+from kvscope.record.rows import AnswerRow, ScoredTokenRow
+
+# The task whose positions are held against those of a reference.
+FIDELITY = "fidelity"
+# Likeliest tokens kept at each position. The divergence seen through them and one rest bucket is a lower bound of the
+# whole one; docs/reference/quality.md says how tight it was measured to be.
+NUM_TOP = 100
+# Positions of a whole trial that are computed anew in one pass, to see what the shape of a batch does alone.
+FLOOR_POSITIONS = 4
+# Facts of an AnswerRow that is measured for the floor alone: the same text in passes of another shape.
+FLOOR = "floor"
+BATCH_SHAPE = "batch_shape"
+# What one item may end in without ending the trial.
+_OF_ONE_ITEM = (ContextOverflow, InputTruncated, ServerError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """Rows of one document. ``scored_tokens`` name their answer by its ``index``."""
+
+    answers: tuple[AnswerRow, ...] = ()
+    scored_tokens: tuple[ScoredTokenRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredText:
+    """Token ids of a prompt and of what is scored behind it. ``starts_early``: how many tokens of the prompt the
+    tokenizer joined with the beginning of the continuation, so that they are scored with it (0: none)."""
+
+    prompt: tuple[int, ...]
+    continuation: tuple[int, ...]
+    starts_early: int = 0
+
+
+def split_text(engine: Engine, prompt: str, continuation: str) -> ScoredText:
+    """The tokens of both texts together, cut where the prompt's own end. Where the tokenizer makes one token of the
+    prompt's end and the continuation's beginning, the cut is before it. Raises UsageError where nothing is left to be
+    scored, or the prompt is empty."""
+    alone = engine.tokenize(prompt, with_special=True)
+    whole = engine.tokenize(prompt + continuation, with_special=True)
+    common = 0
+    while common < min(len(alone), len(whole)) and alone[common] == whole[common]:
+        common += 1
+    if common == 0 or common == len(whole):
+        raise UsageError(
+            "There is no text to score behind this prompt.", hint="Give a prompt and a continuation, both not empty."
+        )
+    return ScoredText(prompt=whole[:common], continuation=whole[common:], starts_early=len(alone) - common)
+
+
+def score_document(engine: Engine, document: Document, twin: Document | None = None, *, first_index: int = 0) -> Scored:
+    """Every question of a document that has a continuation, then the same of its twin. ``first_index``: the index of
+    the first AnswerRow. ``score`` of a row is the mean log-probability of the continuation's tokens; of the fidelity
+    task it stays None, because it needs the same items at the reference (``analysis.fidelity``). An item that the
+    engine refuses is a row with the reading ``failed``. Raises an EngineError where the engine has gone."""
+    rows = _Rows(engine, first_index)
+    for text in (document,) if twin is None else (document, twin):
+        for question in text.questions:
+            if question.continuation is not None:
+                rows.add(text, question)
+    return rows.scored()
+
+
+def score_floor(engine: Engine, documents: Sequence[Document], *, first_index: int = 0) -> Scored:
+    """The last position of one item in each of the first FLOOR_POSITIONS documents, its whole prefix computed anew in
+    one pass. To be called when all documents have been scored, because it changes what the engine keeps."""
+    rows = _Rows(engine, first_index)
+    for document in documents[:FLOOR_POSITIONS]:
+        questions = [question for question in document.questions if question.continuation is not None]
+        if questions:
+            rows.add(document, questions[0], is_fresh=True)
+    return rows.scored()
+
+
+class _Rows:
+    def __init__(self, engine: Engine, first_index: int) -> None:
+        self.engine = engine
+        self.next_index = first_index
+        self.answers: list[AnswerRow] = []
+        self.tokens: list[ScoredTokenRow] = []
+
+    def scored(self) -> Scored:
+        return Scored(answers=tuple(self.answers), scored_tokens=tuple(self.tokens))
+
+    def add(self, document: Document, question: Question, *, is_fresh: bool = False) -> None:
+        """One item; ``is_fresh``: its last position alone, computed anew in one pass, as a row of the floor."""
+        row = _row(document, question, self.next_index)
+        if is_fresh:
+            row = replace(row, item=f"{row.item}/{BATCH_SHAPE}", facts={FLOOR: BATCH_SHAPE, "of_item": row.item})
+        try:
+            text = split_text(self.engine, prompt_text(document, question, "cue"), question.continuation or "")
+            first = len(text.continuation) - 1 if is_fresh else 0
+            scores = self.engine.score(
+                ScoreRequest(
+                    prompt=(*text.prompt, *text.continuation[:first]),
+                    continuation=text.continuation[first:],
+                    num_top=NUM_TOP if document.task == FIDELITY else 1,
+                    is_fresh=is_fresh,
+                )
+            )
+        except _OF_ONE_ITEM as error:
+            self._keep(_failed(row, error))
+            return
+        self._keep(_scored(row, text, scores), scores, first_position=first)
+
+    def _keep(self, row: AnswerRow, scores: TokenScores | None = None, *, first_position: int = 0) -> None:
+        self.answers.append(row)
+        self.next_index += 1
+        if scores is None:
+            return
+        self.tokens += [
+            ScoredTokenRow(
+                answer_index=row.index,
+                position=position,
+                token=token.token,
+                logprob=token.logprob,
+                pattern=scores.pattern,
+                top_tokens=token.top_tokens,
+                top_logprobs=token.top_logprobs,
+            )
+            for position, token in enumerate(scores.tokens, start=first_position)
+        ]
+
+
+def _row(document: Document, question: Question, index: int) -> AnswerRow:
+    return AnswerRow(
+        index=index,
+        task=document.task,
+        item=question.item,
+        document=document.name,
+        language=document.language,
+        reading="scored",
+        score=None,
+        chance=None,
+        is_twin=document.is_twin,
+        depth_percent=question.depth_percent,
+        evidence_in_prompt=all(sentence in document.text for sentence in question.evidence),
+        expected=question.continuation,
+        facts={},
+    )
+
+
+def _failed(row: AnswerRow, error: KvscopeError) -> AnswerRow:
+    is_cut = isinstance(error, InputTruncated)
+    return replace(
+        row,
+        reading="truncated_input" if is_cut else "failed",
+        facts={**row.facts, "error_slug": error.slug, "error_message": str(error)},
+    )
+
+
+def _scored(row: AnswerRow, text: ScoredText, scores: TokenScores) -> AnswerRow:
+    """The row with what is kept of its positions together."""
+    facts: dict[str, Any] = {
+        "num_positions": len(scores.tokens),
+        "mean_logprob": sum(token.logprob for token in scores.tokens) / len(scores.tokens),
+        "pattern": scores.pattern,
+        "starts_early_tokens": text.starts_early,
+    }
+    for name, value in (("prompt_tokens", scores.prompt_tokens), ("cached_tokens", scores.cached_tokens)):
+        if value is not None:
+            facts[name] = value
+    is_cut = scores.prompt_tokens is not None and scores.prompt_tokens < len(text.prompt)
+    return replace(
+        row,
+        reading="truncated_input" if is_cut else row.reading,
+        score=None if is_cut or row.task == FIDELITY else facts["mean_logprob"],
+        document_tokens=len(text.prompt),
+        facts={**row.facts, **facts},
+    )
