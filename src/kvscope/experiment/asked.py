@@ -7,6 +7,7 @@ from typing import Any
 
 from kvscope.experiment.asked_fields import read_value
 from kvscope.experiment.design import Arrival, Language, Level
+from kvscope.experiment.quality_asked import AskedForm
 from kvscope.scenario import SettingValue
 
 
@@ -44,6 +45,9 @@ class Asked:
     language: Language = "en"
     text: str | None = None
     key_percent: float | None = None
+    quality: str | None = None
+    quality_documents: int | None = None
+    quality_form: AskedForm = "auto"
     factors: Mapping[str, tuple[Level, ...]] = field(default_factory=dict)
     settings: Mapping[str, tuple[SettingValue, ...]] = field(default_factory=dict)
 

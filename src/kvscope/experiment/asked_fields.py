@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from kvscope.errors import BadDesign, UsageError
 from kvscope.experiment.design import Level
+from kvscope.experiment.quality_asked import FORMS
 from kvscope.prompt.exact_length.source_text import LANGUAGES
 from kvscope.units import parse_share, parse_tokens
 
@@ -302,6 +303,30 @@ SAYS: Mapping[str, Says] = {
         like=30,
         read=_percent,
         table="held",
+    ),
+    "quality": Says(
+        help="Ask a task's questions too, once a trial has been measured: needle, keys, variables, copy, count, "
+        "reworded, tool_call, copy_gain, fidelity.",
+        expected="a task's name",
+        like="keys",
+        read=_text,
+        table="held",
+    ),
+    "quality_documents": Says(
+        help="How many documents of that task each trial asks; the task's own number otherwise.",
+        expected="a whole number from 1",
+        like=20,
+        read=_whole(1),
+        table="held",
+    ),
+    "quality_form": Says(
+        help="How its questions are put: by the model's chat template (chat), or as a text that it goes on with (cue); "
+        "auto takes chat where there is a template.",
+        expected='"auto", "chat" or "cue"',
+        like="cue",
+        read=_one_of(*FORMS),
+        table="held",
+        choices=FORMS,
     ),
     "factors": Says(
         help="The two factors of the design grid, each with its values, the baseline first.",

@@ -19,6 +19,7 @@ from kvscope.experiment.factors import Level as Level
 from kvscope.experiment.factors import LevelSettings as LevelSettings
 from kvscope.experiment.factors import check_apart, check_factor, check_not_held
 from kvscope.experiment.prefix_levels import prefix_level
+from kvscope.experiment.quality_asked import TASK_FACTOR, QualityAsked, with_task
 from kvscope.model.spec import ModelSpec
 from kvscope.prompt.exact_length.source_text import SourceText
 from kvscope.scenario import SettingValue
@@ -49,7 +50,8 @@ class Condition:
     request when its last one is answered). ``as_load``: sent as a load is, even where it is one at a time. ``arrival``
     and ``rate_per_s``: an open loop instead, requests sent at that rate whatever is still under way.
     ``shared_prefix_tokens``: so many tokens at the beginning of all of a trial's prompts are the same. ``prefix``: what
-    of the measured prompt was sent before (see designs/prefix_reuse.py)."""
+    of the measured prompt was sent before (see designs/prefix_reuse.py). ``quality``: what is asked for the answers'
+    sake once all of this has been measured."""
 
     settings: Mapping[str, SettingValue]
     prompt_tokens: int
@@ -67,6 +69,7 @@ class Condition:
     shared_prefix_tokens: int = 0
     as_load: bool = False
     prefix: str | None = None
+    quality: QualityAsked | None = None
 
     @property
     def is_load(self) -> bool:
@@ -93,6 +96,8 @@ class Condition:
         """This condition with one factor set: the requests' own (REQUEST_FACTORS) or an engine setting."""
         if factor == "prefix":
             return replace(self, prefix=prefix_level(level).name)
+        if factor == TASK_FACTOR:
+            return replace(self, quality=with_task(self.quality, level))
         if factor == "rate_per_s":
             if not isinstance(level, int | float) or isinstance(level, bool) or not 0 < level < math.inf:
                 raise BadDesign(f"{level!r} is not a number of requests per second.", hint="Use a number above 0.")
@@ -136,6 +141,7 @@ class Condition:
             **({"arrival": self.arrival, "rate_per_s": self.rate_per_s} if self.arrival != "closed" else {}),
             **({"shared_prefix_tokens": self.shared_prefix_tokens} if self.shared_prefix_tokens else {}),
             **({} if self.prefix is None else {"prefix": self.prefix}),
+            **({} if self.quality is None else self.quality.to_dict()),
         }
 
 

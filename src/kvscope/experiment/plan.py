@@ -1,9 +1,8 @@
 """From names and numbers, as a person gives them, to a design that runs."""
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kvscope.analysis.levels import METRICS
 from kvscope.engine.registry import EngineChoice
@@ -11,12 +10,10 @@ from kvscope.errors import BadDesign, UnknownName
 from kvscope.experiment.asked import Asked, differing
 from kvscope.experiment.design import (
     REQUEST_FACTORS,
-    Arrival,
     Condition,
     Design,
     DesignKind,
     Factor,
-    Language,
     Level,
     Until,
     make_design,
@@ -24,34 +21,14 @@ from kvscope.experiment.design import (
 from kvscope.experiment.designs import DESIGNS, design_kind, design_varying
 from kvscope.experiment.designs import concurrency as concurrency_design
 from kvscope.experiment.designs import grid as grid_design
+from kvscope.experiment.held import Held as Held
+from kvscope.experiment.held import held_of, hold
 from kvscope.experiment.holds_kept import true_holds
 from kvscope.experiment.own_names import has_own_names, own_names, with_command
 from kvscope.experiment.slots import check_load, sequences_at_once, with_slots
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.growth import round_up
-from kvscope.prompt.exact_length.own_text import read_own_text
 from kvscope.scenario import SettingValue
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What a person asked to keep equal. A field with several values is a second factor. ``text``: a file or folder of
-    one's own that prompts are made of; ``key_percent``: how far down it the key sentence stands. ``arrival`` and
-    ``rate_per_s``: an open loop, in which requests are sent on time whatever is under way (poisson where only the rate
-    is given)."""
-
-    input_tokens: tuple[int, ...] = ()
-    output_tokens: tuple[int, ...] = ()
-    requests: int | None = None
-    reuse_prefix: bool | None = None
-    language: Language = "en"
-    text: str | Path | None = None
-    key_percent: float | None = None
-    concurrency: tuple[int, ...] = ()
-    rate_per_s: tuple[float, ...] = ()
-    arrival: Arrival | None = None
-    shared_prefix_tokens: int | None = None
-    settings: Mapping[str, tuple[SettingValue, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +59,7 @@ def plan(asked: Asked) -> Planned:
         engine=asked.engine,
         levels=asked.levels,
         repeats=asked.repeats,
-        held=_held(asked),
+        held=held_of(asked),
         seed=asked.seed,
         grid=asked.grid,
         is_attached=not choice.takes_settings,
@@ -102,23 +79,6 @@ def _until(asked: Asked) -> Until | None:
     if asked.until_metric not in METRICS:
         raise UnknownName("metric to repeat for", asked.until_metric, METRICS)
     return Until(share=asked.until, metric=asked.until_metric, most_repeats=asked.most_repeats)
-
-
-def _held(asked: Asked) -> Held:
-    return Held(
-        input_tokens=asked.input_tokens,
-        output_tokens=asked.output_tokens,
-        requests=asked.requests,
-        reuse_prefix=asked.reuse_prefix,
-        language=asked.language,
-        text=asked.text,
-        key_percent=asked.key_percent,
-        concurrency=asked.concurrency,
-        rate_per_s=asked.rate_per_s,
-        arrival=asked.arrival,
-        shared_prefix_tokens=asked.shared_prefix_tokens,
-        settings=asked.settings,
-    )
 
 
 def plan_design(
@@ -142,11 +102,11 @@ def plan_design(
     varied = _varied(name, engine, levels, factors or {}, is_attached)
     varied, held = _at_rates(varied, held or Held())
     held = _with_own_names(varied, held, engine, by_command or {}, is_attached)
-    condition, others = _hold(varied.names, varied.kind.default_condition, held)
+    condition, others = hold(varied.names, varied.kind.default_condition, held)
     _check_at_most_two([*varied.names, *(factor.name for factor in others)])
     if grid and others:
         varied = _as_grid(varied, others[0], engine)
-        condition, _ = _hold(varied.names[:1], varied.kind.default_condition, held)
+        condition, _ = hold(varied.names[:1], varied.kind.default_condition, held)
     design = make_design(
         varied.kind,
         levels=varied.levels,
@@ -304,61 +264,6 @@ def _works_attached(engine: str) -> str:
             if design_kind(name, engine, is_attached=True).factor in REQUEST_FACTORS:
                 names.append(name)
     return ", ".join(names)
-
-
-def _hold(varied: Collection[str], condition: Condition, held: Held) -> tuple[Condition, list[Factor]]:
-    """The condition with everything held set, and what turned out to vary as well."""
-    asked: dict[str, tuple[SettingValue, ...]] = {
-        "prompt_tokens": held.input_tokens,
-        "output_tokens": held.output_tokens,
-        "concurrency": held.concurrency,
-        "rate_per_s": held.rate_per_s,
-        **(held.settings or {}),
-    }
-    text = None if held.text is None else read_own_text(held.text, language=held.language)
-    condition = replace(condition, language=held.language, text=text, key_percent=held.key_percent)
-    if held.requests is not None:
-        if held.requests < 1:
-            raise BadDesign("A trial needs at least one request.", hint="Use --requests 1 or more.")
-        if condition.is_conversation:
-            raise BadDesign("The requests of this design are its turns.", hint="Give their number with --levels.")
-        condition = replace(condition, requests=held.requests)
-    if held.reuse_prefix is not None:
-        condition = replace(condition, reuse_prefix=held.reuse_prefix)
-    condition = _with_load(varied, condition, held)
-    others = []
-    for name, values in asked.items():
-        if not values:
-            continue
-        if name in varied:
-            raise BadDesign(f"{name} is what this design varies.", hint="Give its values with --levels.")
-        if len(values) > 1:
-            others.append(Factor(name=name, levels=tuple(value for value in values if value is not None)))
-        elif name in REQUEST_FACTORS:
-            condition = condition.with_level(name, values[0])
-        else:
-            condition = replace(condition, settings={**condition.settings, name: values[0]})
-    return condition, others
-
-
-def _with_load(varied: Collection[str], condition: Condition, held: Held) -> Condition:
-    """The condition with what was asked of several requests at once. Raises BadDesign for what contradicts itself."""
-    is_open = bool(held.rate_per_s) or "rate_per_s" in varied
-    if is_open and (held.concurrency or "concurrency" in varied):
-        raise BadDesign(
-            "At a fixed rate, how many requests are under way at once is not set: it follows from the rate.",
-            hint="Give --rate or --concurrency.",
-        )
-    if held.arrival is not None:
-        if not is_open and condition.rate_per_s is None:
-            raise BadDesign("An arrival needs a rate.", hint="Say how many requests a second with --rate.")
-        condition = replace(condition, arrival=held.arrival)
-    if held.shared_prefix_tokens is not None:
-        if held.shared_prefix_tokens < 0:
-            raise BadDesign("A shared beginning of less than nothing.", hint="Use --shared-prefix 0 or more.")
-        reuses = condition.reuse_prefix if held.reuse_prefix is not None else held.shared_prefix_tokens > 0
-        condition = replace(condition, shared_prefix_tokens=held.shared_prefix_tokens, reuse_prefix=reuses)
-    return condition
 
 
 def with_context_limit(design: Design) -> Design:

@@ -25,6 +25,7 @@ from kvscope.experiment.asked import FIELDS, Asked, default_of, differing
 from kvscope.experiment.asked_fields import SAYS, Table, read_value
 from kvscope.experiment.design import REQUEST_FACTORS as _REQUESTS
 from kvscope.experiment.plan import Planned, plan
+from kvscope.experiment.quality_asked import TASK_FACTOR
 from kvscope.experiment.study_lines import StudyLines
 from kvscope.experiment.toml_text import commented, toml_value
 
@@ -294,5 +295,6 @@ def complete(planned: Planned) -> Asked:
         arrival=None if held.arrival == "closed" else held.arrival,
         shared_prefix_tokens=held.shared_prefix_tokens or None,
         reuse_prefix=held.reuse_prefix,
+        quality=None if held.quality is None or TASK_FACTOR in own else held.quality.task,
         settings={**settings, **({} if is_grid else varied)} if planned.choice.takes_settings else {},
     )

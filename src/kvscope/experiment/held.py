@@ -1,0 +1,129 @@
+"""What a person asked to keep equal, as the condition that all trials of a design have."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kvscope.errors import BadDesign
+from kvscope.experiment.asked import Asked
+from kvscope.experiment.design import REQUEST_FACTORS, Arrival, Condition, Factor, Language
+from kvscope.experiment.quality_asked import TASK_FACTOR, AskedForm, QualityAsked, with_task
+from kvscope.prompt.exact_length.own_text import read_own_text
+from kvscope.scenario import SettingValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a person asked to keep equal. A field with several values is a second factor. ``text``: a file or folder of
+    one's own that prompts are made of; ``key_percent``: how far down it the key sentence stands. ``arrival`` and
+    ``rate_per_s``: an open loop, in which requests are sent on time whatever is under way (poisson where only the rate
+    is given)."""
+
+    input_tokens: tuple[int, ...] = ()
+    output_tokens: tuple[int, ...] = ()
+    requests: int | None = None
+    reuse_prefix: bool | None = None
+    language: Language = "en"
+    text: str | Path | None = None
+    key_percent: float | None = None
+    concurrency: tuple[int, ...] = ()
+    rate_per_s: tuple[float, ...] = ()
+    arrival: Arrival | None = None
+    shared_prefix_tokens: int | None = None
+    quality: str | None = None
+    quality_documents: int | None = None
+    quality_form: AskedForm = "auto"
+    settings: Mapping[str, tuple[SettingValue, ...]] | None = None
+
+
+def held_of(asked: Asked) -> Held:
+    """What is kept equal, of a whole study."""
+    return Held(
+        input_tokens=asked.input_tokens,
+        output_tokens=asked.output_tokens,
+        requests=asked.requests,
+        reuse_prefix=asked.reuse_prefix,
+        language=asked.language,
+        text=asked.text,
+        key_percent=asked.key_percent,
+        concurrency=asked.concurrency,
+        rate_per_s=asked.rate_per_s,
+        arrival=asked.arrival,
+        shared_prefix_tokens=asked.shared_prefix_tokens,
+        quality=asked.quality,
+        quality_documents=asked.quality_documents,
+        quality_form=asked.quality_form,
+        settings=asked.settings,
+    )
+
+
+def hold(varied: Collection[str], condition: Condition, held: Held) -> tuple[Condition, list[Factor]]:
+    """The condition with everything held set, and what turned out to vary as well. Raises BadDesign for what
+    contradicts itself or the factor, UnknownName, and for a text of one's own what read_own_text raises."""
+    asked: dict[str, tuple[SettingValue, ...]] = {
+        "prompt_tokens": held.input_tokens,
+        "output_tokens": held.output_tokens,
+        "concurrency": held.concurrency,
+        "rate_per_s": held.rate_per_s,
+        **(held.settings or {}),
+    }
+    text = None if held.text is None else read_own_text(held.text, language=held.language)
+    condition = replace(condition, language=held.language, text=text, key_percent=held.key_percent)
+    if held.requests is not None:
+        if held.requests < 1:
+            raise BadDesign("A trial needs at least one request.", hint="Use --requests 1 or more.")
+        if condition.is_conversation:
+            raise BadDesign("The requests of this design are its turns.", hint="Give their number with --levels.")
+        condition = replace(condition, requests=held.requests)
+    if held.reuse_prefix is not None:
+        condition = replace(condition, reuse_prefix=held.reuse_prefix)
+    condition = _with_quality(varied, _with_load(varied, condition, held), held)
+    others = []
+    for name, values in asked.items():
+        if not values:
+            continue
+        if name in varied:
+            raise BadDesign(f"{name} is what this design varies.", hint="Give its values with --levels.")
+        if len(values) > 1:
+            others.append(Factor(name=name, levels=tuple(value for value in values if value is not None)))
+        elif name in REQUEST_FACTORS:
+            condition = condition.with_level(name, values[0])
+        else:
+            condition = replace(condition, settings={**condition.settings, name: values[0]})
+    return condition, others
+
+
+def _with_load(varied: Collection[str], condition: Condition, held: Held) -> Condition:
+    """The condition with what was asked of several requests at once. Raises BadDesign for what contradicts itself."""
+    is_open = bool(held.rate_per_s) or "rate_per_s" in varied
+    if is_open and (held.concurrency or "concurrency" in varied):
+        raise BadDesign(
+            "At a fixed rate, how many requests are under way at once is not set: it follows from the rate.",
+            hint="Give --rate or --concurrency.",
+        )
+    if held.arrival is not None:
+        if not is_open and condition.rate_per_s is None:
+            raise BadDesign("An arrival needs a rate.", hint="Say how many requests a second with --rate.")
+        condition = replace(condition, arrival=held.arrival)
+    if held.shared_prefix_tokens is not None:
+        if held.shared_prefix_tokens < 0:
+            raise BadDesign("A shared beginning of less than nothing.", hint="Use --shared-prefix 0 or more.")
+        reuses = condition.reuse_prefix if held.reuse_prefix is not None else held.shared_prefix_tokens > 0
+        condition = replace(condition, shared_prefix_tokens=held.shared_prefix_tokens, reuse_prefix=reuses)
+    return condition
+
+
+def _with_quality(varied: Collection[str], condition: Condition, held: Held) -> Condition:
+    """The condition with what was asked for the answers' sake. Raises BadDesign, UnknownName."""
+    is_varied = TASK_FACTOR in varied
+    if held.quality is not None and is_varied:
+        raise BadDesign("The task is what this design varies.", hint="Give the tasks with --levels.")
+    if held.quality is None and not is_varied:
+        if held.quality_documents is not None or held.quality_form != "auto":
+            raise BadDesign(
+                "Which questions are to be asked is not said.", hint="Name their task: --quality keys, for example."
+            )
+        return condition
+    task = condition.quality.task if held.quality is None and condition.quality is not None else held.quality
+    asked = QualityAsked(task=task or "", documents=held.quality_documents, form=held.quality_form)
+    return replace(condition, quality=asked if is_varied else with_task(asked, task))

@@ -1,0 +1,48 @@
+"""What is asked of answers beside memory and time: which task, how many documents of it, and in which form."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from kvscope.errors import BadDesign
+from kvscope.quality.tasks import task_named
+
+# auto: to the model's chat template where it has one, else as a text that it goes on with.
+AskedForm = Literal["auto", "chat", "cue"]
+FORMS: tuple[AskedForm, ...] = get_args(AskedForm)
+# What a level of the factor ``quality_task`` sets.
+TASK_FACTOR = "quality_task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityAsked:
+    """``task``: a name of ``quality.tasks.TASKS``. ``documents``: how many of them every trial asks (each with its
+    twin, where the task has one); None: the task's own number."""
+
+    task: str
+    documents: int | None = None
+    form: AskedForm = "auto"
+
+    def to_dict(self) -> dict[str, object]:
+        """As a design's identity has it: named only where it was asked for."""
+        return {
+            TASK_FACTOR: self.task,
+            **({} if self.documents is None else {"quality_documents": self.documents}),
+            **({} if self.form == "auto" else {"quality_form": self.form}),
+        }
+
+    @property
+    def num_documents(self) -> int:
+        """How many documents a trial asks. Raises UnknownName for a task that there is not."""
+        return task_named(self.task).default_documents if self.documents is None else self.documents
+
+
+def with_task(asked: QualityAsked | None, level: object) -> QualityAsked:
+    """The same, asked of another task. Raises BadDesign for a level that is no name, UnknownName for one of no task."""
+    if not isinstance(level, str):
+        raise BadDesign(f"{level!r} is no quality task.", hint="Use names, like needle or keys.")
+    task = task_named(level).name
+    return QualityAsked(
+        task=task,
+        documents=None if asked is None else asked.documents,
+        form="auto" if asked is None else asked.form,
+    )
