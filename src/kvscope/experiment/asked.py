@@ -8,6 +8,7 @@ from typing import Any
 from kvscope.experiment.asked_fields import read_value
 from kvscope.experiment.design import Arrival, Language, Level
 from kvscope.experiment.quality_asked import AskedForm
+from kvscope.quality.retrieval.index import Method
 from kvscope.scenario import SettingValue
 
 
@@ -48,6 +49,11 @@ class Asked:
     quality: str | None = None
     quality_documents: int | None = None
     quality_form: AskedForm = "auto"
+    documents: str | None = None
+    questions: str | None = None
+    retrieval_method: Method | None = None
+    passage_tokens: int | None = None
+    embeddings: str | None = None
     factors: Mapping[str, tuple[Level, ...]] = field(default_factory=dict)
     settings: Mapping[str, tuple[SettingValue, ...]] = field(default_factory=dict)
 

@@ -11,6 +11,7 @@ from kvscope.errors import BadDesign, UsageError
 from kvscope.experiment.design import Level
 from kvscope.experiment.quality_asked import FORMS
 from kvscope.prompt.exact_length.source_text import LANGUAGES
+from kvscope.quality.retrieval.index import METHODS
 from kvscope.units import parse_share, parse_tokens
 
 Table = Literal["study", "held", "factors", "settings"]
@@ -327,6 +328,42 @@ SAYS: Mapping[str, Says] = {
         read=_one_of(*FORMS),
         table="held",
         choices=FORMS,
+    ),
+    "documents": Says(
+        help="Of retrieval: a file or folder of documents (Markdown, text, HTML, PDF); a small bundled wiki otherwise.",
+        expected="a path",
+        like="./handbook",
+        read=_text,
+        table="held",
+    ),
+    "questions": Says(
+        help="Of retrieval: a file of questions on them (JSONL, CSV, or one a line), with their answers where known.",
+        expected="a path",
+        like="./questions.jsonl",
+        read=_text,
+        table="held",
+    ),
+    "retrieval_method": Says(
+        help="What finds the passages: character bigrams (the default), words, morphemes (Korean), dense, hybrid.",
+        expected=", ".join(METHODS),
+        like="words",
+        read=_one_of(*METHODS),
+        table="held",
+        choices=METHODS,
+    ),
+    "passage_tokens": Says(
+        help="The most tokens that one passage has, by the model's own count.",
+        expected="a number of tokens, like 96",
+        like=96,
+        read=_tokens,
+        table="held",
+    ),
+    "embeddings": Says(
+        help="What makes vectors for dense and hybrid: a server's address (/v1/embeddings), or a local model's name.",
+        expected="an address or a name",
+        like="http://127.0.0.1:8081",
+        read=_text,
+        table="held",
     ),
     "factors": Says(
         help="The two factors of the design grid, each with its values, the baseline first.",

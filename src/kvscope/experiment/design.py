@@ -20,6 +20,7 @@ from kvscope.experiment.factors import LevelSettings as LevelSettings
 from kvscope.experiment.factors import check_apart, check_factor, check_not_held
 from kvscope.experiment.prefix_levels import prefix_level
 from kvscope.experiment.quality_asked import TASK_FACTOR, QualityAsked, with_task
+from kvscope.experiment.retrieval_asked import GIVEN, RetrievalAsked, with_way
 from kvscope.model.spec import ModelSpec
 from kvscope.prompt.exact_length.source_text import SourceText
 from kvscope.scenario import SettingValue
@@ -51,7 +52,7 @@ class Condition:
     and ``rate_per_s``: an open loop instead, requests sent at that rate whatever is still under way.
     ``shared_prefix_tokens``: so many tokens at the beginning of all of a trial's prompts are the same. ``prefix``: what
     of the measured prompt was sent before (see designs/prefix_reuse.py). ``quality``: what is asked for the answers'
-    sake once all of this has been measured."""
+    sake once all of this has been measured. ``retrieval``: questions on documents instead of prompts of a length."""
 
     settings: Mapping[str, SettingValue]
     prompt_tokens: int
@@ -70,6 +71,7 @@ class Condition:
     as_load: bool = False
     prefix: str | None = None
     quality: QualityAsked | None = None
+    retrieval: RetrievalAsked | None = None
 
     @property
     def is_load(self) -> bool:
@@ -98,6 +100,8 @@ class Condition:
             return replace(self, prefix=prefix_level(level).name)
         if factor == TASK_FACTOR:
             return replace(self, quality=with_task(self.quality, level))
+        if factor == GIVEN:
+            return self._given(with_way(self.retrieval, level))
         if factor == "rate_per_s":
             if not isinstance(level, int | float) or isinstance(level, bool) or not 0 < level < math.inf:
                 raise BadDesign(f"{level!r} is not a number of requests per second.", hint="Use a number above 0.")
@@ -119,6 +123,11 @@ class Condition:
                     return replace(self, requests=level, is_conversation=True)
         return replace(self, settings={**self.settings, factor: level})
 
+    def _given(self, asked: RetrievalAsked) -> "Condition":
+        tokens = asked.longest_tokens.get(asked.given, self.prompt_tokens)
+        settings = {**self.settings, **asked.context_settings(self.output_tokens)}
+        return replace(self, retrieval=asked, prompt_tokens=tokens, requests=len(asked.questions), settings=settings)
+
     def _requests_to_dict(self) -> dict[str, object]:
         if self.is_conversation:
             return {"turns": self.num_requests, "is_conversation": True}
@@ -128,7 +137,8 @@ class Condition:
     def to_dict(self) -> dict[str, object]:
         return {
             "settings": dict(self.settings),
-            "prompt_tokens": self.prompt_tokens,
+            # Of questions on documents it follows from them, and from the way they are given.
+            **({"prompt_tokens": self.prompt_tokens} if self.retrieval is None else self.retrieval.to_dict()),
             "output_tokens": self.output_tokens,
             **self._requests_to_dict(),
             "reuse_prefix": self.reuse_prefix,

@@ -10,7 +10,10 @@ Level = int | float | str | bool
 # What one level of a factor sets, where a level stands for several settings at once ("q8_0": both cache types).
 LevelSettings = Mapping[Level, Mapping[str, SettingValue]]
 # What belongs to the requests. Everything else that can vary is a setting that an engine is loaded with.
-REQUEST_FACTORS = ("prompt_tokens", "output_tokens", "turns", "concurrency", "rate_per_s", "prefix", "quality_task")
+REQUEST_FACTORS = (
+    *("prompt_tokens", "output_tokens", "turns", "concurrency", "rate_per_s", "prefix"),
+    *("quality_task", "given"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

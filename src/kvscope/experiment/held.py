@@ -8,7 +8,9 @@ from kvscope.errors import BadDesign
 from kvscope.experiment.asked import Asked
 from kvscope.experiment.design import REQUEST_FACTORS, Arrival, Condition, Factor, Language
 from kvscope.experiment.quality_asked import TASK_FACTOR, AskedForm, QualityAsked, with_task
+from kvscope.experiment.retrieval_asked import DEFAULT_METHOD, GIVEN, PASSAGE_TOKENS, read_material
 from kvscope.prompt.exact_length.own_text import read_own_text
+from kvscope.quality.retrieval.index import Method
 from kvscope.scenario import SettingValue
 
 
@@ -33,6 +35,11 @@ class Held:
     quality: str | None = None
     quality_documents: int | None = None
     quality_form: AskedForm = "auto"
+    documents: str | None = None
+    questions: str | None = None
+    retrieval_method: Method | None = None
+    passage_tokens: int | None = None
+    embeddings: str | None = None
     settings: Mapping[str, tuple[SettingValue, ...]] | None = None
 
 
@@ -53,6 +60,11 @@ def held_of(asked: Asked) -> Held:
         quality=asked.quality,
         quality_documents=asked.quality_documents,
         quality_form=asked.quality_form,
+        documents=asked.documents,
+        questions=asked.questions,
+        retrieval_method=asked.retrieval_method,
+        passage_tokens=asked.passage_tokens,
+        embeddings=asked.embeddings,
         settings=asked.settings,
     )
 
@@ -78,6 +90,7 @@ def hold(varied: Collection[str], condition: Condition, held: Held) -> tuple[Con
     if held.reuse_prefix is not None:
         condition = replace(condition, reuse_prefix=held.reuse_prefix)
     condition = _with_quality(varied, _with_load(varied, condition, held), held)
+    condition = _with_documents(varied, condition, held)
     others = []
     for name, values in asked.items():
         if not values:
@@ -127,3 +140,36 @@ def _with_quality(varied: Collection[str], condition: Condition, held: Held) -> 
     task = condition.quality.task if held.quality is None and condition.quality is not None else held.quality
     asked = QualityAsked(task=task or "", documents=held.quality_documents, form=held.quality_form)
     return replace(condition, quality=asked if is_varied else with_task(asked, task))
+
+
+def _with_documents(varied: Collection[str], condition: Condition, held: Held) -> Condition:
+    """The condition with documents and questions, where the way that they are given is what varies. Raises BadDesign
+    for what contradicts that, and as ``read_material``."""
+    if GIVEN not in varied:
+        if any((held.documents, held.questions, held.retrieval_method, held.passage_tokens, held.embeddings)):
+            raise BadDesign(
+                "Documents and questions are what the design retrieval asks about.",
+                hint="Use: kvscope measure retrieval.",
+            )
+        return condition
+    contradictions = {
+        "--quality": condition.quality is not None,
+        "--concurrency or --rate": condition.is_load,
+        "--text": condition.text is not None,
+        "--input-tokens": bool(held.input_tokens),
+        "--no-reuse-prefix": not condition.reuse_prefix,
+    }
+    for option, is_asked in contradictions.items():
+        if is_asked:
+            raise BadDesign(
+                f"Here questions on documents are asked, and {option} contradicts that.", hint="Leave it out."
+            )
+    asked = read_material(
+        held.documents,
+        held.questions,
+        method=held.retrieval_method or DEFAULT_METHOD,
+        passage_tokens=PASSAGE_TOKENS if held.passage_tokens is None else held.passage_tokens,
+        embeddings=held.embeddings,
+        most_questions=held.requests,
+    )
+    return replace(condition, retrieval=asked, requests=len(asked.questions))

@@ -271,6 +271,8 @@ def with_context_limit(design: Design) -> Design:
     where a limit is set or is itself varied. Left to itself the engine would reserve the model's trained context."""
     if "n_ctx" in design.held.settings or any(factor.name == "n_ctx" for factor in design.factors):
         return design
+    if design.held.retrieval is not None:  # each way its own: see retrieval_counts
+        return design
     conditions = [design.condition(point) for point in design.points()]
     longest = max(condition.longest_tokens for condition in conditions)
     n_ctx = round_up(longest, CELL_MULTIPLE) * max(map(_streams, conditions))
