@@ -1,0 +1,181 @@
+"""The prompts of questions on documents, one for each question, in the way that they are given; and what of the
+evidence is in each."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kvscope.experiment.retrieval_asked import RetrievalAsked
+from kvscope.experiment.retrieval_ways import Way
+from kvscope.prompt.conversation import Message
+from kvscope.quality.retrieval.index import Embedder, Index, make_index
+from kvscope.quality.retrieval.passages import Passage, split_all
+from kvscope.quality.retrieval.questions import AskedQuestion, Evidence, find_evidence
+from kvscope.quality.retrieval.recall import holds
+from kvscope.quality.retrieval.source import Remark, SourceDocument
+
+# How far down the passages that a search finds the evidence's place is looked for.
+SEARCHED_PASSAGES = 100
+_HANGUL = re.compile("[가-힣]")
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What stands around documents and question, in one language. ``closed``: what is asked without documents."""
+
+    instruction: str
+    closed: str
+    question: str
+
+
+_WORDS: Mapping[str, Words] = {
+    "en": Words(
+        instruction="Read the text below and answer the question about it. Answer with as few words as you can.",
+        closed="Answer the question. Answer with as few words as you can.",
+        question="Question",
+    ),
+    "ko": Words(
+        instruction="아래 글을 읽고 질문에 답하세요. 되도록 짧게 답하세요.",
+        closed="질문에 답하세요. 되도록 짧게 답하세요.",
+        question="질문",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPrompt:
+    """One question as it is sent. ``given``: the text that it is asked about. ``passages``: those of it, in the order
+    of the documents; empty where all or nothing is given. ``rank``: how many passages, from the nearest, hold the
+    evidence together; None where it was not searched for or not found. ``has_evidence``: whether the evidence is in
+    the prompt; None: where it stands is not known. ``evidence``: its texts."""
+
+    question: AskedQuestion
+    messages: tuple[Message, ...]
+    given: str
+    passages: tuple[Passage, ...]
+    rank: int | None
+    has_evidence: bool | None
+    evidence: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class RetrievalPrompts:
+    """Makes the prompts of a study. ``count``: tokens of a text by itself, by the model in use. ``salt``: what all
+    prompts begin with, so that no other trial's begin alike; empty where nothing of another trial can be left."""
+
+    asked: RetrievalAsked
+    count: Callable[[str], int]
+    salt: str = ""
+    embedder: Embedder | None = None
+    remarks: list[Remark] = field(default_factory=list)
+    _split: dict[int, tuple[Passage, ...]] = field(default_factory=dict)
+    _indexes: dict[int, Index] = field(default_factory=dict)
+    _evidence: Mapping[str, tuple[Evidence, ...]] | None = None
+
+    def of_way(self, way: Way) -> tuple[AskedPrompt, ...]:
+        """One prompt for each question. Raises as ``split_all`` and ``make_index``."""
+        return tuple(self._prompt(way, question) for question in self.asked.questions)
+
+    def _prompt(self, way: Way, question: AskedQuestion) -> AskedPrompt:
+        needed = self._evidence_of(question)
+        is_known = bool(needed) and all(each.places for each in needed)
+        passages, rank = self._passages(way, question, needed if is_known else ())
+        given, has_evidence = self._given(way, passages), None
+        if way.gives == "nothing":
+            has_evidence = False
+        elif is_known:
+            has_evidence = way.gives == "whole" or holds(passages, needed)
+        return AskedPrompt(
+            question=question,
+            messages=(Message(role="user", content=self._text(way, given, question)),),
+            given=given,
+            passages=passages,
+            rank=rank,
+            has_evidence=has_evidence,
+            evidence=tuple(each.text for each in needed),
+        )
+
+    def _evidence_of(self, question: AskedQuestion) -> tuple[Evidence, ...]:
+        if self._evidence is None:
+            self._evidence = find_evidence(self.asked.questions, self.asked.documents)
+        return self._evidence.get(question.id, ())
+
+    def _passages(
+        self, way: Way, question: AskedQuestion, needed: Sequence[Evidence]
+    ) -> tuple[tuple[Passage, ...], int | None]:
+        """What is given, in the order of the documents, and how far down the search the evidence is complete."""
+        size = way.passage_tokens or self.asked.passage_tokens
+        if way.gives == "evidence":
+            return self._in_order(size, _holding(self._all(size), needed)), None
+        if way.gives != "passages":
+            return (), None
+        found = [hit.passage for hit in self._index(size).search(question.text, max(way.passages, SEARCHED_PASSAGES))]
+        ranks = range(1, len(found) + 1)
+        rank = next((number for number in ranks if holds(found[:number], needed)), None) if needed else None
+        return self._in_order(size, found[: way.passages]), rank
+
+    def _all(self, size: int) -> tuple[Passage, ...]:
+        if size not in self._split:
+            self._split[size] = split_all(self.asked.documents, self.count, size)
+        return self._split[size]
+
+    def _index(self, size: int) -> Index:
+        if size not in self._indexes:
+            index = make_index(self._all(size), self.asked.method, embedder=self.embedder)
+            self._indexes[size] = index
+            self.remarks += index.remarks
+        return self._indexes[size]
+
+    def _in_order(self, size: int, passages: Sequence[Passage]) -> tuple[Passage, ...]:
+        wanted = {(each.document, each.index) for each in passages}
+        return tuple(each for each in self._all(size) if (each.document, each.index) in wanted)
+
+    def _given(self, way: Way, passages: Sequence[Passage]) -> str:
+        """The text that a question is asked about: documents or passages, each below its title."""
+        if way.gives == "whole":
+            return "\n\n".join(f"{_heading(document)}{document.text.strip()}" for document in self.asked.documents)
+        titles = {document.name: document.title or document.name for document in self.asked.documents}
+        return "\n\n".join(f"[{titles[each.document]}] {each.text.strip()}" for each in passages)
+
+    def _text(self, way: Way, given: str, question: AskedQuestion) -> str:
+        """What is the same for all questions first, unless the way says otherwise."""
+        words = _WORDS[self._language(question)]
+        asked = f"{words.question}: {question.text}"
+        if way.gives == "nothing":
+            parts = [words.closed, asked]
+        elif not way.is_volatile_first:
+            parts = [words.instruction, given, asked]
+        elif way.gives == "whole":
+            parts = [asked, words.instruction, given]
+        else:
+            parts = [given, asked, words.instruction]
+        return "\n\n".join(part for part in (self.salt, *parts) if part)
+
+    def _language(self, question: AskedQuestion) -> str:
+        return question.language if question.language in _WORDS else language_of(question.text)
+
+
+def language_of(text: str) -> str:
+    """``ko`` where most letters are Hangul, else ``en``."""
+    letters = len(_LETTER.findall(text))
+    return "ko" if letters and len(_HANGUL.findall(text)) > letters / 2 else "en"
+
+
+def _heading(document: SourceDocument) -> str:
+    """A title of its own, unless the text begins with it."""
+    title = document.title or document.name
+    start = document.text.lstrip("# \n")[: len(title)]
+    return "" if start == title else f"# {title}\n\n"
+
+
+def _holding(passages: Sequence[Passage], needed: Sequence[Evidence]) -> list[Passage]:
+    """The passages that each evidence stands in, where it stands first."""
+    found = []
+    for place in (each.places[0] for each in needed):
+        found += [
+            each
+            for each in passages
+            if each.document == place.document and each.start < place.end and each.end > place.start
+        ]
+    return found
