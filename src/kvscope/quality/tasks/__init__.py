@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from kvscope.errors import UnknownName
 from kvscope.quality.task import Task
+from kvscope.quality.tasks.keys import KEYS
 
-TASKS: Mapping[str, Task] = {}
+TASKS: Mapping[str, Task] = {task.name: task for task in (KEYS,)}
 
 
 def task_named(name: str) -> Task:

@@ -1,0 +1,119 @@
+"""Sentences that documents are filled with, and invented names and numbers, all drawn from a seed.
+
+Filler names nobody and holds no digit: every proper name and every number of a document was planted by its task. People
+are "a neighbour" or "the twins", never a trade, so that a question about a trade has one answer. Two documents share
+no more than a sentence by chance: each slot is drawn on its own.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from kvscope.errors import UnknownName
+from kvscope.quality.korean import syllable
+from kvscope.quality.prose_en import english_sentence
+from kvscope.quality.prose_ko import korean_sentence
+
+LANGUAGES = ("en", "ko")
+_SENTENCES = {"en": english_sentence, "ko": korean_sentence}
+
+_FIRST_LETTERS = "BDFGHKLMNPRSTVZ"
+_VOWELS, _JOINTS, _ENDS = "aeiou", ("l", "lv", "r", "rd", "rk", "n", "nd", "m", "st", "v"), "lmnrsth"
+_KO_INITIALS, _KO_VOWELS, _KO_FINALS = (
+    "ㄱㄴㄷㄹㅁㅂㅅㅇㅈㅊㅋㅌㅍㅎ",
+    "ㅏㅓㅗㅜㅣㅔ",
+    ("", "", "ㄴ", "ㄹ", "ㅁ", "ㅇ", "ㄱ"),
+)
+
+
+def filler(language: str, random: Random) -> Iterator[str]:
+    """Sentences without end, no two alike, each with its full stop. Raises UnknownName for a language."""
+    draw = _SENTENCES.get(language)
+    if draw is None:
+        raise UnknownName("language of quality tasks", language, LANGUAGES)
+    told: set[str] = set()
+    while True:
+        sentence = draw(random)
+        if sentence not in told:
+            told.add(sentence)
+            yield sentence
+
+
+@dataclass(slots=True)
+class Names:
+    """Invented names of one document, no two alike and none a part of another; their first letters go round, so that
+    the first dozen differ in their first token. ``taken``: those given so far."""
+
+    language: str
+    random: Random
+    taken: set[str] = field(default_factory=set)
+    _letters: list[str] = field(default_factory=list)
+
+    def draw(self) -> str:
+        """A name: "Torvan", "타루빈"."""
+        return self._new(lambda first: self._english(first) if self.language == "en" else self._korean(first, 3))
+
+    def code_word(self) -> str:
+        """A word of the same making, longer and without a capital, that is no name: "torvanelis", "타루비단"."""
+        if self.language == "en":
+            return self._new(lambda first: (self._english(first) + self._english("l")).lower())
+        return self._new(lambda first: self._korean(first, 4))
+
+    def _new(self, make: Callable[[str], str]) -> str:
+        while True:
+            name = make(self._first_letter())
+            if not any(name.lower() in other.lower() or other.lower() in name.lower() for other in self.taken):
+                self.taken.add(name)
+                return name
+
+    def _first_letter(self) -> str:
+        if not self._letters:
+            self._letters = list(_FIRST_LETTERS if self.language == "en" else _KO_FIRST)
+            self.random.shuffle(self._letters)
+        return self._letters.pop()
+
+    def _english(self, first: str) -> str:
+        pick = self.random.choice
+        return first + pick(_VOWELS) + pick(_JOINTS) + pick(_VOWELS) + pick(_ENDS)
+
+    def _korean(self, first: str, length: int) -> str:
+        pick = self.random.choice
+        middle = "".join(syllable(pick(_KO_INITIALS), pick(_KO_VOWELS)) for _ in range(length - 2))
+        last = syllable(pick(_KO_INITIALS), pick(_KO_VOWELS), pick(_KO_FINALS))
+        return syllable(first, pick(_KO_VOWELS)) + middle + last
+
+
+@dataclass(slots=True)
+class Numbers:
+    """Numbers of one document, as digits, no two alike. Their first digits go round, so that the first nine differ in
+    their first token wherever a tokenizer takes digits one by one."""
+
+    random: Random
+    num_digits: int = 5
+    taken: set[str] = field(default_factory=set)
+    _digits: list[str] = field(default_factory=list)
+
+    def draw(self) -> str:
+        """A number: "48213"."""
+        while True:
+            if not self._digits:
+                self._digits = self.random.sample("123456789", 9)
+            first = self._digits.pop()
+            number = first + "".join(self.random.choices("0123456789", k=self.num_digits - 1))
+            if number not in self.taken:
+                self.taken.add(number)
+                return number
+
+
+def num_facts(prompt_tokens: int, *, per_thousand: float, least: int, most: int | None = None) -> int:
+    """How many facts a document of this size holds: so many to a thousand tokens, so that a longer document is not a
+    thinner one; ``least`` and ``most`` bound it."""
+    wanted = max(least, round(per_thousand * prompt_tokens / 1000))
+    return wanted if most is None else min(wanted, most)
+
+
+def listed(words: Sequence[str], language: str) -> str:
+    """Words in a row, as a sentence has them: "a, b and c"."""
+    if language == "ko" or len(words) < 2:
+        return ", ".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
