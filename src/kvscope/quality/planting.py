@@ -5,11 +5,9 @@ its last marker. The twin is the same text with other sentences of the same kind
 for. Both, with the longest of their questions, fit the prompt tokens that were asked for.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from random import Random
-from typing import Any
 
 from kvscope.errors import BadDesign
 from kvscope.quality.markers import marker_sentence
@@ -52,18 +50,20 @@ def document_name(request: DocumentRequest, task: str) -> str:
 
 
 def planted(request: DocumentRequest, plan: Plan, random: Random, names: Names) -> tuple[Document, Document]:
-    """The document and its twin. ``names``: those of the task, so that markers take none of them. Raises BadDesign where
-    the facts alone are more than the prompt tokens."""
+    """The document and its twin. ``names``: those of the task, so that markers take none of them. Raises BadDesign
+    where the facts alone are more than the prompt tokens."""
     markers = tuple(names.code_word() for _ in range(3)) if plan.has_markers else ()
     layout = _Layout(request=request, plan=plan, markers=markers, filler=_Filler(request.language, random))
     num_filler = _most_filler(request, layout)
+    while num_filler and layout.tokens(num_filler, is_twin=True) > request.prompt_tokens:
+        num_filler -= 1
     texts = [layout.text(num_filler, is_twin=is_twin) for is_twin in (False, True)]
     document = Document(
         name=document_name(request, plan.task),
         task=plan.task,
         language=request.language,
         text=texts[0],
-        tokens=layout.tokens(num_filler),
+        tokens=max(layout.tokens(num_filler), layout.tokens(num_filler, is_twin=True)),
         questions=tuple(_at_depth(question, texts[0]) for question in plan.questions),
         markers=markers,
     )
@@ -94,7 +94,7 @@ class _Layout:
     plan: Plan
     markers: tuple[str, ...]
     filler: _Filler
-    counted: dict[int, int] | None = None
+    counted: dict[tuple[int, bool], int] = field(default_factory=dict)
     longest: Question | None = None
 
     def text(self, num_filler: int, *, is_twin: bool) -> str:
@@ -113,15 +113,12 @@ class _Layout:
     def _told(self, fact: Fact, is_twin: bool) -> str:
         return fact.twin if is_twin and fact.twin is not None else fact.sentence
 
-    def tokens(self, num_filler: int) -> int:
-        """The most that a prompt of either text takes."""
-        if self.counted is None:
-            self.counted = {}
-        if num_filler not in self.counted:
-            self.counted[num_filler] = self.plan.extra_tokens + max(
-                self._count(self.text(num_filler, is_twin=is_twin)) for is_twin in (False, True)
-            )
-        return self.counted[num_filler]
+    def tokens(self, num_filler: int, *, is_twin: bool = False) -> int:
+        """The most that a prompt takes, whichever its question."""
+        key = num_filler, is_twin
+        if key not in self.counted:
+            self.counted[key] = self.plan.extra_tokens + self._count(self.text(num_filler, is_twin=is_twin))
+        return self.counted[key]
 
     def _count(self, text: str) -> int:
         if self.longest is None:
@@ -141,13 +138,14 @@ class _Layout:
 
 
 def _most_filler(request: DocumentRequest, layout: _Layout) -> int:
-    """The most filler sentences with which document and twin fit; found in a few counts, by what a sentence took."""
+    """The most filler sentences with which the document fits; found in a few counts, by what a sentence took."""
     limit, least = request.prompt_tokens, layout.tokens(0)
-    if least > limit:
+    needed = max(least, layout.tokens(0, is_twin=True))
+    if needed > limit:
         raise BadDesign(
-            f"A document of the task {layout.plan.task} takes {least:,} tokens with its question; "
+            f"A document of the task {layout.plan.task} takes {needed:,} tokens with its question; "
             f"{limit:,} were given to it.",
-            hint=f"Give it at least {least:,} prompt tokens, or leave this task out at this length.",
+            hint=f"Give it at least {needed:,} prompt tokens, or leave this task out at this length.",
         )
     fits, fits_tokens, too_many = 0, least, None
     per_sentence = 20.0

@@ -19,11 +19,8 @@ _SENTENCES = {"en": english_sentence, "ko": korean_sentence}
 
 _FIRST_LETTERS = "BDFGHKLMNPRSTVZ"
 _VOWELS, _JOINTS, _ENDS = "aeiou", ("l", "lv", "r", "rd", "rk", "n", "nd", "m", "st", "v"), "lmnrsth"
-_KO_INITIALS, _KO_VOWELS, _KO_FINALS = (
-    "ㄱㄴㄷㄹㅁㅂㅅㅇㅈㅊㅋㅌㅍㅎ",
-    "ㅏㅓㅗㅜㅣㅔ",
-    ("", "", "ㄴ", "ㄹ", "ㅁ", "ㅇ", "ㄱ"),
-)
+_KO_FIRST, _KO_INITIALS, _KO_VOWELS = "ㄱㄴㄷㄹㅁㅂㅅㅇㅈㅊㅋㅌㅍㅎ", "ㄱㄴㄷㄹㅁㅂㅌㅍ", "ㅏㅓㅗㅜㅣㅔ"
+_KO_FINALS = ("", "", "ㄴ", "ㄹ", "ㅁ", "ㅇ", "ㄱ")
 
 
 def filler(language: str, random: Random) -> Iterator[str]:
