@@ -53,6 +53,8 @@ class LlamaCppEngine(LlamaHttp):
         has_pid=True,
         can_clear_cache=True,
         answers_together=True,
+        completes_text=True,
+        scores_tokens=True,
     )
 
     def __init__(

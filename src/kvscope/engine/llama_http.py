@@ -17,8 +17,11 @@ from kvscope.engine.base import (
     LoadResult,
     Message,
     ReportedBuffer,
+    ScoreRequest,
+    TokenScores,
 )
 from kvscope.engine.http_client import Reply, request, run
+from kvscope.engine.kept_connection import KeptConnection
 from kvscope.engine.llama_limits import ask_context_limit, read_slots
 from kvscope.engine.llama_log import (
     load_is_logged,
@@ -27,8 +30,11 @@ from kvscope.engine.llama_log import (
     read_report,
     states_what_is_kept,
 )
+from kvscope.engine.llama_scores import TOKENIZE_TIMEOUT_S, LlamaScores, tokenize
 from kvscope.engine.load_client import explained, send_load
-from kvscope.engine.openai_http import body_text, post_json, prepare_chat, stream_chat, wire_conversation
+from kvscope.engine.openai_http import body_text, post_json, wire_conversation
+from kvscope.engine.openai_text import prepare_request
+from kvscope.engine.prepared import ask
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
 from kvscope.engine.prometheus import parse_metrics
 from kvscope.engine.server_metrics import statistics_of
@@ -82,6 +88,7 @@ class LlamaHttp:
         self._kept_lines: deque[str] = deque(maxlen=_MOST_KEPT_LINES)
         self._kept_read_to = 0
         self._pool_tokens: int | None = None
+        self._stated_version = "unknown"
 
     def pids(self) -> tuple[int, ...]:
         """The server's process while it runs; its children are for the probe to find."""
@@ -134,7 +141,7 @@ class LlamaHttp:
     async def generate_async(self, request: ChatRequest) -> Generation:
         """As ``generate``, for many at once."""
         try:
-            return await stream_chat(self.url, request)
+            return await ask(prepare_request(self.url, request))
         except (ConnectionLost, ConnectionRefused) as error:
             raise self._explained(error) from error
 
@@ -142,8 +149,30 @@ class LlamaHttp:
         """As ``Engine.generate_many``."""
         url = self.url
         # Its server gives each connection a thread, of a few, for as long as it is open.
-        result = send_load(load, lambda chat: replace(prepare_chat(url, chat), keeps_alive=False))
+        result = send_load(load, lambda chat: replace(prepare_request(url, chat), keeps_alive=False))
         return explained(result, self._why_lost)
+
+    def tokenize(self, text: str, *, with_special: bool) -> tuple[int, ...]:
+        """As ``Engine.tokenize``, by the server's /tokenize."""
+        return run(self._tokenize(text, with_special))
+
+    async def _tokenize(self, text: str, with_special: bool) -> tuple[int, ...]:
+        async with KeptConnection(self.url) as server:
+            try:
+                return await tokenize(server.post, text, with_special=with_special, timeout_s=TOKENIZE_TIMEOUT_S)
+            except (ConnectionLost, ConnectionRefused) as error:
+                raise self._explained(error, doing="splitting a text into tokens") from error
+
+    def score(self, request: ScoreRequest) -> TokenScores:
+        """As ``Engine.score``, one forced token a request (``llama_scores.py``)."""
+        return run(self._score(request))
+
+    async def _score(self, request: ScoreRequest) -> TokenScores:
+        async with KeptConnection(self.url) as server:
+            try:
+                return await LlamaScores(server.post, version=self._stated_version).score(request)
+            except (ConnectionLost, ConnectionRefused) as error:
+                raise self._explained(error, doing="scoring a text") from error
 
     def _why_lost(self, error: KvscopeError) -> KvscopeError:
         return self._explained(error) if isinstance(error, ConnectionLost | ConnectionRefused) else error
@@ -222,6 +251,7 @@ class LlamaHttp:
         while not load_is_logged(process.log_text(self._load_begins_at)) and time.monotonic() < until_s:
             time.sleep(_LOG_QUIET_S)
         self._settle_log()
+        self._stated_version = version
         report = read_report(process.log_text(self._load_begins_at), version=version)
         cells = report.effective.get("n_ctx")
         self._pool_tokens = cells if isinstance(cells, int) else None

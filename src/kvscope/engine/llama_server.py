@@ -59,6 +59,8 @@ class LlamaServerEngine(LlamaHttp):
         has_pid=True,
         can_clear_cache=True,
         answers_together=True,
+        completes_text=True,
+        scores_tokens=True,
     )
 
     def __init__(

@@ -100,6 +100,7 @@ def _payload(begin: Mapping[str, Any], chat: ChatRequest, fields: Mapping[str, A
         "max_tokens": chat.max_output_tokens,
         "temperature": 0,
         "seed": chat.seed,
+        "stop": list(chat.stop) or None,
         "stream": True,
         "stream_options": {"include_usage": True},
         **(llama_cpp_fields(chat) if fields is None else fields),
