@@ -3,6 +3,7 @@
 from typing import Any
 
 from kvscope.record.rows import (
+    AnswerRow,
     DesignRow,
     MapRow,
     MarkRow,
@@ -12,6 +13,7 @@ from kvscope.record.rows import (
     RequestRow,
     RunRow,
     SampleRow,
+    ScoredTokenRow,
     TokenRow,
     TrialResult,
     TrialRow,
@@ -106,6 +108,27 @@ def mark_row(phase: str, anon_bytes: int, **changes: Any) -> MarkRow:
     return MarkRow(phase=phase, anon_bytes=anon_bytes, **{**values, **changes})
 
 
+def answer_row(**changes: Any) -> AnswerRow:
+    values: dict[str, Any] = {
+        "index": 0,
+        "task": "keys",
+        "item": "keys/en/0/a",
+        "document": "keys/en/0",
+        "language": "en",
+        "reading": "right",
+        "score": 1.0,
+        "chance": 0.0,
+        "depth_percent": 40.0,
+        "document_tokens": 120,
+        "evidence_in_prompt": True,
+        "request_index": 1,
+        "expected": "12345",
+        "answer": "It is 12345.",
+        "facts": {"named": ["12345"]},
+    }
+    return AnswerRow(**{**values, **changes})
+
+
 def full_result(trial: TrialRow) -> TrialResult:
     """A result with at least one row of every kind."""
     return TrialResult(
@@ -136,4 +159,17 @@ def full_result(trial: TrialRow) -> TrialResult:
         effective={"n_ctx": 512},
         occupants=(OccupantRow(pid=1, name="init", resident_bytes=5),),
         warnings=(WarningRow(slug="noisy-machine", message="m", hint="h"),),
+        answers=(answer_row(), answer_row(index=1, is_twin=True, reading="wrong", score=0.0, evidence_in_prompt=False)),
+        scored_tokens=(
+            ScoredTokenRow(
+                answer_index=1,
+                position=3,
+                token=49151,
+                logprob=-0.1,
+                pattern="forced",
+                top_tokens=(49151, 7),
+                top_logprobs=(-0.1, -1 / 3),
+            ),
+            ScoredTokenRow(answer_index=1, position=2, token=8, logprob=-0.5, pattern="forced"),
+        ),
     )

@@ -82,7 +82,8 @@ def test_every_column_is_described() -> None:
     assert len(told) == len(columns)
     requests, parts = requests.split("## A row for each token")
     of_token, of_sample = parts.split("and of a sample:")
-    for text, table in ((of_token, "tokens"), (of_sample, "samples")):
+    of_sample, of_answer = of_sample.split("## A row for each answer")
+    for text, table in ((of_token, "tokens"), (of_sample, "samples"), (of_answer, "answers")):
         own = [name for line in text.splitlines() if line.startswith("| `") for name in _names(line)]
         of_attempt = set(re.findall(r"`(\w+)`", parts.split("as above")[0]))
         assert {column.name for column in TABLES[table]} == {*own, *of_attempt}

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from rows_for_tests import design_row, full_result, request_row, run_row, trial_row
+from rows_for_tests import answer_row, design_row, full_result, request_row, run_row, trial_row
 
-from kvscope.analysis.table import request_rows, sample_rows, table_rows, token_rows
+from kvscope.analysis.table import answer_rows, request_rows, sample_rows, table_rows, token_rows
 from kvscope.cli.main import cli
 from kvscope.errors import MissingDependency, UsageError
 from kvscope.record import export_files
@@ -25,7 +25,13 @@ duckdb = pytest.importorskip("duckdb")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "records"
-MAKERS = {"trials": table_rows, "requests": request_rows, "tokens": token_rows, "samples": sample_rows}
+MAKERS = {
+    "trials": table_rows,
+    "requests": request_rows,
+    "tokens": token_rows,
+    "samples": sample_rows,
+    "answers": answer_rows,
+}
 HOSTILE = 'a\x00b,"c"\n\'); DROP TABLE trials; -- \u202e🙂 \ud83d'
 READ_BACK = HOSTILE.replace("\ud83d", "\\ud83d")  # half of a character is written out when it is recorded
 
@@ -43,6 +49,10 @@ def path(tmp_path: Path) -> Path:
         ),
         samples=(SampleRow(quantity="anon_bytes", at_s=5e-324, value_bytes=2**63 - 1, late_s=0.0),),
         warnings=(WarningRow(slug=HOSTILE, message="", hint=""), WarningRow(slug="", message="", hint="")),
+        answers=(
+            answer_row(item=HOSTILE, answer=HOSTILE, facts={"x": [1, HOSTILE]}, score=1 / 3),
+            answer_row(index=1, reading="failed", score=None, evidence_in_prompt=None, answer=None),
+        ),
     )
     prediction = {"totals": {"kv_cache_bytes": 2**53 + 1, "total_bytes": None}}
     with create_records(path) as recorder:
@@ -96,7 +106,7 @@ def test_parquet_holds_what_json_lines_hold(record: Path, tmp_path: Path, table:
     done = exported(record, "--format", "parquet", "--rows", table, "--out", str(out))
     assert done.exception is None, done.exception
     expected = lines(record, table)
-    assert expected
+    assert expected or (table == "answers" and record.parent == GOLDEN)  # older than answers
     assert as_lines(table, parquet.read_table(out).to_pylist()) == expected
     assert f"Wrote {len(expected)} rows" in done.stderr
 

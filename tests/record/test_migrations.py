@@ -37,7 +37,8 @@ def at_schema_2(path: Path) -> None:
 
 @pytest.fixture(params=[1, 2, 3])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A real record that an older release wrote: schema 1 or 3; 2 is made of 1 by that release's own statements."""
+    """A real record that an older release wrote: schema 1 or 3; 2 is made of 1 by that release's own statements. (From
+    schema 4 nothing is copied: test_answers_in_the_record.py.)"""
     path = tmp_path / "old.db"
     shutil.copy(GOLDEN / ("schema3.db" if request.param == 3 else "lab.db"), path)
     if request.param == 2:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from kvscope.analysis.attempts import of_trial
 from kvscope.analysis.attribute import unexplained_bytes
-from kvscope.record.export import export_requests, export_row, export_samples, export_tokens
+from kvscope.record.export import export_answers, export_requests, export_row, export_samples, export_tokens
 from kvscope.record.rows import DesignRow, Json, RunRow, TrialResult
 from kvscope.record.store import Records
 
@@ -37,6 +37,11 @@ def token_rows(records: Records) -> Rows:
 def sample_rows(records: Records) -> Rows:
     """One dict per reading of memory between the marked moments."""
     return _part_rows(records, export_samples, {"samples"})
+
+
+def answer_rows(records: Records) -> Rows:
+    """One dict per item of a quality task that was put to the model."""
+    return _part_rows(records, export_answers, {"answers"})
 
 
 def _part_rows(

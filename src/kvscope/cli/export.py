@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kvscope.analysis.table import request_rows, sample_rows, table_rows, token_rows
+from kvscope.analysis.table import answer_rows, request_rows, sample_rows, table_rows, token_rows
 from kvscope.cli.opened_record import opened_record
 from kvscope.cli.output import say
 from kvscope.errors import UsageError
@@ -18,7 +18,13 @@ from kvscope.record.store import Records
 from kvscope.report.files import write_with
 
 TEXT_WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
-ROWS = {"trials": table_rows, "requests": request_rows, "tokens": token_rows, "samples": sample_rows}
+ROWS = {
+    "trials": table_rows,
+    "requests": request_rows,
+    "tokens": token_rows,
+    "samples": sample_rows,
+    "answers": answer_rows,
+}
 
 
 @click.command()
@@ -35,14 +41,14 @@ ROWS = {"trials": table_rows, "requests": request_rows, "tokens": token_rows, "s
     "--rows",
     type=click.Choice(tuple(ROWS)),
     help="One row per attempt of a trial (trials, the default), per request (each turn of a conversation is one), per "
-    "token, or per sample of memory.",
+    "token, per sample of memory, or per answer to a quality task's questions.",
 )
 @click.option("--out", type=click.Path(dir_okay=False), help="File to write; standard output if left out.")
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
 def export(records: str, file_format: str, rows: str | None, out: str | None, force: bool, as_json: bool) -> int:
-    """Write the record as a table: one row per attempt of a trial, per request, token or sample; failures are rows
-    like any other. Parquet and DuckDB need: pip install 'kvscope[records]'."""
+    """Write the record as a table: one row per attempt of a trial, per request, token, sample or answer; failures are
+    rows like any other. Parquet and DuckDB need: pip install 'kvscope[records]'."""
     file_format = "jsonl" if as_json else file_format
     with opened_record(records) as found:
         if out is None:

@@ -9,6 +9,7 @@ from typing import Any
 from kvscope.record import packed
 from kvscope.record.columns import as_json, from_columns, insert, json_object, reading, to_columns
 from kvscope.record.rows import (
+    AnswerRow,
     Json,
     MapRow,
     MarkRow,
@@ -21,6 +22,7 @@ from kvscope.record.rows import (
     TrialRow,
     WarningRow,
 )
+from kvscope.record.schema import SCHEMA_VERSION
 
 # Table → (the attribute of a TrialResult, its kind of row), one row of the file for each row.
 PLAIN: Mapping[str, tuple[str, type[Any]]] = {
@@ -31,13 +33,17 @@ PLAIN: Mapping[str, tuple[str, type[Any]]] = {
     "occupants": ("occupants", OccupantRow),
     "statistics": ("statistics", StatisticRow),
     "warnings": ("warnings", WarningRow),
+    "answers": ("answers", AnswerRow),
 }
 # Table → (how rows are packed into it, how a packed one is read).
 PACKED: Mapping[str, tuple[Callable[[Any], Iterable[Mapping[str, Any]]], Callable[[Any], Iterable[Any]]]] = {
     "tokens": (packed.pack_tokens, packed.unpack_tokens),
     "reads": (packed.pack_reads, packed.unpack_reads),
     "samples": (packed.pack_samples, packed.unpack_samples),
+    "scored_tokens": (packed.pack_scored, packed.unpack_scored),
 }
+# Tables that came later, and the schema that brought them.
+SINCE = {"statistics": 3, "answers": 5, "scored_tokens": 5}
 # The kinds of rows that an attempt leaves, by their attribute of TrialResult.
 ALL_PARTS: frozenset[str] = frozenset({*PACKED, *(attribute for attribute, _ in PLAIN.values())})
 _ORDER = {"tokens": "request_index", "reads": "request_index"}
@@ -48,8 +54,10 @@ _PARSED_PREDICTIONS = 64
 class AttemptRows:
     """The rows of attempts in one file. A key is an attempt's number in it. sqlite3's errors pass through."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, version: int = SCHEMA_VERSION) -> None:
+        """``version``: the file's schema, at least 4."""
         self._connection = connection
+        self._lacks = {table for table, since in SINCE.items() if since > version}
         self._parsed: dict[int, Mapping[str, Json]] = {}
 
     def key(self, trial: TrialRow) -> int | None:
@@ -65,12 +73,12 @@ class AttemptRows:
         columns = dict(self._connection.execute("SELECT * FROM trials WHERE attempt_id = ?", (key,)).fetchone())
         children: dict[str, Any] = {}
         for table, (attribute, row_type) in PLAIN.items():
-            if attribute in parts:
+            if attribute in parts and table not in self._lacks:
                 with reading(table):
                     rows = self._rows(table, key)
                     children[attribute] = tuple(from_columns(row_type, dict(row)) for row in rows)
         for table, (_, unpack) in PACKED.items():
-            if table in parts:
+            if table in parts and table not in self._lacks:
                 with reading(table):
                     children[table] = tuple(chain.from_iterable(unpack(row) for row in self._rows(table, key)))
         with reading("trials"):

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 from sqlite3 import Connection
 from typing import Any, TypeVar
 
-from kvscope.record.rows import DesignRow, RequestRow, RunRow, TrialRow
+from kvscope.record.rows import AnswerRow, DesignRow, RequestRow, RunRow, TrialRow
 
 Row = TypeVar("Row")
 
@@ -18,17 +18,18 @@ _HALVES = re.compile("[\\ud800-\\udfff]")
 # What to do about a damaged record.
 COPY = "Use a copy of the file that was made before."
 # Row fields whose column has another name ("index" is a reserved word of SQL).
-_COLUMN = {(RequestRow, "index"): "request_index"}
+_COLUMN = {(RequestRow, "index"): "request_index", (AnswerRow, "index"): "answer_index"}
 _JSON_FIELDS: Mapping[type[Any], set[str]] = {
     RunRow: {"machine"},
     DesignRow: {"levels", "baseline_level", "held", "confounders", "settings", "holds", "definition"},
     TrialRow: {"levels", "level", "settings", "client", "evidence"},
     RequestRow: {"engine_timings", "client"},
+    AnswerRow: {"facts"},
 }
 # Those whose JSON may be of any kind; the others of _JSON_FIELDS hold objects, or lists (_TUPLE_FIELDS).
 _ANY_JSON = {(DesignRow, "baseline_level"), (TrialRow, "level")}
 _TUPLE_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"levels", "confounders", "holds"}}
-_BOOL_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"is_grid"}}
+_BOOL_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"is_grid"}, AnswerRow: {"is_twin", "evidence_in_prompt"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def from_columns(row_type: type[Row], columns: Mapping[str, Any]) -> Row:
             if not isinstance(value, list):
                 raise ValueError(f"its column {field.column} holds no list")
             value = tuple(value)
-        if field.is_bool:
+        if field.is_bool and value is not None:
             value = bool(value)
         values[field.name] = value
     return row_type(**values)

@@ -1,5 +1,5 @@
-"""The record as tables: one row per attempt of a trial, failures like any other; or per request, token or sample.
-Written as JSON Lines or CSV, a row at a time."""
+"""The record as tables: one row per attempt of a trial, failures like any other; or per request, token, sample or
+answer. Written as JSON Lines or CSV, a row at a time."""
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,9 +8,10 @@ from itertools import chain
 from typing import TextIO
 
 from kvscope.record.metrics import TrialMetrics, metrics_of, request_metrics, tokens_by_request
-from kvscope.record.rows import DesignRow, Json, RequestRow, RunRow, SampleRow, TokenRow, TrialResult
+from kvscope.record.rows import AnswerRow, DesignRow, Json, RequestRow, RunRow, SampleRow, TokenRow, TrialResult
 from kvscope.record.strict_json import strict_json
 from kvscope.record.table_columns import (
+    ANSWER_COLUMNS,
     REQUEST_COLUMNS,
     SAMPLE_COLUMNS,
     TOKEN_COLUMNS,
@@ -92,8 +93,14 @@ def export_samples(result: TrialResult, design: DesignRow) -> Iterator[dict[str,
     return _part_rows(SAMPLE_COLUMNS, result, design, result.samples)
 
 
+def export_answers(result: TrialResult, design: DesignRow) -> Iterator[dict[str, Json]]:
+    """The columns of each item of a quality task that was put to the model in an attempt."""
+    for row in _part_rows(ANSWER_COLUMNS, result, design, result.answers):
+        yield {**row, "facts": dict(row["facts"])}
+
+
 def _part_rows(
-    columns: Sequence[Column], result: TrialResult, design: DesignRow, parts: Sequence[TokenRow | SampleRow]
+    columns: Sequence[Column], result: TrialResult, design: DesignRow, parts: Sequence[TokenRow | SampleRow | AnswerRow]
 ) -> Iterator[dict[str, Json]]:
     """Rows of many small parts. What they have of their attempt is the same in all: it is asked of the first."""
     if not parts:

@@ -16,10 +16,11 @@ from kvscope.record.pieces import (
     tokens_after_first_read,
     tokens_in_one_piece,
 )
+from kvscope.record.quality_metrics import QUALITY_DEFINITIONS, quality_metrics
 from kvscope.record.rows import MEASURED_OUTCOMES, MarkRow, RequestRow, TokenRow, TrialResult
 
 # Raised whenever a definition changes what comes out: metrics that a record keeps of before are made anew then.
-METRICS_VERSION = 4
+METRICS_VERSION = 5
 
 DEFINITIONS = {
     "ttft_s": "Time to first token: from the request's last byte handed to the operating system to the first "
@@ -61,6 +62,7 @@ DEFINITIONS = {
     "unload). Not known of an attempt that ended before it came to that.",
     "on devices": "Memory on accelerators at the same moments: what the driver says the engine's processes hold. "
     "The peak is of samples, and of a counter where the device has one (NVML has none).",
+    **QUALITY_DEFINITIONS,
     "needed": "What the tokens require, by the model's shapes.",
     "allocated": "What the engine reserves for it.",
     "engine-reported": "What the engine's own log says it reserved.",
@@ -122,6 +124,14 @@ class TrialMetrics:
     memory_peak_bytes_device: int | None
     memory_after_bytes_device: int | None
     memory_released_bytes_device: int | None
+    quality_score: float | None = None
+    quality_low: float | None = None
+    quality_high: float | None = None
+    quality_items: int | None = None
+    quality_twin_score: float | None = None
+    quality_truncated: int | None = None
+    quality_unread: int | None = None
+    quality_task: str | None = None
     load: "LoadMetrics | None" = None
 
 
@@ -208,6 +218,7 @@ def metrics_of(result: TrialResult) -> TrialMetrics:
         **{f"memory_{name}_bytes": values[0] for name, values in moments.items()},
         **{f"memory_{name}_bytes_file": values[1] for name, values in moments.items()},
         **{f"memory_{name}_bytes_device": values[2] for name, values in moments.items()},
+        **quality_metrics(result.answers),
         load=_load_metrics(answered, each, failed=len(measured) - len(answered)) if _is_load(measured) else None,
     )
 

@@ -7,10 +7,11 @@ is unknown then.
     3 → 4   designs.study_id, holds, definition; requests.cached_tokens_predicted, stream, due_s, client; every attempt
             has a number of its own in the file, which other tables refer to; tokens, reads and samples packed;
             predictions kept once; metrics
+    4 → 5   answers, scored_tokens: two tables more, which are made in the file itself, in one transaction
 
-Every row is read as a reader of older records reads it (older.py) and written anew into a second file, whose content
-then takes the old one's place in one transaction: killed at any moment, the old record is whole. The second file has
-no name: nothing that is there can be in its place, and nothing of it stays.
+Up to schema 3 every row is read as a reader of older records reads it (older.py) and written anew into a second file,
+whose content then takes the old one's place in one transaction: killed at any moment, the old record is whole. The
+second file has no name: nothing that is there can be in its place, and nothing of it stays.
 """
 
 import sqlite3
@@ -21,8 +22,9 @@ from kvscope.errors import RecordBusy, RecordUnwritable
 from kvscope.record.attempt_rows import complete_trial, insert_trial
 from kvscope.record.columns import insert, to_columns
 from kvscope.record.metrics_table import create_metrics, keep_metrics
+from kvscope.record.older import LAST_VERSION
 from kvscope.record.reader import Records
-from kvscope.record.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
+from kvscope.record.schema import ANSWERS_SCHEMA, APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 
 OLDEST_VERSION = 1
 # Pages that are put back at once, and how often that is tried where another program locks the file: for 10 s.
@@ -31,7 +33,7 @@ _PAGES, _TRIES = 4096, 40
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Make an empty record of this schema, in one transaction. sqlite3's errors pass through."""
-    connection.executescript(f"BEGIN; {SCHEMA}")
+    connection.executescript(f"BEGIN; {SCHEMA} {ANSWERS_SCHEMA}")
     create_metrics(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -41,7 +43,11 @@ def create_tables(connection: sqlite3.Connection) -> None:
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the record that ``connection`` opened for writing up to SCHEMA_VERSION. sqlite3's errors pass through;
     raises RecordBusy where another program keeps the file locked, RecordUnwritable where the folder takes no file."""
-    if connection.execute("PRAGMA user_version").fetchone()[0] >= SCHEMA_VERSION:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version >= SCHEMA_VERSION:
+        return
+    if version > LAST_VERSION:
+        _add_tables(connection)
         return
     made = _nameless(path.resolve().parent)
     try:
@@ -50,6 +56,16 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         _put_back(made, connection, path)
     finally:
         made.close()
+
+
+def _add_tables(connection: sqlite3.Connection) -> None:
+    """From schema 4: nothing that is there changes. The metrics are made anew by the recorder that opens the file."""
+    try:
+        connection.executescript(f"BEGIN IMMEDIATE; {ANSWERS_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _nameless(folder: Path) -> sqlite3.Connection:

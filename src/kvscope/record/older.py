@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from kvscope.record.attempt_rows import ALL_PARTS, PLAIN, effective_of
+from kvscope.record.attempt_rows import ALL_PARTS, PLAIN, SINCE, effective_of
 from kvscope.record.columns import from_columns, json_object, reading
 from kvscope.record.rows import PredictionRow, ReadRow, SampleRow, TokenRow, TrialResult, TrialRow
 
@@ -18,8 +18,6 @@ _TABLES: Mapping[str, tuple[str, type[Any]]] = {
     "reads": ("reads", ReadRow),
     "samples": ("samples", SampleRow),
 }
-# Tables that came later, and the schema that brought them.
-_SINCE = {"statistics": 3}
 # "index" is a reserved word of SQL; this table has no order of its own.
 _SELECT = {"tokens": "*, token_index AS 'index'"}
 _ORDER = {"tokens": "request_index, token_index"}
@@ -32,7 +30,7 @@ class OlderAttemptRows:
 
     def __init__(self, connection: sqlite3.Connection, version: int) -> None:
         self._connection = connection
-        self._tables = {name: of for name, of in _TABLES.items() if version >= _SINCE.get(name, 0)}
+        self._tables = {name: of for name, of in _TABLES.items() if version >= SINCE.get(name, 0)}
 
     def key(self, trial: TrialRow) -> Key | None:
         """The attempt's key; None if there is none of this design, trial and number."""

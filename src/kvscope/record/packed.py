@@ -1,7 +1,8 @@
-"""Times of tokens, reads of the socket and samples of memory, packed: one row of the file for each request, or for each
-run of samples, in place of one for each moment. Of 100,000 trials that is some 1 GB in place of 7.
+"""Times of tokens, reads of the socket, samples of memory and scored positions, packed: one row of the file for each
+request, run of samples or answer, in place of one for each moment. Of 100,000 trials that is some 1 GB in place of 7.
 
-Numbers are packed as they are: 8 bytes each, the lowest byte first; a float64 that goes in comes out, bit for bit.
+Numbers are packed as they are: 8 bytes each (of token ids 4), the lowest byte first; a float64 that goes in comes out,
+bit for bit.
 """
 
 import json
@@ -13,7 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from kvscope.record.columns import as_json
-from kvscope.record.rows import ReadRow, SampleRow, TokenRow
+from kvscope.record.rows import ReadRow, SampleRow, ScoredTokenRow, TokenRow
 
 Columns = Mapping[str, Any]
 Numbers = TypeVar("Numbers", "array[int]", "array[float]")
@@ -27,6 +28,18 @@ def pack_floats(values: Iterable[float]) -> bytes:
 def pack_ints(values: Iterable[int]) -> bytes:
     """As int64, 8 bytes each. Raises OverflowError for one of more than 63 bits."""
     return _little_endian(array("q", values)).tobytes()
+
+
+def pack_ids(values: Iterable[int]) -> bytes:
+    """As int32, 4 bytes each. Raises OverflowError for one of more than 31 bits."""
+    return _little_endian(array("i", values)).tobytes()
+
+
+def unpack_ids(packed: bytes) -> Sequence[int]:
+    """What ``pack_ids`` was given."""
+    values: array[int] = array("i")
+    values.frombytes(packed)
+    return _little_endian(values)
 
 
 def unpack_floats(packed: bytes) -> Sequence[float]:
@@ -123,3 +136,45 @@ def unpack_samples(row: Columns) -> Iterator[SampleRow]:
     for at_s, late_s in zip(times, unpack_floats(row["late_s"]), strict=True):
         for name in names:
             yield SampleRow(quantity=name, at_s=at_s, value_bytes=next(each), late_s=late_s)
+
+
+def pack_scored(tokens: Iterable[ScoredTokenRow]) -> Iterator[Columns]:
+    """One row for each answer and pattern, its positions in the order in which they came."""
+    of_answer = attrgetter("answer_index", "pattern")
+    for (answer_index, pattern), group in groupby(sorted(tokens, key=of_answer), key=of_answer):
+        rows = list(group)
+        counts = [len(row.top_tokens) for row in rows]
+        yield {
+            "answer_index": answer_index,
+            "pattern": pattern,
+            "positions": as_json([row.position for row in rows]),
+            "tokens": pack_ids(row.token for row in rows),
+            "logprobs": pack_floats(row.logprob for row in rows),
+            "top_counts": as_json(counts[0] if len(set(counts)) == 1 else counts),
+            "top_tokens": pack_ids(token for row in rows for token in row.top_tokens),
+            "top_logprobs": pack_floats(value for row in rows for value in row.top_logprobs),
+        }
+
+
+def unpack_scored(row: Columns) -> Iterator[ScoredTokenRow]:
+    """The scored positions of one answer."""
+    positions, tokens = json.loads(row["positions"]), unpack_ids(row["tokens"])
+    counts = json.loads(row["top_counts"])
+    each_count = counts if isinstance(counts, list) else [counts] * len(tokens)
+    top_tokens, top_logprobs = unpack_ids(row["top_tokens"]), unpack_floats(row["top_logprobs"])
+    if not sum(each_count) == len(top_tokens) == len(top_logprobs):
+        raise ValueError(f"{len(top_tokens)} likeliest tokens and {len(top_logprobs)} values of {sum(each_count)}")
+    first = 0
+    for position, token, logprob, count in zip(
+        positions, tokens, unpack_floats(row["logprobs"]), each_count, strict=True
+    ):
+        yield ScoredTokenRow(
+            answer_index=row["answer_index"],
+            position=position,
+            token=token,
+            logprob=logprob,
+            pattern=row["pattern"],
+            top_tokens=tuple(top_tokens[first : first + count]),
+            top_logprobs=tuple(top_logprobs[first : first + count]),
+        )
+        first += count

@@ -32,7 +32,7 @@ class Records:
         with explained(path):
             self.version: int = connection.execute("PRAGMA user_version").fetchone()[0]
             self._has_metrics = self.version > older.LAST_VERSION and are_current(connection)
-        self._attempts: AttemptRows | older.OlderAttemptRows = AttemptRows(connection)
+        self._attempts: AttemptRows | older.OlderAttemptRows = AttemptRows(connection, self.version)
         if self.version <= older.LAST_VERSION:
             self._attempts = older.OlderAttemptRows(connection, self.version)
 

@@ -139,9 +139,10 @@ class PredictionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
-    """One request of a trial, in order. ``role`` is warmup, measured, earlier_turn (a turn of a conversation
-    before the one that is measured), or quality: asked for its answer alone, after everything else was measured. ``sent_at_s`` is on the trial's clock. ``prompt_tokens_ours_from``: "files" (our
-    tokenizer and template, from the model's files) or "engine" (it was asked before sending).
+    """One request of a trial, in order. ``role`` is warmup, measured, earlier_turn (a turn of a conversation before the
+    one that is measured), or quality: asked for its answer alone, after everything else was measured. ``sent_at_s`` is
+    on the trial's clock. ``prompt_tokens_ours_from``: "files" (our tokenizer and template, from the model's files) or
+    "engine" (it was asked before sending).
 
     ``stream``: which of several at once, from 0. ``due_s``: when it should have been sent, on the trial's clock, where
     a schedule said so (open loop). ``client``: the health of our own client while it ran (engine.base.ClientHealth)."""
@@ -304,8 +305,9 @@ class AnswerRow:
     repeat, so rows pair by (task, item, is_twin). ``document``: items of one document are one cluster. ``is_twin``: the
     document without the planted fact, where a right answer is a guess. ``reading``: one of READINGS. ``score``: 1.0
     right, 0.0 wrong, between them where a part is right (``facts`` says which); of ``scored`` rows what the task
-    defines, in nats; None where nothing can be said. ``chance``: the share right for who guesses. ``evidence_in_prompt``:
-    whether the text that holds the answer was in what was sent. ``request_index``: its request, with times and counts."""
+    defines, in nats; None where nothing can be said. ``chance``: the share right for who guesses.
+    ``evidence_in_prompt``: whether the text that holds the answer was in what was sent. ``request_index``: its request,
+    with times and counts."""
 
     index: int
     task: str

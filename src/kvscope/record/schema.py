@@ -6,15 +6,17 @@ Version history (SCHEMA_VERSION, kept in ``PRAGMA user_version``):
     3   evidence of a failure; device and control-group memory; engine statistics; occupants afterwards too
     4   studies that are the same on every machine; several requests at once; predicted reuse; the client's own health;
         a number for every attempt; times of tokens, reads and samples packed; metrics kept beside the rows
+    5   answers of quality tasks, and the log-probabilities of scored texts
 
-Packed columns (BLOB) are numbers of 8 bytes each, the lowest byte first, one after another: float64 where the name is
-of seconds, int64 where it is of bytes. In Python: ``struct.unpack(f"<{len(b) // 8}d", b)``, or ``q`` for int64.
+Packed columns (BLOB) are numbers one after another, the lowest byte first: float64 where the name is of seconds or of
+log-probabilities, int64 where it is of bytes, int32 where it is of tokens. In Python:
+``struct.unpack(f"<{len(b) // 8}d", b)``; ``q`` for int64; ``i``, and 4 in place of 8, for int32.
 
 The table ``metrics`` is not in this text: it has one column for each metric that is one number
 (``record/metrics_table.py``), and its key is ``attempt_id``.
 """
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 APPLICATION_ID = 0x6B767363  # "kvsc": tells a kvscope record from any other SQLite file
 
 SCHEMA = """
@@ -115,7 +117,8 @@ CREATE TABLE predictions (
 CREATE TABLE requests (
     attempt_id           INTEGER NOT NULL REFERENCES trials,
     request_index        INTEGER NOT NULL,
-    role                 TEXT NOT NULL,   -- measured, warmup or earlier_turn (of a conversation)
+    role                 TEXT NOT NULL,   -- measured, warmup, earlier_turn (of a conversation), quality (for its
+                                          -- answer alone, after everything else) ...
     sent_at_s            REAL NOT NULL,   -- on the trial's clock
     completed_s          REAL,            -- from sent to the end of the answer
     prompt_tokens_asked  INTEGER,
@@ -250,4 +253,43 @@ CREATE TABLE warnings (
     hint     TEXT NOT NULL
 ) STRICT;
 CREATE INDEX warnings_of_trial ON warnings (attempt_id);
+"""
+
+# What schema 5 added.
+ANSWERS_SCHEMA = """
+-- One row per item of a quality task that was put to the model.
+CREATE TABLE answers (
+    attempt_id         INTEGER NOT NULL REFERENCES trials,
+    answer_index       INTEGER NOT NULL,
+    task               TEXT NOT NULL,
+    item               TEXT NOT NULL,     -- the same at every level and in every repeat
+    document           TEXT NOT NULL,     -- items of one document are one cluster
+    language           TEXT NOT NULL,
+    reading            TEXT NOT NULL,     -- right, wrong, or why nothing is said of the model (rows.READINGS)
+    score              REAL,              -- 1 right, 0 wrong, between them in part; of what was scored, in nats
+    chance             REAL,              -- the share right for who guesses
+    is_twin            INTEGER NOT NULL,  -- 1: the document without the planted fact
+    depth_percent      REAL,
+    document_tokens    INTEGER,
+    evidence_in_prompt INTEGER,           -- 1: the text that holds the answer was in what was sent
+    request_index      INTEGER,
+    expected           TEXT,
+    answer             TEXT,
+    facts              TEXT NOT NULL DEFAULT '{}', -- JSON
+    PRIMARY KEY (attempt_id, answer_index)
+) STRICT;
+
+-- The positions of one answer whose tokens were scored.
+CREATE TABLE scored_tokens (
+    attempt_id   INTEGER NOT NULL REFERENCES trials,
+    answer_index INTEGER NOT NULL,
+    pattern      TEXT NOT NULL,           -- in which passes the engine computed them: only one pattern compares
+    positions    TEXT NOT NULL,           -- JSON list
+    tokens       BLOB NOT NULL,           -- int32 of each position
+    logprobs     BLOB NOT NULL,           -- float64 of each position, in nats
+    top_counts   TEXT NOT NULL,           -- JSON: a list, or one for all: how many of the likeliest tokens follow
+    top_tokens   BLOB NOT NULL,           -- int32: of the first position all, of the next ...
+    top_logprobs BLOB NOT NULL,           -- float64, in the same order
+    PRIMARY KEY (attempt_id, answer_index, pattern)
+) STRICT;
 """

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from kvscope.record.metrics import RequestMetrics, TrialMetrics, computed_prompt_tokens
-from kvscope.record.rows import DesignRow, Json, RequestRow, RunRow, SampleRow, TokenRow, TrialResult
+from kvscope.record.rows import AnswerRow, DesignRow, Json, RequestRow, RunRow, SampleRow, TokenRow, TrialResult
 from kvscope.record.turns import request_outcome
 from kvscope.units import MIB
 
@@ -47,11 +47,11 @@ class AttemptFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFacts:
-    """What a row of a part of an attempt is made of: of one of its requests, tokens or samples."""
+    """What a row of a part of an attempt is made of: of one of its requests, tokens, samples or answers."""
 
     result: TrialResult
     design: DesignRow
-    part: RequestRow | TokenRow | SampleRow
+    part: RequestRow | TokenRow | SampleRow | AnswerRow
     metrics: RequestMetrics | None = None
     turn: int | None = None
 
@@ -177,8 +177,8 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
     Column("kv_cache_bytes_predicted", "int", lambda facts: facts.totals.get("kv_cache_bytes")),
     Column("total_bytes_predicted", "int", lambda facts: facts.totals.get("total_bytes")),
     Column("unexplained_bytes", "int", lambda facts: facts.unexplained_bytes),
-    Column("quality_task", "text", lambda facts: None),
-    Column("quality_score", "float", lambda facts: None),
+    *_metric("text", "quality_task"),
+    *_metric("float", "quality_score"),
     Column("client_loop_lag_p99_s", "float", partial(_from_client, "loop_lag_p99_s")),
     Column("client_cpu_share", "float", partial(_from_client, "cpu_share")),
     *_metric("float", "coalesced_fraction"),
@@ -195,6 +195,10 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
     *(Column(f"client_{name}", "float", partial(_from_client, name)) for name in _HEALTH if name not in _HEALTH_BEFORE),
     Column("client_num_resent", "int", partial(_from_client, "num_resent")),
     Column("client_limited_by", "texts", _limited_by),
+    *_metric("float", "quality_low", "quality_high"),
+    *_metric("int", "quality_items"),
+    *_metric("float", "quality_twin_score"),
+    *_metric("int", "quality_truncated", "quality_unread"),
 )
 
 # What every row of a part of an attempt begins with.
@@ -248,10 +252,28 @@ SAMPLE_COLUMNS: tuple[Column, ...] = (
     *_WHERE,
 )
 
+_ANSWER_TEXTS = ("task", "item", "document", "language", "reading")
+
+ANSWER_COLUMNS: tuple[Column, ...] = (
+    *_WHOSE,
+    *_of("part", "int", "index"),
+    *_of("part", "text", *_ANSWER_TEXTS),
+    *_of("part", "float", "score", "chance"),
+    *_of("part", "bool", "is_twin"),
+    *_of("part", "float", "depth_percent"),
+    *_of("part", "int", "document_tokens"),
+    *_of("part", "bool", "evidence_in_prompt"),
+    *_of("part", "int", "request_index"),
+    *_of("part", "text", "expected", "answer"),
+    *_of("part", "json", "facts"),
+    *_WHERE,
+)
+
 # What `kvscope export --rows` names.
 TABLES: Mapping[str, tuple[Column, ...]] = {
     "trials": TRIAL_COLUMNS,
     "requests": REQUEST_COLUMNS,
     "tokens": TOKEN_COLUMNS,
     "samples": SAMPLE_COLUMNS,
+    "answers": ANSWER_COLUMNS,
 }

@@ -1,0 +1,79 @@
+"""What the answers of one attempt come to, in a few numbers. Which differences between settings are real, the analysis
+says: it pairs the same items and knows which of them share a document."""
+
+import math
+from collections.abc import Sequence
+from typing import TypedDict
+
+from kvscope.record.rows import AnswerRow
+
+QUALITY_DEFINITIONS = {
+    "quality_score": "Mean score of the task's items that could be read: 1 right, 0 wrong, between them where a part "
+    "is right. Of what is scored and not answered, the mean in nats: of fidelity the divergence from the baseline, of "
+    "copy gain the log-probability of the text per token. Not known where no item could be read. Items whose prompt "
+    "was cut, whose answer was cut or never came are left out: they say nothing of the model.",
+    "quality_low": "Lower end of the 95 % interval of quality_score by Wilson, each item for itself. Only of tasks "
+    "whose answers are right or wrong.",
+    "quality_high": "Upper end of the same interval.",
+    "quality_items": "How many items quality_score is the mean of.",
+    "quality_twin_score": "The same mean over the twins: documents without the fact that is asked for, where a right "
+    "answer is a guess.",
+    "quality_truncated": "Items, twins included, whose prompt did not reach the model whole.",
+    "quality_unread": "Items, twins included, that cannot be read for another reason: the answer ran into its limit, "
+    "none came, or the request failed.",
+}
+# Readings that have a score.
+_READ = ("right", "wrong", "scored")
+# Fact of rows that are measured for the noise of the method alone.
+_FLOOR = "floor"
+_Z_95 = 1.959963984540054
+
+
+class QualityMetrics(TypedDict):
+    """See QUALITY_DEFINITIONS."""
+
+    quality_score: float | None
+    quality_low: float | None
+    quality_high: float | None
+    quality_items: int | None
+    quality_twin_score: float | None
+    quality_truncated: int | None
+    quality_unread: int | None
+    quality_task: str | None
+
+
+def quality_metrics(answers: Sequence[AnswerRow]) -> QualityMetrics:
+    """Of the answers of one attempt; all None where nothing was asked. Several tasks are never put into one number:
+    then the score is that of the first one asked."""
+    task = answers[0].task if answers else None
+    mine = [row for row in answers if row.task == task and _FLOOR not in row.facts]
+    own = [score for row in mine if not row.is_twin and (score := _score(row)) is not None]
+    twins = [score for row in mine if row.is_twin and (score := _score(row)) is not None]
+    is_share = bool(own) and all(row.reading != "scored" for row in mine)
+    low, high = wilson(sum(own), len(own)) if is_share else (None, None)
+    return QualityMetrics(
+        quality_task=task,
+        quality_score=_mean(own),
+        quality_low=low,
+        quality_high=high,
+        quality_items=len(own) if answers else None,
+        quality_twin_score=_mean(twins),
+        quality_truncated=sum(row.reading == "truncated_input" for row in mine) if answers else None,
+        quality_unread=sum(row.reading not in (*_READ, "truncated_input") for row in mine) if answers else None,
+    )
+
+
+def _score(row: AnswerRow) -> float | None:
+    return row.score if row.reading in _READ else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def wilson(right: float, items: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Wilson (1927): ``right`` of ``items``, which may be a sum of parts."""
+    share, spread = right / items, _Z_95**2 / items
+    middle = share + spread / 2
+    half = _Z_95 * math.sqrt(share * (1 - share) / items + spread / items / 4)
+    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
