@@ -16,7 +16,7 @@ _KO = ("첫", "가운데", "마지막")
 def marker_sentence(part: int, word: str, language: str) -> str:
     """The sentence that holds a code word; ``part``: 0 head, 1 middle, 2 tail."""
     if language == "ko":
-        return f"이 글의 {_KO[part]} 표시는 {with_particle(word, '이다')}."
+        return f"이 글의 {_KO[part]} 표시는 ‘{word}’{with_particle(word, '이라').removeprefix(word)}는 낱말이다."
     return f"The {_EN[part]} mark of this text is the word {word}."
 
 

@@ -1,0 +1,132 @@
+"""How an answer is held against what was expected: exactly, normalised, as a set, by a pattern, as a call of a tool.
+
+Every way counts what was said too much: who names all values of the text is not right. An answer is right where it
+names all that was expected and nothing else that could have been; ``set`` gives a part of the score to a part.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvscope.quality.numbers_said import numbers_said
+from kvscope.quality.task import Question
+
+# Behind a Korean name: particles, and what a sentence ends in.
+_BEHIND_KOREAN = (
+    "이|가|은|는|을|를|과|와|의|에|도|만|로|으로|야|아|랑|이랑|씨|님|께|께서|에게|에서|한테|부터|까지|보다|처럼|라고|이라고|"
+    "라는|이라는|이란|란|이며|며|이고|고|다|이다|이었다|였다|입니다|이에요|예요|이요|요|인|라|이라|번|번이다|번입니다|씨이다|씨입니다|"
+    "씨는|씨가|임"
+)
+# Numbers with fewer digits are no rivals of a long one: "1." before an answer, "in 2 lines".
+_SHORT_NUMBER_DIGITS = 3
+_LARGEST_IN_WORDS = 20
+_QUOTES = "\"'“”‘’«»「」『』`*"
+_LONGEST_LEAD_IN = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """``value``: 1.0 right, 0.0 wrong, between them a part. ``names_something``: the answer holds anything that could
+    be held against what was expected. ``facts``: what was seen, for the record (precision, recall, also_named ...)."""
+
+    value: float
+    names_something: bool
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def scored(question: Question, answer: str) -> Score:
+    """By the question's ``scoring``; ``tool_call`` is read in ``quality.tool_call_said``."""
+    if question.scoring == "exact":
+        return _exactly(question, answer)
+    if question.scoring == "regex":
+        return _by_pattern(question, answer)
+    return _named(question, answer)
+
+
+def _named(question: Question, answer: str) -> Score:
+    """Which of the values are named, and which others. Normalised: all of the expected and no other. Set: precision
+    times recall, so that naming everything scores its precision."""
+    if all(value.isdecimal() for value in question.expected):
+        right, other = _numbers_named(question, answer)
+    else:
+        right = [value for value in question.expected if is_named(value, answer)]
+        other = [value for value in question.rivals if is_named(value, answer)]
+    recall = len(right) / len(question.expected) if question.expected else 0.0
+    precision = len(right) / (len(right) + len(other)) if right or other else 0.0
+    facts: dict[str, Any] = {"also_named": other} if other else {}
+    if len(question.expected) > 1 or other:
+        facts |= {"precision": precision, "recall": recall}
+    value = precision * recall
+    if question.scoring != "set":
+        value = float(value == 1.0)
+    return Score(value=value, names_something=bool(right or other), facts=facts)
+
+
+def _numbers_named(question: Question, answer: str) -> tuple[list[str], list[str]]:
+    """Any number counts, not only those of the text: a wrong digit is a wrong answer. The question's own numbers, said
+    again, do not."""
+    wanted = [value.lstrip("0") or "0" for value in question.expected]
+    is_small = all(int(value) <= _LARGEST_IN_WORDS for value in wanted)
+    least_digits = min(_SHORT_NUMBER_DIGITS, *map(len, wanted)) if wanted else 1
+    own = set(numbers_said(question.text))
+    said = [number for number in numbers_said(answer, in_words=is_small) if len(number) >= least_digits]
+    right = [number for number in said if number in wanted]
+    return right, [number for number in said if number not in wanted and number not in own]
+
+
+def is_named(value: str, text: str) -> bool:
+    """Whether a text names a value as a word of its own: in any case and width, Korean with any particle behind it and
+    with or without its inner spaces. "Torvan" is not named in "Torvanel"."""
+    wanted = re.escape(_plain(value)).replace(r"\ ", " ?" if _is_korean(value) else " ")
+    behind = rf"(?=(?:{_BEHIND_KOREAN})?(?![가-힣\w]))" if _is_korean(value[-1:]) else r"(?!\w)"
+    before = r"(?<![가-힣])" if _is_korean(value[:1]) else r"(?<!\w)"
+    return bool(wanted) and re.search(f"{before}{wanted}{behind}", _plain(text)) is not None
+
+
+def _plain(text: str) -> str:
+    """Without differences of width, case, punctuation and blanks."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    kept = (letter if letter.isalnum() else " " for letter in folded if not unicodedata.combining(letter))
+    return " ".join("".join(kept).split())
+
+
+def _is_korean(text: str) -> bool:
+    return any("가" <= letter <= "힣" for letter in text)
+
+
+def _exactly(question: Question, answer: str) -> Score:
+    """Word for word, letter for letter; blanks count as one, and quotation marks around it, a full stop at its end and
+    a short "Here it is:" before it are no part of it. The beginning that the question gave may be said again."""
+    wanted = _bare(question.expected[0])
+    given = _bare((question.cue or "").split("\n")[-1])
+    said = _bare(answer)
+    lead_in, colon, rest = answer.partition(":")
+    candidates = [said, *([_bare(rest)] if colon and len(lead_in) <= _LONGEST_LEAD_IN else [])]
+    if given:
+        candidates += [_bare(text.removeprefix(given)) for text in candidates if text.startswith(given)]
+    is_right = wanted in candidates
+    # What it would be right to go on with: an answer that was cut in it is no wrong one.
+    begins_right = any(text and wanted.startswith(text) for text in candidates) or (given + " " + wanted).startswith(
+        said
+    )
+    return Score(value=float(is_right), names_something=is_right or not begins_right)
+
+
+def _bare(text: str) -> str:
+    joined = " ".join(unicodedata.normalize("NFKC", text).split())
+    return joined.strip(_QUOTES + " ").removesuffix(".").strip(_QUOTES + " ")
+
+
+def _by_pattern(question: Question, answer: str) -> Score:
+    """Every pattern of ``expected`` is found, and none of ``rivals``; patterns as Python's ``re`` has them."""
+    plain = unicodedata.normalize("NFKC", answer)
+    right = [pattern for pattern in question.expected if re.search(pattern, plain)]
+    other = [pattern for pattern in question.rivals if re.search(pattern, plain)]
+    is_right = len(right) == len(question.expected) and not other
+    return Score(
+        value=float(is_right),
+        names_something=bool(right or other),
+        facts={"also_named": other} if other else {},
+    )
