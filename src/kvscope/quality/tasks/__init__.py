@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 from kvscope.errors import UnknownName
 from kvscope.quality.task import Task
+from kvscope.quality.tasks.copy_gain import COPY_GAIN
+from kvscope.quality.tasks.fidelity import FIDELITY
 from kvscope.quality.tasks.keys import KEYS
 
-TASKS: Mapping[str, Task] = {task.name: task for task in (KEYS,)}
+TASKS: Mapping[str, Task] = {task.name: task for task in (KEYS, COPY_GAIN, FIDELITY)}
 
 
 def task_named(name: str) -> Task:
