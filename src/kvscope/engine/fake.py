@@ -27,6 +27,7 @@ from kvscope.engine.fake_law import FakeLaw as FakeLaw
 from kvscope.engine.fake_law import fake_law as fake_law
 from kvscope.engine.fake_load import Given, ManyAtOnce
 from kvscope.engine.fake_memory import FakeMemory as FakeMemory
+from kvscope.engine.scores_nothing import ScoresNothing
 from kvscope.errors import (
     ContextOverflow,
     EngineDied,
@@ -77,7 +78,7 @@ class VirtualClock:
         self._now_s += seconds
 
 
-class FakeEngine:
+class FakeEngine(ScoresNothing):
     """See ``kvscope.engine.base`` for the order of calls, ``FakeLaw`` for the settings."""
 
     name = "fake"

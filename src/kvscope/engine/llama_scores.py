@@ -73,7 +73,7 @@ class LlamaScores:
         counts: list[int] = []
         for token in request.continuation:
             found, computed = await self._position(prefix, token, request)
-            if not tokens and computed > _A_FEW and not request.is_fresh:
+            if not tokens and computed > 1 and not request.is_fresh:
                 # The prompt was computed just now; ask again, so that this position is like those after it.
                 found, computed = await self._position(prefix, token, request)
             _check_computed(computed, len(prefix), is_fresh=request.is_fresh)

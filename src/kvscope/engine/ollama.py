@@ -38,7 +38,9 @@ from kvscope.engine.ollama_server import (
 )
 from kvscope.engine.ollama_settings import is_local, load_options, server_url
 from kvscope.engine.ollama_sharing import ModelUse, joined
+from kvscope.engine.openai_text import check_text
 from kvscope.engine.prepared import Prepared, ask
+from kvscope.engine.scores_nothing import ScoresNothing
 from kvscope.errors import (
     EngineDied,
     EngineError,
@@ -76,11 +78,12 @@ CAPABILITIES = Capabilities(
     forces_length=False,
     can_clear_cache=False,
     answers_together=True,
+    completes_text=True,
     unload_way="keep_alive 0, then waited for until /api/ps does not list the model any more",
 )
 
 
-class OllamaEngine:
+class OllamaEngine(ScoresNothing):
     """``served_model``: the model's name in Ollama. ``settings``: options of its loading (num_ctx ...).
     ``pid``: the server's process, where it is not to be found by its port. ``capabilities`` are known in full after
     ``launch``. Raises InvalidSettings for a process id that is nobody's."""
@@ -209,9 +212,13 @@ class OllamaEngine:
         return await ask(self._prepare(request))
 
     def _prepare(self, request: ChatRequest) -> Prepared:
-        body = {**self._fixed(), **wire_conversation(request.messages, request.tools, request.template_variables)}
+        check_text(request)
+        body = self._fixed()
+        if request.text is None:
+            body |= wire_conversation(request.messages, request.tools, request.template_variables)
         sampling = {"num_predict": request.max_output_tokens, "temperature": 0, "seed": request.seed}
-        body["options"] = {**body["options"], **sampling}
+        stop = {"stop": list(request.stop)} if request.stop else {}
+        body["options"] = {**body["options"], **sampling, **stop}
         whole = self._server.counts_whole_prompt
         return prepare_chat(self._server.url, body, request, counts_whole_prompt=whole)
 

@@ -136,8 +136,9 @@ async def stream_chat(
 
 
 def prepare_chat(base_url: str, body: Mapping[str, Any], chat: ChatRequest, *, counts_whole_prompt: bool) -> Prepared:
-    """POST /api/chat, streamed, made ready. ``counts_whole_prompt``: this version's prompt_eval_count includes what was
-    cached; otherwise the prompt's length is not known from it."""
+    """POST /api/chat, or of a text /api/generate without a template (``raw``), streamed, made ready.
+    ``counts_whole_prompt``: this version's prompt_eval_count includes what was cached; otherwise the prompt's length is
+    not known from it."""
     most_pieces = MOST_PIECES_PER_TOKEN * chat.max_output_tokens + _EXTRA_PIECES
     most_bytes = _EXTRA_BYTES + _BYTES_PER_PIECE * most_pieces
     limits = Limits(timeout_s=chat.timeout_s, stall_s=chat.stall_s, max_bytes=most_bytes)
@@ -153,7 +154,10 @@ def prepare_chat(base_url: str, body: Mapping[str, Any], chat: ChatRequest, *, c
             error.evidence.setdefault("pieces_received", len(answer.events))
             raise
 
-    return Prepared(url=f"{base_url}/api/chat", payload={**body, "stream": True}, limits=limits, read=read)
+    path, payload = "/api/chat", {**body, "stream": True}
+    if chat.text is not None:
+        path, payload = "/api/generate", {**payload, "prompt": chat.text, "raw": True}
+    return Prepared(url=base_url + path, payload=payload, limits=limits, read=read)
 
 
 async def _collect(running: Exchange, answer: "_Answer") -> float:
@@ -203,7 +207,7 @@ class _Answer:
         message = found.get("message") or {}
         if thought := _text(message, "thinking"):
             self.events.append(TokenEvent(at_s=at_s, text=thought, kind="reasoning"))
-        if content := _text(message, "content"):
+        if content := _text(message, "content") or _text(found, "response"):
             self.events.append(TokenEvent(at_s=at_s, text=content))
         for call in message.get("tool_calls") or ():
             name = call["function"]["name"]

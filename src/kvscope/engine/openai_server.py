@@ -7,10 +7,10 @@ are this one and what they can do besides.
 
 import asyncio
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kvscope.engine.api_key import read_api_key
 from kvscope.engine.base import (
@@ -24,6 +24,8 @@ from kvscope.engine.base import (
     LoadResult,
     Message,
     ReportedBuffer,
+    ScoreRequest,
+    TokenScores,
 )
 from kvscope.engine.http_client import run
 from kvscope.engine.load_client import explained, send_load
@@ -35,7 +37,8 @@ from kvscope.engine.openai_dialect import (
     not_greedy,
     refused_field,
 )
-from kvscope.engine.openai_http import llama_cpp_fields, prepare_chat, prepare_completion
+from kvscope.engine.openai_http import llama_cpp_fields, prepare_completion
+from kvscope.engine.openai_text import check_text, prepare_request
 from kvscope.engine.prepared import Prepared, ask
 from kvscope.engine.prometheus import parse_metrics
 from kvscope.engine.registry import Served
@@ -51,6 +54,7 @@ from kvscope.engine.server_process import (
     too_small,
     with_its_shards,
 )
+from kvscope.engine.server_texts import COMPLETES_TEXT, SCORES_TOKENS, score_served, tokenize_served
 from kvscope.errors import (
     ConnectionLost,
     ConnectionRefused,
@@ -67,6 +71,7 @@ from kvscope.scenario import SettingValue
 if TYPE_CHECKING:
     from kvscope.engine.registry import EngineChoice
 
+T = TypeVar("T")
 # Servers that obey ``ignore_eos``, by their sources.
 _OBEYS_IGNORE_EOS = (LLAMA_CPP, VLLM, SGLANG)
 _HAS_METRICS = (LLAMA_CPP, VLLM, SGLANG)
@@ -146,7 +151,11 @@ class OpenAIServer:
         if kind == TGI and self._pid is None:
             self._process = with_its_shards(self._process)
         self.capabilities = replace(
-            _UNTIL_KNOWN, has_pid=self._process.identity is not None, forces_length=kind in _OBEYS_IGNORE_EOS
+            _UNTIL_KNOWN,
+            has_pid=self._process.identity is not None,
+            forces_length=kind in _OBEYS_IGNORE_EOS,
+            completes_text=kind in COMPLETES_TEXT,
+            scores_tokens=kind in SCORES_TOKENS,
         )
 
     def _check_unchanged(self, facts: ServedFacts) -> None:
@@ -181,6 +190,7 @@ class OpenAIServer:
             reports_prompt_tokens=answer.prompt_tokens is not None,
             reports_cached_tokens=answer.cached_tokens is not None,
             reports_timings=bool(answer.engine_timings),
+            completes_text=self.capabilities.completes_text or not self._is_chat,
         )
         return self.report()
 
@@ -255,8 +265,9 @@ class OpenAIServer:
     def prepare(self, request: ChatRequest) -> Prepared:
         """The request as it is sent to this server. Raises UsageError for what it cannot be sent."""
         facts, known = self.facts, {"headers": self.server.headers, "fields": self._fields(request)}
-        if self._is_chat:
-            prepared = prepare_chat(self.url, request, model=facts.model, **known)
+        check_text(request)
+        if self._is_chat or request.text is not None:
+            prepared = prepare_request(self.url, request, model=facts.model, **known)
         elif request.tools:
             raise UsageError("This server has no chat, so it cannot be offered tools.", hint="Measure without tools.")
         else:
@@ -283,7 +294,7 @@ class OpenAIServer:
             try:
                 return await ask(self.prepare(request))
             except EngineError as error:
-                if not self._is_chat or not has_no_chat(error):
+                if not self._is_chat or request.text is not None or not has_no_chat(error):
                     raise
             return await self._as_completion(request)
         # An answer whose body ends with the connection breaks off like one that is whole.
@@ -350,6 +361,21 @@ class OpenAIServer:
                 hint="Give the model's own file with --model: prompts are then counted by it.",
             )
         return tokens
+
+    def tokenize(self, text: str, *, with_special: bool) -> tuple[int, ...]:
+        """As ``Engine.tokenize``, of llama.cpp's server."""
+        return run(self._scored(tokenize_served(self.server, self.facts, text, with_special=with_special)))
+
+    def score(self, request: ScoreRequest) -> TokenScores:
+        """As ``Engine.score``, of llama.cpp's server."""
+        return run(self._scored(score_served(self.server, self.facts, request)))
+
+    async def _scored(self, asking: Coroutine[Any, Any, T]) -> T:
+        try:
+            with self.server.hidden_in_errors():
+                return await asking
+        except (ConnectionLost, ConnectionRefused) as error:
+            raise await self._death(error) or error from error
 
     # --- what is seen of it -----------------------------------------------------------------------------------------
 

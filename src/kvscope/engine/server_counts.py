@@ -25,7 +25,9 @@ class _Counter(Protocol):
 async def count_by_llama_cpp(server: ServerAddress, model: str, request: ChatRequest, *, is_chat: bool) -> int:
     """llama.cpp's /apply-template and /tokenize, which read text as its own prompt is read: special tokens as such, BOS
     where the model wants one (the template never writes it)."""
-    if is_chat:
+    if request.text is not None:
+        text: Any = request.text
+    elif is_chat:
         wire = wire_conversation(request.messages, request.tools, request.template_variables)
         text = (await server.json("POST", "/apply-template", {"model": model, **wire})).get("prompt")
     else:
@@ -40,7 +42,9 @@ async def count_by_llama_cpp(server: ServerAddress, model: str, request: ChatReq
 async def count_by_vllm(server: ServerAddress, model: str, request: ChatRequest, *, is_chat: bool) -> int:
     """vLLM's /tokenize, which takes a whole conversation."""
     body: dict[str, Any] = {"model": model}
-    if is_chat:
+    if request.text is not None:
+        body["prompt"] = request.text
+    elif is_chat:
         wire = wire_conversation(request.messages, request.tools, request.template_variables)
         body |= {**wire, "add_generation_prompt": True}
     else:

@@ -30,10 +30,12 @@ from kvscope.engine.base import (
 )
 from kvscope.engine.http_client import Limits, Reply, run
 from kvscope.engine.load_client import explained, send_load
-from kvscope.engine.openai_http import body_text, json_object, prepare_chat, stream_chat
-from kvscope.engine.prepared import Prepared
+from kvscope.engine.openai_http import body_text, json_object
+from kvscope.engine.openai_text import prepare_request
+from kvscope.engine.prepared import Prepared, ask
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess
 from kvscope.engine.prometheus import Metrics, parse_metrics
+from kvscope.engine.scores_nothing import ScoresNothing
 from kvscope.engine.server_address import ServerAddress
 from kvscope.engine.server_counts import count_by_vllm
 from kvscope.engine.server_metrics import statistics_of
@@ -73,7 +75,7 @@ _CPU_POOL_DEFAULT = 1
 _POOL_SETTINGS = (CPU_POOL, "kv_cache_memory_bytes", "gpu_memory_utilization", "num_gpu_blocks_override")
 
 
-class VllmEngine:
+class VllmEngine(ScoresNothing):
     """See ``kvscope.engine.base`` for the order of calls. ``settings``: ``vllm_flags.known_settings``."""
 
     name = NAME
@@ -111,6 +113,7 @@ class VllmEngine:
             can_clear_cache=True,
             answers_together=True,
             unload_way="POST /sleep?level=2: weights and cache are dropped" if can_sleep else "",
+            completes_text=True,
         )
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -245,7 +248,7 @@ class VllmEngine:
     async def generate_async(self, request: ChatRequest) -> Generation:
         """As ``generate``, for many at once."""
         try:
-            return await stream_chat(self.url, request, model=self._served_model, fields=request_fields(request))
+            return await ask(self._prepare(request))
         except ContextOverflow as error:
             raise await with_count(error, self._address(), self._served_model, request) from error
         except (ConnectionLost, ConnectionRefused) as error:
@@ -258,13 +261,11 @@ class VllmEngine:
 
     def generate_many(self, load: Load) -> LoadResult:
         """As ``Engine.generate_many``."""
-        url = self.url
-
-        def prepare(chat: ChatRequest) -> Prepared:
-            return prepare_chat(url, chat, model=self._served_model, fields=request_fields(chat))
-
-        result = explained(send_load(load, prepare), self._why_lost)
+        result = explained(send_load(load, self._prepare), self._why_lost)
         return with_counts(result, load, self._address(), self._served_model)
+
+    def _prepare(self, request: ChatRequest) -> Prepared:
+        return prepare_request(self.url, request, model=self._served_model, fields=request_fields(request))
 
     def _why_lost(self, error: KvscopeError) -> KvscopeError:
         if isinstance(error, ConnectionLost | ConnectionRefused):
@@ -339,7 +340,7 @@ async def with_count(
 ) -> ContextOverflow:
     """A refusal with the prompt's number of tokens: vLLM itself stops counting one token behind its limit."""
     try:
-        tokens = await count_by_vllm(server, model, request, is_chat=True)
+        tokens = await count_by_vllm(server, model, request, is_chat=True)  # of its text, where it has one
     except EngineError:
         return error
     return ContextOverflow(
