@@ -136,6 +136,7 @@ _FINDINGS: dict[str, str] = {
     "size.none": "No interval can be given.",
     "note.nothing_measured": "Nothing was measured.",
     "note.one_repeat": "One repeat only, so no interval can be given.",
+    "note.one_document": "Questions on a single document say nothing of other documents: no interval can be given.",
     "note.any_ratio": "Too few and too different values: the ratio could be anything.",
     "note.not_above_zero": "Not all values are above zero, so no ratio can be given.",
     "note.few_repeats": "Only {count} repeats, so the interval is wide.",

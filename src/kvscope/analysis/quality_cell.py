@@ -1,0 +1,120 @@
+"""One cell of the panel: a task in one language at one level, its share right and what may be said of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from kvscope.analysis.fit import Estimate
+from kvscope.analysis.items_needed import ItemsNeeded, items_needed
+from kvscope.analysis.proportions import clustered_share, paired_counts, share_clustering, unpaired_difference
+from kvscope.analysis.quality_depth import DepthSign, Third, depth_sign, thirds
+from kvscope.analysis.quality_gate import Gate, gate_of
+from kvscope.analysis.quality_items import Item, by_document, grouped, items_of, readings
+from kvscope.record.rows import AnswerRow, Json
+
+# Rows with a log-probability in place of an answer are measured elsewhere (``quality_gain``, ``fidelity``).
+SCORED = "scored"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityCell:
+    """A task in one language at one level.
+
+    ``share``: right ÷ items read, with its 95 % interval by documents. ``chance``: for who guesses. ``twin``: the share
+    right on documents without the fact; ``above_twin``: share − twin on the same items. ``useful``: the share right
+    with the evidence in the prompt; ``right_without_evidence``: items that were right without, which are guesses.
+    ``readings``: rows by what they were read as, each repeat counted; only right and wrong ones are in a share.
+    ``num_unsteady``: items whose repeats disagree. ``num_guessed_values``: twin answers that named a value of the kind
+    all the same; None where that was not read. ``needed``: items for a five-point loss, with nothing known of how many
+    items a change turns."""
+
+    task: str
+    language: str
+    level: Json
+    is_baseline: bool
+    document_tokens: float | None
+    num_items: int
+    num_documents: int
+    num_repeats: int
+    right: float
+    share: Estimate
+    chance: float
+    twin: Estimate | None
+    above_twin: Estimate | None
+    thirds: Mapping[Third, Estimate]
+    readings: Mapping[str, int]
+    num_unsteady: int
+    useful: Estimate | None
+    right_without_evidence: int
+    gate: Gate
+    sign: DepthSign | None
+    needed: ItemsNeeded | None
+
+    @property
+    def guess(self) -> float:
+        """The share that guessing reaches: by chance, or as on documents without the fact."""
+        return max(self.chance, (self.twin.value or 0.0) if self.twin is not None else 0.0)
+
+    @property
+    def num_left_out(self) -> int:
+        """Rows that were in no share."""
+        return sum(count for reading, count in self.readings.items() if reading not in ("right", "wrong", SCORED))
+
+
+def cell_of(
+    rows: Sequence[AnswerRow], level: Json, *, is_baseline: bool = False, repeats: int = 1, num_cells: int = 1
+) -> QualityCell:
+    """From the rows of one task in one language at one level, of which there is one at least. ``num_cells``: how many
+    cells are looked at in the study, which share the false alarms of signs."""
+    items = items_of(rows)
+    asked = [item for item in items if not item.is_twin]
+    twins = [item for item in items if item.is_twin]
+    share = clustered_share(by_document(asked))
+    chance = fmean(item.chance for item in asked) if asked else 0.0
+    twin = clustered_share(by_document(twins)) if twins else None
+    above = above_twins(asked, twins) if twins and asked else None
+    known = [item for item in asked if item.evidence_in_prompt is not None]
+    tokens = [item.document_tokens for item in asked if item.document_tokens is not None]
+    guess = max(chance, (twin.value or 0.0) if twin is not None else 0.0)
+    together = share_clustering(by_document(asked))
+    return QualityCell(
+        task=rows[0].task,
+        language=rows[0].language,
+        level=level,
+        is_baseline=is_baseline,
+        document_tokens=median(tokens) if tokens else None,
+        num_items=len(asked),
+        num_documents=together.num_documents,
+        num_repeats=repeats,
+        right=sum(item.right for item in asked),
+        share=share,
+        chance=chance,
+        twin=twin,
+        above_twin=above,
+        thirds=thirds(asked),
+        readings=readings(rows),
+        num_unsteady=sum(not item.is_steady for item in items),
+        useful=_useful(known) if known else None,
+        right_without_evidence=sum(item.right >= 0.5 and item.evidence_in_prompt is False for item in known),
+        gate=gate_of(share, chance=chance, above_twin=above, num_documents=together.num_documents),
+        sign=depth_sign(asked, guess=guess, num_cells=num_cells),
+        needed=None if share.value is None else items_needed(share.value, clustering=together),
+    )
+
+
+def above_twins(asked: Sequence[Item], twins: Sequence[Item]) -> Estimate:
+    """The share right less the share on documents without the fact, on the same items where they have the same names;
+    else of the two shares."""
+    without = {(item.item, item.document): item.right for item in twins}
+    pairs = [item for item in asked if (item.item, item.document) in without]
+    if not pairs:
+        return unpaired_difference(by_document(twins), by_document(asked))
+    differences = [
+        [item.right - without[item.item, item.document] for item in here] for here in grouped(pairs).values()
+    ]
+    return paired_counts(differences).difference()
+
+
+def _useful(items: Sequence[Item]) -> Estimate:
+    documents = [[item.right if item.evidence_in_prompt else 0.0 for item in here] for here in grouped(items).values()]
+    return clustered_share(documents)

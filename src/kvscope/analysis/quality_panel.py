@@ -1,0 +1,115 @@
+"""Does it still answer: from the answers of a design's trials to shares with intervals, and to verdicts.
+
+One cell is a task in one language at one level. Cells are judged against the baseline's on the same items where both
+have them (``input_length`` asks other documents at each length: then the shares are compared). What is *called* a loss
+holds for all comparisons of the design together, however many levels, tasks and languages it has.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvscope.analysis.attempts import Attempt, latest_attempts
+from kvscope.analysis.levels import level_key
+from kvscope.analysis.quality_cell import SCORED, QualityCell, cell_of
+from kvscope.analysis.quality_comparison import QualityComparison, compare
+from kvscope.record.rows import AnswerRow, DesignRow, Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelAnswers:
+    """All answers of one level, its repeats together. ``repeats``: of how many trials."""
+
+    level: Json
+    rows: tuple[AnswerRow, ...]
+    repeats: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityPanel:
+    """``cells``: by task, language and level, the baseline's first of each. ``comparisons``: of all others that have a
+    baseline's cell beside them."""
+
+    design_id: str | None
+    cells: tuple[QualityCell, ...]
+    comparisons: tuple[QualityComparison, ...]
+    num_comparisons: int
+
+    def comparison(self, task: str, language: str, level: Json) -> QualityComparison | None:
+        """The comparison of one cell, if there is one."""
+        for each in self.comparisons:
+            if (each.task, each.language, level_key(each.level)) == (task, language, level_key(level)):
+                return each
+        return None
+
+
+def quality_panel(design: DesignRow, attempts: Sequence[Attempt]) -> QualityPanel:
+    """The panel of one design, from its last attempts at each trial. Without answers it is empty."""
+    found: dict[str, list[Attempt]] = {}
+    for attempt in latest_attempts(attempts):
+        if attempt.design.design_id == design.design_id and attempt.is_measured and attempt.result.answers:
+            found.setdefault(level_key(attempt.trial.level), []).append(attempt)
+    levels = [
+        LevelAnswers(
+            level=here[0].trial.level,
+            rows=tuple(row for attempt in here for row in attempt.result.answers),
+            repeats=len(here),
+        )
+        for here in found.values()
+    ]
+    return panel_of(levels, design.baseline_level, design_id=design.design_id)
+
+
+def panel_of(levels: Sequence[LevelAnswers], baseline_level: Json, *, design_id: str | None = None) -> QualityPanel:
+    """The panel of answers at several levels, of which one is the baseline."""
+    base_key = level_key(baseline_level)
+    ordered = sorted(levels, key=lambda level: level_key(level.level) != base_key)
+    kinds = sorted({(row.task, row.language) for level in levels for row in level.rows if row.reading != SCORED})
+    num_changed = max(1, sum(level_key(level.level) != base_key for level in levels))
+    num_comparisons = num_changed * max(1, len(kinds))
+    cells: list[QualityCell] = []
+    comparisons: list[QualityComparison] = []
+    for kind in kinds:
+        rows = [(level, _rows(level, kind)) for level in ordered]
+        made = [
+            cell_of(
+                here,
+                level.level,
+                is_baseline=level_key(level.level) == base_key,
+                repeats=level.repeats,
+                num_cells=len(kinds) * len(levels),
+            )
+            for level, here in rows
+            if here
+        ]
+        cells += made
+        comparisons += _against_baseline(rows, made, baseline_level, num_comparisons)
+    return QualityPanel(
+        design_id=design_id, cells=tuple(cells), comparisons=tuple(comparisons), num_comparisons=num_comparisons
+    )
+
+
+def _rows(level: LevelAnswers, kind: tuple[str, str]) -> tuple[AnswerRow, ...]:
+    return tuple(row for row in level.rows if (row.task, row.language) == kind and row.reading != SCORED)
+
+
+def _against_baseline(
+    rows: Sequence[tuple[LevelAnswers, tuple[AnswerRow, ...]]],
+    cells: Sequence[QualityCell],
+    baseline_level: Json,
+    num_comparisons: int,
+) -> list[QualityComparison]:
+    base = next((cell for cell in cells if cell.is_baseline), None)
+    if base is None:
+        return []
+    before = next(here for level, here in rows if level_key(level.level) == level_key(base.level))
+    return [
+        compare(
+            before,
+            here,
+            levels=(baseline_level, level.level),
+            gate=base.gate,
+            num_comparisons=num_comparisons,
+        )
+        for level, here in rows
+        if here and level_key(level.level) != level_key(base.level)
+    ]
