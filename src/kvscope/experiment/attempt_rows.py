@@ -25,6 +25,7 @@ from kvscope.record.pieces import (
 )
 from kvscope.record.rows import (
     TRUNCATED_SLUG,
+    AnswerRow,
     Json,
     MapRow,
     MarkRow,
@@ -45,7 +46,7 @@ class AttemptRows:
     many times our ids of it begin with the BOS. ``limit_tokens``: the most that one sequence may hold, as read back.
     ``surely_over``: of a request that has more tokens by our count, whether it has without its template too. ``cut``:
     how the attempt ends, where the server cut a prompt in silence. ``miscounted``: indexes of requests whose output the
-    server counts as it cannot be."""
+    server counts as it cannot be. ``may_end``: of requests whose answer may end before its limit."""
 
     requests: list[RequestRow] = field(default_factory=list)
     tokens: list[TokenRow] = field(default_factory=list)
@@ -57,6 +58,7 @@ class AttemptRows:
     occupants: list[OccupantRow] = field(default_factory=list)
     statistics: list[StatisticRow] = field(default_factory=list)
     warnings: list[WarningRow] = field(default_factory=list)
+    answers: list[AnswerRow] = field(default_factory=list)
     effective: Mapping[str, object] = field(default_factory=dict)
     client: dict[str, object] = field(default_factory=lambda: {"concurrency": 1})
     leading_bos: dict[int, int | None] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class AttemptRows:
     surely_over: dict[int, bool] = field(default_factory=dict)
     cut: Ending | None = None
     miscounted: set[int] = field(default_factory=set)
+    may_end: set[int] = field(default_factory=set)
 
     def warn(self, slug: str, message: str, hint: str) -> None:
         """Note a doubt, each kind once."""
@@ -274,7 +277,7 @@ class AttemptRows:
 
     def ending(self) -> Ending:
         """How an attempt in which nothing raised ended, once its counts are judged."""
-        measured = [request for request in self.requests if request.role != "warmup"]
+        measured = [row for row in self.requests if row.role != "warmup" and row.index not in self.may_end]
         if self.cut is not None:
             return self.cut
         short = any(_is_short(request, is_counted=request.index not in self.miscounted) for request in measured)

@@ -94,6 +94,11 @@ class Condition:
         turns = self.num_requests
         return turns * (one + CLOSING_TOKENS) if self.is_conversation and turns > 1 else one
 
+    @property
+    def asked_prompt_tokens(self) -> int | None:
+        """None of a conversation, whose prompts grow with the answers, and of questions on documents."""
+        return None if self.is_conversation or self.retrieval is not None else self.prompt_tokens
+
     def with_level(self, factor: str, level: SettingValue) -> "Condition":
         """This condition with one factor set: the requests' own (REQUEST_FACTORS) or an engine setting."""
         if factor == "prefix":

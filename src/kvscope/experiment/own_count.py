@@ -80,6 +80,16 @@ class OwnCounter:
             for request, each in zip(requests, ids, strict=True)
         ]
 
+    def text_tokens(self, text: str) -> int | None:
+        """Tokens of a text by itself; None where the files do not give them."""
+        loaded = self._load()
+        if loaded is None:
+            return None
+        try:
+            return loaded[1].count(text)
+        except KvscopeError:
+            return None
+
     def _load(self) -> tuple[ChatTemplate, Tokenizer] | None:
         if self._loaded is None and not self._failed:
             try:

@@ -11,6 +11,7 @@ from kvscope.errors import ProbeError, UsageError
 from kvscope.experiment.design import Design, Level, Trial
 from kvscope.experiment.devices_used import devices_used
 from kvscope.experiment.identity import design_row, new_run
+from kvscope.experiment.retrieval_counts import with_counts
 from kvscope.experiment.run_options import RunOptions
 from kvscope.experiment.subject import Subject
 from kvscope.experiment.time_left import TimeLeft
@@ -105,6 +106,7 @@ def preview_plan(
     are looked for in; None, or one that is not there: none. Raises as ``run_design`` before anything is recorded, and
     RecordError for a file that is no record."""
     subject = Subject.of(model, choice)
+    design = with_counts(design, subject)
     subject.predict(design.condition(design.points()[0]))
     row = design_row(design, subject, new_run(""))
     options = options or RunOptions()

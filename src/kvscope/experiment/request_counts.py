@@ -68,6 +68,11 @@ class RequestCounts:
             )
 
     @property
+    def counter(self) -> OwnCounter | None:
+        """Our own tokenizer and template, as far as they are known to be the engine's."""
+        return self._expected.counter
+
+    @property
     def counts_by_sending(self) -> bool:
         """Whether prompts are counted by being sent, now that it has been found who counts (``prompt_counter``)."""
         can = self._engine.capabilities

@@ -126,7 +126,7 @@ def _check(
 
 
 def _own(documents: str, questions: str) -> tuple[Corpus, Questions]:
-    return read_documents(Path(documents)), read_questions(Path(questions))
+    return read_documents(Path(documents), without=[Path(questions)]), read_questions(Path(questions))
 
 
 def _is_bundled(name: str) -> bool:
@@ -139,14 +139,13 @@ def _bundled(name: str | None) -> tuple[Corpus, Questions]:
 
 def _remarks(corpus: Corpus, questions: Questions) -> tuple[Remark, ...]:
     """What must be known of the material, each kind of trouble once with all that it is about."""
-    found = [each.remark for each in corpus.left_out]
-    found += [remark for document in corpus.documents for remark in document.problems]
-    found += [_duplicate(name, first) for name, first in corpus.duplicates.items()]
+    found = [_of(Path(each.path).name, each.remark) for each in corpus.left_out]
+    found += [_of(document.name, remark) for document in corpus.documents for remark in document.problems]
     return _one_each((*found, *questions.problems))
 
 
-def _duplicate(name: str, first: str) -> Remark:
-    return Remark(slug="duplicate-document", text=f"{name} has the text of {first}: it was left out.")
+def _of(name: str, remark: Remark) -> Remark:
+    return Remark(slug=remark.slug, text=f"{name}: {remark.text}")
 
 
 def _one_each(remarks: Sequence[Remark]) -> tuple[Remark, ...]:

@@ -48,7 +48,8 @@ class AskedPrompt:
     """One question as it is sent. ``given``: the text that it is asked about. ``passages``: those of it, in the order
     of the documents; empty where all or nothing is given. ``rank``: how many passages, from the nearest, hold the
     evidence together; None where it was not searched for or not found. ``has_evidence``: whether the evidence is in
-    the prompt; None: where it stands is not known. ``evidence``: its texts."""
+    the prompt; None: where it stands is not known. ``evidence``: its texts; ``evidence_documents``: the documents that
+    they stand in first."""
 
     question: AskedQuestion
     messages: tuple[Message, ...]
@@ -57,6 +58,7 @@ class AskedPrompt:
     rank: int | None
     has_evidence: bool | None
     evidence: tuple[str, ...]
+    evidence_documents: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ class RetrievalPrompts:
             rank=rank,
             has_evidence=has_evidence,
             evidence=tuple(each.text for each in needed),
+            evidence_documents=tuple(each.places[0].document for each in needed if each.places),
         )
 
     def _evidence_of(self, question: AskedQuestion) -> tuple[Evidence, ...]:
@@ -140,8 +143,8 @@ class RetrievalPrompts:
 
     def _text(self, way: Way, given: str, question: AskedQuestion) -> str:
         """What is the same for all questions first, unless the way says otherwise."""
-        words = _WORDS[self._language(question)]
-        asked = f"{words.question}: {question.text}"
+        asked = f"{_WORDS[question_language(question)].question}: {question.text}"
+        words = _WORDS[self._language]
         if way.gives == "nothing":
             parts = [words.closed, asked]
         elif not way.is_volatile_first:
@@ -152,8 +155,16 @@ class RetrievalPrompts:
             parts = [given, asked, words.instruction]
         return "\n\n".join(part for part in (self.salt, *parts) if part)
 
-    def _language(self, question: AskedQuestion) -> str:
-        return question.language if question.language in _WORDS else language_of(question.text)
+    @property
+    def _language(self) -> str:
+        """Of the instruction: that of most questions. It is the same for all of them, so that it can be shared."""
+        languages = [question_language(question) for question in self.asked.questions]
+        return max(sorted(set(languages)), key=languages.count)
+
+
+def question_language(question: AskedQuestion) -> str:
+    """As its file says, else by its letters."""
+    return question.language if question.language in _WORDS else language_of(question.text)
 
 
 def language_of(text: str) -> str:

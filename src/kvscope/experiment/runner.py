@@ -22,6 +22,7 @@ from kvscope.experiment.identity import start_run as start_run
 from kvscope.experiment.identity import utc_now
 from kvscope.experiment.interrupts import interrupts_held
 from kvscope.experiment.refusal import Reason
+from kvscope.experiment.retrieval_counts import with_counts
 from kvscope.experiment.run_options import RunOptions as RunOptions
 from kvscope.experiment.subject import Subject
 from kvscope.experiment.time_left import TimeLeft
@@ -114,6 +115,7 @@ def run_design(
     RecordError if a result cannot be kept, and DeviceBusy where a device was not to be had.
     """
     subject = Subject.of(model, choice)
+    design = with_counts(design, subject)
     subject.predict(design.condition(design.points()[0]))
     row = design_row(design, subject, run)
     recorder.add_design(row)
@@ -316,8 +318,7 @@ class _Loop:
             position=trial.position,
             started_at=utc_now(),
             settings=dict(trial.condition.settings),
-            # Of a conversation only the turns' own sizes are asked for; its prompts grow with the answers.
-            prompt_tokens_asked=None if trial.condition.is_conversation else trial.condition.prompt_tokens,
+            prompt_tokens_asked=trial.condition.asked_prompt_tokens,
         )
 
     # --- what is told ---------------------------------------------------------------------------------------------

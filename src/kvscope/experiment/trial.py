@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, ReportedBuffer
-from kvscope.errors import KvscopeError, ProbeError, ProbeLost, PromptLengthUnreachable
+from kvscope.errors import KvscopeError, ProbeLost, PromptLengthUnreachable
+from kvscope.experiment.attempt_result import outlook_of, result_of
 from kvscope.experiment.attempt_rows import AttemptRows, reported_row
 from kvscope.experiment.cache_state import begin_uncached
 from kvscope.experiment.design import Trial
@@ -24,7 +25,7 @@ from kvscope.experiment.settings_check import memory_settings_unstated, settings
 from kvscope.experiment.trial_load import LoadTrial
 from kvscope.experiment.trial_memory import TrialMemory
 from kvscope.experiment.trial_prefix import Count, PrefixTrial, prefix_prompts, prompts_salt
-from kvscope.probe.cgroup import available_bytes
+from kvscope.experiment.trial_retrieval import RetrievalTrial
 from kvscope.probe.proc import process_exists, process_tree
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.exact_length.build import ExactPrompt, build_prompt
@@ -55,7 +56,7 @@ def run_trial(
     rows = AttemptRows()
     attempt = _Attempt(rows)
     try:
-        attempt.outlook = _outlook(expected)
+        attempt.outlook = outlook_of(expected)
         attempt.engine = create()
         clock = (lambda: now() - started_s), sleep
         attempt.run = _TrialRun(attempt.engine, trial, rows, seed=seed, clock=clock, expected=expected or Expected())
@@ -65,46 +66,7 @@ def run_trial(
     except (Exception, KeyboardInterrupt) as error:
         attempt.fail(error)
     attempt.close()
-    return _result(row, rows, attempt.ending, duration_s=now() - started_s)
-
-
-def _result(row: TrialRow, rows: AttemptRows, ending: Ending, *, duration_s: float) -> TrialResult:
-    return TrialResult(
-        trial=replace(
-            row,
-            duration_s=duration_s,
-            client=rows.client,
-            outcome=ending.outcome,
-            error_slug=ending.slug,
-            error_message=ending.message,
-            error_hint=ending.hint,
-            traceback=ending.traceback,
-            engine_log_tail=ending.engine_log_tail,
-            evidence=ending.evidence,
-        ),
-        requests=tuple(rows.requests),
-        tokens=tuple(rows.tokens),
-        reads=tuple(rows.reads),
-        marks=tuple(rows.marks),
-        maps=tuple(rows.maps),
-        samples=tuple(rows.samples),
-        reported=tuple(rows.reported),
-        effective=rows.effective,
-        occupants=tuple(rows.occupants),
-        statistics=tuple(rows.statistics),
-        warnings=tuple(rows.warnings),
-    )
-
-
-def _outlook(expected: Expected | None) -> Outlook:
-    available = None
-    with contextlib.suppress(ProbeError):
-        available = available_bytes()
-    return Outlook(
-        predicted_bytes=None if expected is None else expected.predicted_bytes,
-        available_bytes=available,
-        mapped_bytes=0 if expected is None else expected.mapped_bytes,
-    )
+    return result_of(row, rows, attempt.ending, duration_s=now() - started_s)
 
 
 @dataclass(slots=True)
@@ -176,6 +138,8 @@ class _TrialRun:
         self.memory.mark("loaded", with_maps=True)
         if self.trial.condition.is_load:
             self._measure_load()
+        elif self.trial.condition.retrieval is not None:
+            self._measure_retrieval()
         else:
             prompts = self._build_prompts()
             self._warm_up()
@@ -246,6 +210,26 @@ class _TrialRun:
         self.memory.reset_peaks()
         self.memory.mark("before_request")
         load.run(prompts)
+
+    def _measure_retrieval(self) -> None:
+        questions = RetrievalTrial(
+            engine=self.engine,
+            rows=self.rows,
+            condition=self.trial.condition,
+            counts=self.counts,
+            memory=self.memory,
+            sent=self.sent,
+            ask=self._ask,
+            note_kept=self._note_kept,
+            predict=self.expected.predict_reuse,
+            seed=self.seed,
+            is_warmup=self.trial.role == "warmup",
+        )
+        prompts = questions.prompts(self.trial.trial_id)
+        self._warm_up()
+        self.memory.reset_peaks()
+        self.memory.mark("before_request")
+        questions.run(prompts)
 
     def _build_prompts(self) -> list[ExactPrompt]:
         """One prompt per request, each of exactly the asked length as the engine counts, none like another."""

@@ -19,6 +19,7 @@ from kvscope.experiment.designs import (
     output_length,
     prefix_reuse,
     release,
+    retrieval,
     turns,
     window,
 )
@@ -36,6 +37,7 @@ _MODULES: tuple[ModuleType, ...] = (
     output_length,
     prefix_reuse,
     release,
+    retrieval,
     turns,
     window,
 )

@@ -1,0 +1,207 @@
+"""From how many questions on, or up to which size, the whole document is cheaper than passages of it.
+
+With the whole document first and the question last, a first question costs ``cold`` (everything is read) and each later
+one ``warm`` (only the question is). Passages cost ``each`` for every question. N questions cost
+
+    whole     cold + (N − 1) · warm
+    passages  N · each
+
+and both are equal at N = (cold − warm) ÷ (each − warm): the same in seconds, and in tokens that are computed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import inf, isinf, sqrt
+from statistics import fmean
+
+from kvscope.analysis.fit import CONFIDENCE, Estimate, t_quantile
+from kvscope.analysis.notes import note
+
+# Beyond so many tokens no size is looked for.
+MOST_TOKENS = 16_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Of one repeat, in seconds or in tokens: the first question on the whole document, each later one, and one on
+    passages."""
+
+    cold: float
+    warm: float
+    each: float
+
+
+def break_even(costs: Costs) -> float:
+    """The number of questions at which both ways cost the same: with more of them the whole document is cheaper.
+    Infinite where a question on passages costs no more than a later one on the whole document; at most 1 where the
+    whole document is cheaper from the first question on."""
+    return inf if costs.each <= costs.warm else (costs.cold - costs.warm) / (costs.each - costs.warm)
+
+
+def measured_break_even(repeats: Sequence[Costs]) -> Estimate:
+    """The same of several repeats, with its 95 % interval. ``low`` and ``high`` are None where there is one repeat, or
+    where the repeats do not tell whether a question on passages costs more than a later one on the whole: the quotient
+    then has no bounded interval. ``value`` is None where there is no break-even at all."""
+    if not repeats:
+        return Estimate(value=None, reason=note("nothing_measured"))
+    pairs = [(each.cold - each.warm, each.each - each.warm) for each in repeats]
+    value = break_even(_mean_costs(repeats))
+    if isinf(value):
+        return Estimate(value=None, num=len(repeats))
+    if len(repeats) == 1:
+        return Estimate(value=value, num=1, reason=note("one_repeat"))
+    limits = quotient_limits(pairs, t_quantile(len(pairs) - 1, CONFIDENCE))
+    if limits is None:
+        return Estimate(value=value, num=len(repeats))
+    return Estimate(value=value, low=limits[0], high=limits[1], num=len(repeats))
+
+
+def _mean_costs(repeats: Sequence[Costs]) -> Costs:
+    return Costs(
+        cold=fmean(each.cold for each in repeats),
+        warm=fmean(each.warm for each in repeats),
+        each=fmean(each.each for each in repeats),
+    )
+
+
+def quotient_limits(pairs: Sequence[tuple[float, float]], width: float) -> tuple[float, float] | None:
+    """Fieller's limits (1954) of the quotient of the means of paired x and y: the numbers q at which the mean of
+    x − q · y lies exactly ``width`` standard errors from 0. None where they do not bound it, the mean of y not being
+    told from 0."""
+    count = len(pairs)
+    x, y = fmean(a for a, _ in pairs), fmean(b for _, b in pairs)
+    scale = width**2 / (count * (count - 1))
+    xx = x * x - scale * sum((a - x) ** 2 for a, _ in pairs)
+    yy = y * y - scale * sum((b - y) ** 2 for _, b in pairs)
+    xy = x * y - scale * sum((a - x) * (b - y) for a, b in pairs)
+    if yy <= 0:
+        return None
+    root = sqrt(max(0.0, xy * xy - xx * yy))
+    return (xy - root) / yy, (xy + root) / yy
+
+
+# --- how long reading takes ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """``tokens`` read behind ``start`` that were kept, in ``seconds`` until the first token of the answer."""
+
+    start: int
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingLaw:
+    """Seconds until the first token: ``fixed_s`` for a request, ``per_token_s`` for each token that is read, and
+    ``per_pair_s`` · ((start + tokens)² − start²) for the attention of each to all before it. ``num``: of how many
+    requests it was made."""
+
+    fixed_s: float
+    per_token_s: float
+    per_pair_s: float
+    num: int
+
+    def seconds(self, start: int, tokens: int) -> float:
+        """To read ``tokens`` behind ``start`` that are kept."""
+        return self.fixed_s + self.per_token_s * tokens + self.per_pair_s * _pairs(start, tokens)
+
+    def costs(self, *, whole_tokens: int, warm_tokens: int, each_tokens: int, each_start: int = 0) -> Costs:
+        """Of a whole document whose first prompt has ``whole_tokens`` to read and whose later ones ``warm_tokens`` at
+        its end, and of passages with ``each_tokens``."""
+        return Costs(
+            cold=self.seconds(0, whole_tokens),
+            warm=self.seconds(max(0, whole_tokens - warm_tokens), warm_tokens),
+            each=self.seconds(each_start, each_tokens),
+        )
+
+
+def _pairs(start: int, tokens: int) -> float:
+    return float((start + tokens) ** 2 - start**2)
+
+
+def reading_law(reads: Sequence[Read]) -> ReadingLaw | None:
+    """The law through requests, each counted by its share of error (a long wait is not worth more than a short one).
+    What the requests cannot tell apart, or what would be below 0, is left out of it. None where they say nothing: fewer
+    than two different ones."""
+    usable = [read for read in reads if read.tokens > 0 and read.seconds > 0]
+    kinds = {(read.start, read.tokens) for read in usable}
+    for number in range(min(3, len(kinds)), 0, -1):
+        for terms in _terms(number):
+            found = _fitted(usable, terms) if len(kinds) > 1 else None
+            if found is not None and all(value >= 0 for value in found):
+                parts = dict(zip(terms, found, strict=True))
+                return ReadingLaw(
+                    fixed_s=parts.get(0, 0.0),
+                    per_token_s=parts.get(1, 0.0),
+                    per_pair_s=parts.get(2, 0.0),
+                    num=len(usable),
+                )
+    return None
+
+
+def _terms(number: int) -> list[tuple[int, ...]]:
+    """Which terms a law may have, the time for each token always: 0 for a request, 1 for each token, 2 for pairs."""
+    return sorted((each for each in combinations(range(3), number) if 1 in each), key=lambda each: 0 not in each)
+
+
+def _fitted(reads: Sequence[Read], terms: Sequence[int]) -> list[float] | None:
+    """Least squares of the errors' shares; None where the requests do not determine it."""
+    features = [(1.0, float(read.tokens), _pairs(read.start, read.tokens)) for read in reads]
+    scales = [max(each[term] for each in features) for term in terms]
+    rows = [
+        ([each[term] / scale / read.seconds for term, scale in zip(terms, scales, strict=True)], 1.0)
+        for each, read in zip(features, reads, strict=True)
+    ]
+    size = len(terms)
+    table = [
+        [*(sum(row[i] * row[j] for row, _ in rows) for j in range(size)), sum(row[i] * y for row, y in rows)]
+        for i in range(size)
+    ]
+    solved = _solved(table)
+    return None if solved is None else [value / scale for value, scale in zip(solved, scales, strict=True)]
+
+
+def _solved(table: list[list[float]]) -> list[float] | None:
+    """Gauss with pivots; None where the table is singular as far as numbers tell."""
+    size = len(table)
+    largest = max(abs(value) for row in table for value in row[:size])
+    for i in range(size):
+        pivot = max(range(i, size), key=lambda row: abs(table[row][i]))
+        table[i], table[pivot] = table[pivot], table[i]
+        if abs(table[i][i]) < 1e-12 * largest:
+            return None
+        for row in range(size):
+            if row != i:
+                factor = table[row][i] / table[i][i]
+                table[row] = [a - factor * b for a, b in zip(table[row], table[i], strict=True)]
+    return [table[i][size] / table[i][i] for i in range(size)]
+
+
+# --- up to which size -----------------------------------------------------------------------------------------------
+
+
+def equal_tokens(questions: int, *, warm_tokens: float, each_tokens: float) -> float:
+    """The size of a document at which ``questions`` questions compute as many tokens both ways: a smaller one is
+    cheaper given whole. From S + (questions − 1) · warm = questions · each."""
+    return questions * each_tokens - (questions - 1) * warm_tokens
+
+
+def equal_size(law: ReadingLaw, questions: int, *, warm_tokens: int, each_tokens: int) -> float | None:
+    """The same on time, by a law of reading: the tokens of a document at which both ways take as long. None where even
+    the largest document that is looked at is cheaper given whole; 0 where none is."""
+    passages_s = questions * law.seconds(0, each_tokens)
+
+    def whole_s(tokens: int) -> float:
+        costs = law.costs(whole_tokens=tokens, warm_tokens=min(warm_tokens, tokens), each_tokens=each_tokens)
+        return costs.cold + (questions - 1) * costs.warm
+
+    low, high = 0, MOST_TOKENS
+    if whole_s(high) <= passages_s:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if whole_s(middle) <= passages_s else (low, middle)
+    return float(low)

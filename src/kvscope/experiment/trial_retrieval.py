@@ -1,0 +1,144 @@
+"""The measured part of a trial of ``given``: every question on the documents, one after another, in one way."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from kvscope.engine.base import ChatRequest, Engine, Generation, Message
+from kvscope.experiment.attempt_rows import AttemptRows
+from kvscope.experiment.design import Condition
+from kvscope.experiment.embeddings import embedder_of
+from kvscope.experiment.request_counts import RequestCounts
+from kvscope.experiment.retrieval_answers import answer_row
+from kvscope.experiment.retrieval_asked import RetrievalAsked
+from kvscope.experiment.retrieval_counts import by_characters, text_counter
+from kvscope.experiment.retrieval_prompts import AskedPrompt, RetrievalPrompts
+from kvscope.experiment.reuse_prediction import NotPredicted, SentBefore
+from kvscope.experiment.trial_memory import TrialMemory
+from kvscope.experiment.trial_prefix import Predict, prompts_salt
+
+# A warm-up trial asks so many: the first, which reads everything, and one after it.
+WARMUP_QUESTIONS = 2
+
+
+class Ask(Protocol):
+    """As the trial asks: one request, with its row."""
+
+    def __call__(self, request: ChatRequest, *, role: str, asked: int | None, ours: int | None) -> Generation: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class RetrievalTrial:
+    """``sent``: all that the engine has answered in this trial, which grows as it does. ``ask``: sends a request and
+    keeps its row. ``note_kept``: notes what the engine keeps of earlier prompts. ``predict`` None: nothing is known of
+    what the engine will reuse. ``is_warmup``: only the first questions are asked."""
+
+    engine: Engine
+    rows: AttemptRows
+    condition: Condition
+    counts: RequestCounts
+    memory: TrialMemory
+    sent: Sequence[SentBefore]
+    ask: Ask
+    note_kept: Callable[[], None]
+    predict: Predict | None
+    seed: int
+    is_warmup: bool = False
+
+    @property
+    def _asked(self) -> RetrievalAsked:
+        assert self.condition.retrieval is not None
+        return self.condition.retrieval
+
+    def prompts(self, trial_id: str) -> tuple[AskedPrompt, ...]:
+        """What is asked, in order. What was doubtful of the documents, the questions and the search becomes a warning
+        of the trial. Raises as ``RetrievalPrompts.of_way``."""
+        asked = self._asked
+        count = text_counter(self.engine, self.counts.counter)
+        if count is by_characters:
+            self.rows.warn(
+                "passages-by-characters",
+                "Nobody says how many tokens a text has without computing it: passages were cut by characters, "
+                "four to a token (of Hangul, one).",
+                "Give the model's own file with --model, and they are cut by its tokens.",
+            )
+        # Where the engine was started for this trial, it holds nothing of another one.
+        salt = "" if self.engine.capabilities.owns_process else f"({prompts_salt(trial_id, self.engine)[-8:]})"
+        made = RetrievalPrompts(asked, count, salt, embedder_of(asked))
+        prompts = made.of_way(asked.way)
+        for remark in (*asked.remarks, *made.remarks):
+            self.rows.warn(remark.slug, remark.text, "The rest was asked all the same.")
+        self._note_unknown(prompts)
+        return prompts[:WARMUP_QUESTIONS] if self.is_warmup else prompts
+
+    def _note_unknown(self, prompts: Sequence[AskedPrompt]) -> None:
+        unscored = sum(not prompt.question.expected for prompt in prompts)
+        if unscored:
+            self.rows.warn(
+                "questions-without-answers",
+                f"Of {unscored} of {len(prompts)} questions no right answer is known: they were asked, and not scored.",
+                "Write the answer beside them in the file of questions.",
+            )
+        unplaced = sum(prompt.has_evidence is None for prompt in prompts if prompt.question.expected)
+        if unplaced:
+            self.rows.warn(
+                "evidence-not-found",
+                f"Of {unplaced} of {len(prompts)} questions it is not known where in the documents the answer stands.",
+                "Write the sentence that holds it beside them, as evidence, in the file of questions.",
+            )
+
+    def run(self, prompts: Sequence[AskedPrompt]) -> None:
+        """Ask them all. Raises as the engine does, PromptDoesNotFit for one that is too long."""
+        way = self._asked.way
+        for number, prompt in enumerate(prompts, start=1):
+            request = self._request(prompt.messages)
+            predicted = self._predicted(request)
+            index = len(self.rows.requests)
+            self.rows.may_end.add(index)
+            answer = self._answered(request, predicted)
+            self.rows.answers.append(
+                answer_row(
+                    index=len(self.rows.answers),
+                    request_index=index,
+                    way=way,
+                    prompt=prompt,
+                    answer=answer,
+                    questions=self._asked.questions,
+                )
+            )
+            if number in (1, len(prompts)):
+                self.memory.settle()
+                self.memory.mark("after_request", request_index=index, with_maps=number == len(prompts))
+                self.note_kept()
+
+    def _request(self, messages: tuple[Message, ...]) -> ChatRequest:
+        return ChatRequest(
+            messages=messages,
+            max_output_tokens=self.condition.output_tokens,
+            reuse_prefix=self.condition.reuse_prefix,
+            ignore_end=False,
+            seed=self.seed,
+        )
+
+    def _answered(self, request: ChatRequest, predicted: int | None) -> Generation:
+        num_rows = len(self.rows.requests)
+        try:
+            return self.ask(request, role="measured", asked=None, ours=self.counts.of_engine(request.messages))
+        finally:
+            for index in range(num_rows, len(self.rows.requests)):
+                self.rows.requests[index] = replace(self.rows.requests[index], cached_tokens_predicted=predicted)
+
+    def _predicted(self, request: ChatRequest) -> int | None:
+        found = (
+            NotPredicted(because="nothing is known of this engine's rule")
+            if self.predict is None
+            else self.predict(self.sent, request, self.engine.settings)
+        )
+        if isinstance(found, NotPredicted):
+            self.rows.warn(
+                "reuse-not-predicted",
+                f"How much of the prompt will be reused was not said before: {found.because}.",
+                "What the server states of it is recorded all the same.",
+            )
+            return None
+        return found.tokens
