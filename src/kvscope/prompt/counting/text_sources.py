@@ -10,7 +10,7 @@ import codecs
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -34,7 +34,7 @@ _DOCUMENTS = {
         "a document of an office program is no text: save it as plain text there, and count that",
     ),
 }
-_DOT = "a name that begins with a dot inside of a folder: name it itself to have it counted"
+_DOT = "a name that begins with a dot inside of a folder: name it itself to have it read"
 _KOREAN = re.compile(r"[가-힣]")
 
 
@@ -50,14 +50,15 @@ class Source:
     num_bytes: int
 
 
-def find_sources(paths: Sequence[Path]) -> tuple[list[Source], list[Skipped]]:
-    """The files that ``paths`` name or hold, folders in the order of names, and what was left out with its reason."""
+def find_sources(paths: Sequence[Path], *, also: Collection[str] = ()) -> tuple[list[Source], list[Skipped]]:
+    """The files that ``paths`` name or hold, folders in the order of names, and what was left out with its reason.
+    ``also``: endings (".pdf") of documents that are taken all the same, by who can read them."""
     found: list[Source] = []
     skipped: list[Skipped] = []
     seen: set[tuple[int, int, str]] = set()
     for path in paths:
         for entry, status in _walk(path):
-            reason = status if isinstance(status, str) else _take(entry, status, found, seen)
+            reason = status if isinstance(status, str) else _take(entry, status, found, seen, also)
             if reason is not None:
                 skipped.append(Skipped(path=str(entry), reason=reason))
     return found, skipped
@@ -87,9 +88,15 @@ def _walk(path: Path) -> Iterator[tuple[Path, os.stat_result | str]]:
         waiting += [(here / name, False) for name in reversed(names) if not name.startswith(".")]
 
 
-def _take(path: Path, status: os.stat_result, found: list[Source], seen: set[tuple[int, int, str]]) -> str | None:
+def _take(
+    path: Path,
+    status: os.stat_result,
+    found: list[Source],
+    seen: set[tuple[int, int, str]],
+    also: Collection[str],
+) -> str | None:
     """Why it is not taken, if it is not."""
-    reason = _not_text(path, status.st_mode)
+    reason = _not_text(path, status.st_mode, also)
     if reason is not None:
         return reason
     try:
@@ -103,12 +110,13 @@ def _take(path: Path, status: os.stat_result, found: list[Source], seen: set[tup
     return None
 
 
-def _not_text(path: Path, mode: int) -> str | None:
+def _not_text(path: Path, mode: int, also: Collection[str]) -> str | None:
     if not stat.S_ISREG(mode):
         kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
         what = next((name for test, name in kinds if test(mode)), "no regular file")
         return f"{what}, not a file: send its text through stdin instead"
-    return _DOCUMENTS.get(path.suffix.lower())
+    ending = path.suffix.lower()
+    return None if ending in also else _DOCUMENTS.get(ending)
 
 
 def unreadable(error: Exception) -> str:
@@ -206,7 +214,7 @@ def _undecodable(encoding: str, mark: bytes, at: int, block: bytes, head: bytes)
     controls = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
     if controls * 20 > len(head):
         return f"a binary file: byte {at:,} is not UTF-8, and control characters are all over its beginning"
-    likely = "CP949" if _looks_korean(block) else "ENCODING"
+    likely = "CP949" if looks_korean(block) else "ENCODING"
     which = "" if likely == "CP949" else ", where ENCODING is what the file was written in (iconv -l lists names)"
     return (
         f"byte {at:,} is not UTF-8, and nothing says what it is: convert it, for example with "
@@ -214,8 +222,9 @@ def _undecodable(encoding: str, mark: bytes, at: int, block: bytes, head: bytes)
     )
 
 
-def _looks_korean(block: bytes) -> bool:
-    """Whether the bytes read as CP949 are mostly Korean: good enough for advice, not for a count."""
+def looks_korean(block: bytes) -> bool:
+    """Whether the beginning of these bytes, read as CP949, is mostly Korean: good enough for advice, not for a
+    count."""
     text = block[:_LOOKED_AT].decode("cp949", errors="ignore")
     foreign = sum(letter > "\x7f" for letter in text)
     return foreign > 0 and len(_KOREAN.findall(text)) * 10 >= foreign * 9

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from kvscope.errors import UnknownName, UsageError
 from kvscope.quality.retrieval.passages import Passage
 from kvscope.quality.retrieval.source import Remark
 
@@ -24,8 +25,12 @@ class Embedder(Protocol):
 
     name: str
 
-    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector for each text, in order, all of one length."""
+    def embed(self, texts: Sequence[str], *, are_questions: bool = False) -> Sequence[Sequence[float]]:
+        """One vector for each text, in order, all of one length. Some models read questions another way."""
+        ...
+
+    def remarks_on(self, texts: Sequence[str]) -> tuple[Remark, ...]:
+        """What must be known about its vectors of these texts: a language it does not know, texts it cuts."""
         ...
 
 
@@ -42,7 +47,36 @@ class Index(Protocol):
         ...
 
 
-def make_index(passages: Sequence[Passage], method: Method = "bigrams", *, embedder: Embedder | None = None) -> Index:
-    """An index over ``passages``. "dense" and "hybrid" need an ``embedder``. Raises UnknownName, UsageError,
+def make_index(
+    passages: Sequence[Passage],
+    method: Method = "bigrams",
+    *,
+    embedder: Embedder | None = None,
+    with_sections: bool = False,
+) -> Index:
+    """An index over ``passages``. "dense" and "hybrid" (bigrams and embeddings together) need an ``embedder``.
+    ``with_sections``: the headings above a passage are searched with it. Raises UnknownName, UsageError,
     MissingDependency, and what the embedder raises."""
-    raise NotImplementedError
+    from kvscope.quality.retrieval.dense_index import DenseIndex
+    from kvscope.quality.retrieval.hybrid_index import HybridIndex
+    from kvscope.quality.retrieval.term_index import TermIndex
+
+    if method not in METHODS:
+        raise UnknownName("way to search", method, METHODS)
+    if not passages:
+        raise UsageError("There is no passage to search in.", hint="Give documents that hold text.")
+    texts = [searched_text(each) if with_sections else each.text for each in passages]
+    if method in ("bigrams", "words", "morphemes"):
+        return TermIndex(passages, texts, method)
+    if embedder is None:
+        raise UsageError(
+            f"Searching by {method} needs a model that makes embeddings.",
+            hint="Name a server's address, or a local model; or search by bigrams, which needs none.",
+        )
+    dense = DenseIndex(passages, texts, embedder)
+    return dense if method == "dense" else HybridIndex([TermIndex(passages, texts, "bigrams"), dense])
+
+
+def searched_text(passage: Passage) -> str:
+    """A passage under its headings."""
+    return "\n".join([*passage.section, passage.text])

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvscope.quality.retrieval.index import Index
+from kvscope.quality.retrieval.evidence import Evidence, Place
+from kvscope.quality.retrieval.index import Hit, Index
 from kvscope.quality.retrieval.passages import Passage
-from kvscope.quality.retrieval.questions import AskedQuestion, Evidence
+from kvscope.quality.retrieval.questions import AskedQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +40,10 @@ class Recall:
 
 
 def holds(passages: Iterable[Passage], evidence: Sequence[Evidence]) -> bool:
-    """Whether every evidence stands wholly in these passages, of which neighbours count as one text."""
-    raise NotImplementedError
+    """Whether every evidence stands wholly in these passages, of which neighbours count as one text. True of no
+    evidence at all."""
+    stretches = _stretches(passages)
+    return all(any(_is_inside(place, stretches) for place in each.places) for each in evidence)
 
 
 def measure_recall(
@@ -49,5 +52,46 @@ def measure_recall(
     evidence: Mapping[str, tuple[Evidence, ...]],
     ks: Sequence[int] = (1, 3, 5),
 ) -> Recall:
-    """Searches for each question, the largest of ``ks`` passages deep."""
-    raise NotImplementedError
+    """Searches for each question, the largest of ``ks`` passages deep. Raises what the index raises."""
+    each = tuple(_one(index.search(asked.text, max(ks)), asked.id, evidence.get(asked.id, ())) for asked in questions)
+    known = [one for one in each if one.is_known]
+    ranks = [one.evidence_rank for one in known]
+    return Recall(
+        known=len(known),
+        by_evidence={k: sum(rank is not None and rank <= k for rank in ranks) for k in ks},
+        by_document={k: sum(one.document_rank is not None and one.document_rank <= k for one in known) for k in ks},
+        mean_reciprocal_rank=sum(1 / rank for rank in ranks if rank) / len(known) if known else None,
+        without_hits=tuple(one.id for one in each if not one.hits),
+        unknown=tuple(one.id for one in each if not one.is_known),
+        each=each,
+    )
+
+
+def _one(hits: Sequence[Hit], name: str, evidence: Sequence[Evidence]) -> QuestionRecall:
+    is_known = bool(evidence) and all(each.places for each in evidence)
+    found = [hit.passage for hit in hits]
+    homes = {place.document for each in evidence for place in each.places}
+    ranks = range(1, len(found) + 1) if is_known else ()
+    return QuestionRecall(
+        id=name,
+        is_known=is_known,
+        evidence_rank=next((rank for rank in ranks if holds(found[:rank], evidence)), None),
+        document_rank=next((rank for rank in ranks if found[rank - 1].document in homes), None),
+        hits=len(found),
+    )
+
+
+def _stretches(passages: Iterable[Passage]) -> dict[str, list[tuple[int, int]]]:
+    """By document, the stretches of its text that the passages are, neighbours joined."""
+    joined: dict[str, list[tuple[int, int]]] = {}
+    for passage in sorted(passages, key=lambda each: (each.document, each.start)):
+        found = joined.setdefault(passage.document, [])
+        if found and passage.start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], passage.end))
+        else:
+            found.append((passage.start, passage.end))
+    return joined
+
+
+def _is_inside(place: Place, stretches: Mapping[str, Sequence[tuple[int, int]]]) -> bool:
+    return any(start <= place.start and place.end <= end for start, end in stretches.get(place.document, ()))
