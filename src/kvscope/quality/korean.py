@@ -30,7 +30,7 @@ def syllable(initial: str, vowel: str, final: str = "") -> str:
 
 def final_consonant(word: str) -> str:
     """The consonant that a word ends in, as it is read aloud; empty: a vowel, or a letter of another script."""
-    last = word[-1:]
+    last: str = word[-1:]
     if last in _DIGITS_WITH_L and last:
         return "ㄹ"
     if last in _DIGITS_WITH_FINAL and last:

@@ -8,7 +8,8 @@ _WHO = (
     "a passer-by", "the new tenant", "a schoolgirl", "the whole family", "an uncle", "the man next door",
     "a woman in grey", "the children", "somebody", "the widow", "a friend of ours", "the cousin from the hills",
 )  # fmt: skip
-_THING = (
+# Also what sentences are made of that are to be copied.
+THING = (
     "a basket of pears", "a folded map", "the green umbrella", "a wooden chair", "a jar of buttons",
     "the kitchen clock", "a coil of rope", "a bundle of candles", "the heavy curtain", "a pair of gloves",
     "an empty birdcage", "the copper kettle", "a roll of paper", "the garden bench", "a broken lamp", "a wool blanket",
@@ -54,7 +55,7 @@ _SAID = ("said that", "was sure that", "thought that", "wrote that", "complained
 def english_sentence(random: Random) -> str:
     """One sentence, with a capital and a full stop."""
     pick = random.choice
-    who, other, thing, place = pick(_WHO), pick(_WHO), pick(_THING), pick(_PLACE)
+    who, other, thing, place = pick(_WHO), pick(_WHO), pick(THING), pick(_PLACE)
     when, did, scene, said = pick(_WHEN), pick(_DID), pick(_SCENE), pick(_SAID)
     forms = (
         f"{who} {did} {thing} {place} {when}",

@@ -9,7 +9,8 @@ _WHO = (
     "합창단", "쌍둥이", "새로 온 사람", "지나가던 사람", "여학생", "온 가족", "삼촌", "옆집 사람", "아이들", "누군가",
     "오랜 친구", "사촌 동생", "젊은 부부", "낯선 여인",
 )  # fmt: skip
-_THING = (
+# Also what sentences are made of that are to be copied.
+THING = (
     "배 바구니", "접힌 지도", "초록 우산", "나무 의자", "단추 병", "부엌 시계", "굵은 밧줄", "양초 묶음", "두꺼운 커튼",
     "장갑 한 켤레", "빈 새장", "구리 주전자", "종이 뭉치", "정원 벤치", "깨진 등잔", "털 담요", "그림 액자", "과자 통",
     "긴 사다리", "종이 등", "파란 찻잔", "밤 자루", "낡은 달력", "지팡이", "자두 한 그릇", "여벌 열쇠", "밀짚모자",
@@ -48,7 +49,7 @@ _SAID = ("말했다", "믿었다", "생각했다", "적었다", "투덜거렸다
 def korean_sentence(random: Random) -> str:
     """One sentence with its full stop."""
     pick = random.choice
-    who, other, thing, place = Word(pick(_WHO)), Word(pick(_WHO)), Word(pick(_THING)), Word(pick(_PLACE))
+    who, other, thing, place = Word(pick(_WHO)), Word(pick(_WHO)), Word(pick(THING)), Word(pick(_PLACE))
     when, did, scene = pick(_WHEN), pick(_DID), pick(_SCENE)
     forms = (
         f"{who:은} {when} {place}에서 {thing:을} {did}",
