@@ -13,7 +13,7 @@ from kvscope.analysis.levels import at_level, level_key
 from kvscope.analysis.precision import stated_precision
 from kvscope.record.metrics import last_mark
 from kvscope.record.pieces import COALESCED_SHARE
-from kvscope.record.rows import TRUNCATED_SLUG, DesignRow
+from kvscope.record.rows import QUALITY, TRUNCATED_SLUG, DesignRow
 from kvscope.units import MIB
 
 SPREAD_SHARE = 0.10
@@ -122,7 +122,10 @@ def _token_counts(measured: Sequence[Attempt]) -> Check | None:
 def _own_counts(attempts: Sequence[Attempt]) -> Check | None:
     """Our count of every prompt that was read whole, warm-ups included, against the server's."""
     counted = [
-        (a, r) for a in attempts for r in a.result.requests if r.error_slug is None and r.prompt_tokens_ours is not None
+        (a, r)
+        for a in attempts
+        for r in a.result.requests
+        if r.role != QUALITY and r.error_slug is None and r.prompt_tokens_ours is not None
     ]
     if not counted:
         return None

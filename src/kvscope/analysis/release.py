@@ -36,7 +36,7 @@ from kvscope.analysis.release_verdict import (
 from kvscope.record.metrics import last_mark
 from kvscope.record.rows import Json, MarkRow, TrialResult
 
-STEPS = ("after_request", "cache_cleared", "unloaded", "exited")
+STEPS = ("after_request", "after_quality", "cache_cleared", "unloaded", "exited")
 # Of these failures the process has ended, so that its memory is a question of their exit alone.
 ENDED_OUTCOMES = ("engine_died", "out_of_memory")
 
@@ -205,7 +205,7 @@ def _steps(attempt: Attempt, device: Curve | None) -> tuple[Step, ...]:
             continue
         held = mark.anon_bytes + mark.swap_bytes
         before = steps[-1].held_bytes if steps else None
-        remains = None if phase == "exited" else attribute(result, attempt.prediction, phase)
+        remains = None if phase in ("exited", "after_quality") else attribute(result, attempt.prediction, phase)
         steps.append(
             Step(
                 phase=phase,

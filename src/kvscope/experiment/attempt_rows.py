@@ -24,6 +24,7 @@ from kvscope.record.pieces import (
     tokens_in_one_piece,
 )
 from kvscope.record.rows import (
+    QUALITY,
     TRUNCATED_SLUG,
     AnswerRow,
     Json,
@@ -34,6 +35,7 @@ from kvscope.record.rows import (
     ReportedBufferRow,
     RequestRow,
     SampleRow,
+    ScoredTokenRow,
     StatisticRow,
     TokenRow,
     WarningRow,
@@ -59,6 +61,7 @@ class AttemptRows:
     statistics: list[StatisticRow] = field(default_factory=list)
     warnings: list[WarningRow] = field(default_factory=list)
     answers: list[AnswerRow] = field(default_factory=list)
+    scored_tokens: list[ScoredTokenRow] = field(default_factory=list)
     effective: Mapping[str, object] = field(default_factory=dict)
     client: dict[str, object] = field(default_factory=lambda: {"concurrency": 1})
     leading_bos: dict[int, int | None] = field(default_factory=dict)
@@ -192,10 +195,10 @@ class AttemptRows:
     def judge_counts(self) -> None:
         """Hold our counts against the server's, over all answered requests of the attempt: a prompt that was cut is
         marked as such in its row, any other difference is a doubt. To be called once, when no more will come."""
-        answered = [row for row in self.requests if row.error_slug is None]
+        answered = [row for row in self.requests if row.error_slug is None and row.role != QUALITY]
         self._judge_together()
         self._judge_uncounted([row for row in answered if row.prompt_tokens_server is None])
-        findings = compare_counts([self._sample(row) for row in answered])
+        findings = compare_counts([self.count_sample(row) for row in answered])
         for finding in findings:
             if finding.is_cut:
                 self._note_cut([answered[place].index for place in finding.requests], finding.claim, finding.advice)
@@ -259,7 +262,8 @@ class AttemptRows:
                     "stands between it and you.",
                 )
 
-    def _sample(self, row: RequestRow) -> CountSample:
+    def count_sample(self, row: RequestRow) -> CountSample:
+        """Both counts of an answered request, to be held against each other."""
         return CountSample(
             ours=row.prompt_tokens_ours,
             server=row.prompt_tokens_server,
@@ -277,7 +281,8 @@ class AttemptRows:
 
     def ending(self) -> Ending:
         """How an attempt in which nothing raised ended, once its counts are judged."""
-        measured = [row for row in self.requests if row.role != "warmup" and row.index not in self.may_end]
+        asked = [row for row in self.requests if row.role not in ("warmup", QUALITY)]
+        measured = [row for row in asked if row.index not in self.may_end]
         if self.cut is not None:
             return self.cut
         short = any(_is_short(request, is_counted=request.index not in self.miscounted) for request in measured)

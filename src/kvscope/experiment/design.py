@@ -21,6 +21,7 @@ from kvscope.experiment.factors import check_apart, check_factor, check_not_held
 from kvscope.experiment.prefix_levels import prefix_level
 from kvscope.experiment.quality_asked import TASK_FACTOR, QualityAsked, with_task
 from kvscope.experiment.retrieval_asked import GIVEN, RetrievalAsked, with_way
+from kvscope.experiment.until import Until as Until
 from kvscope.model.spec import ModelSpec
 from kvscope.prompt.exact_length.source_text import SourceText
 from kvscope.scenario import SettingValue
@@ -93,6 +94,12 @@ class Condition:
         one = self.prompt_tokens + self.output_tokens
         turns = self.num_requests
         return turns * (one + CLOSING_TOKENS) if self.is_conversation and turns > 1 else one
+
+    @property
+    def context_tokens(self) -> int:
+        """What one sequence has to hold: the longest request, or a question that is asked afterwards."""
+        asked = 0 if self.quality is None else self.prompt_tokens + self.quality.room_tokens
+        return max(self.longest_tokens, asked)
 
     @property
     def asked_prompt_tokens(self) -> int | None:
@@ -182,22 +189,6 @@ class DesignKind:
     check_model: Callable[[ModelSpec], None] | None = None
     check_levels: Callable[[Condition], None] | None = None
     holds_while: Mapping[str, Mapping[str, SettingValue]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Until:
-    """Repeat until the 95 % interval of the effect on ``metric`` (a column of the record) is no wider than ``share`` of
-    the baseline's mean on either side, at every level; at most ``most_repeats`` times."""
-
-    share: float
-    metric: str = "ttft_s"
-    most_repeats: int = 50
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share < math.inf:
-            raise BadDesign(f"{self.share:g} is no width to repeat until.", hint="Use a share above 0, like 5%.")
-        if self.most_repeats < 1:
-            raise BadDesign("A design needs at least one repeat.", hint="Use --most-repeats 1 or more.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kvscope.engine.base import ChatRequest
 from kvscope.errors import KvscopeError
 from kvscope.model.spec import ModelSpec
-from kvscope.prompt.chat_template.template import ChatTemplate, Rendering, load_template
+from kvscope.prompt.chat_template.template import CHATML, ChatTemplate, Rendering, load_template
 from kvscope.prompt.conversation import Conversation, Image
 from kvscope.prompt.counting.server_count import leading_bos
 from kvscope.prompt.prompt_text import ids_of_text
@@ -89,6 +89,11 @@ class OwnCounter:
             return loaded[1].count(text)
         except KvscopeError:
             return None
+
+    def has_template(self) -> bool | None:
+        """Whether the model's files bring a chat template; None where they cannot be read."""
+        loaded = self._load()
+        return None if loaded is None else loaded[0].name != CHATML
 
     def _load(self) -> tuple[ChatTemplate, Tokenizer] | None:
         if self._loaded is None and not self._failed:

@@ -274,7 +274,7 @@ def with_context_limit(design: Design) -> Design:
     if design.held.retrieval is not None:  # each way its own: see retrieval_counts
         return design
     conditions = [design.condition(point) for point in design.points()]
-    longest = max(condition.longest_tokens for condition in conditions)
+    longest = max(condition.context_tokens for condition in conditions)
     n_ctx = round_up(longest, CELL_MULTIPLE) * max(map(_streams, conditions))
     return replace(design, held=replace(design.held, settings={**design.held.settings, "n_ctx": n_ctx}))
 

@@ -9,6 +9,9 @@ from kvscope.quality.tasks import task_named
 # auto: to the model's chat template where it has one, else as a text that it goes on with.
 AskedForm = Literal["auto", "chat", "cue"]
 FORMS: tuple[AskedForm, ...] = get_args(AskedForm)
+# Tokens of the context that are kept free behind a question's prompt: its answer, and the tools that are offered.
+_ANSWER_ROOM = 128
+_TOOLS_ROOM = 512
 # What a level of the factor ``quality_task`` sets.
 TASK_FACTOR = "quality_task"
 
@@ -29,6 +32,11 @@ class QualityAsked:
             **({} if self.documents is None else {"quality_documents": self.documents}),
             **({} if self.form == "auto" else {"quality_form": self.form}),
         }
+
+    @property
+    def room_tokens(self) -> int:
+        """Tokens that a prompt needs beyond the length that it is built to."""
+        return _TOOLS_ROOM if self.task == "tool_call" else _ANSWER_ROOM
 
     @property
     def num_documents(self) -> int:

@@ -98,7 +98,7 @@ def with_slots(design: Design, engine: str) -> Design:
     # Copies of old prompts grow with the number of requests, not with those that are under way at once.
     ours: dict[str, SettingValue] = {name: slots, "cache_ram_mib": 0}
     if name not in varied:
-        longest = max(condition.longest_tokens for condition in conditions)
+        longest = max(condition.context_tokens for condition in conditions)
         own_cells = _cells(design, engine, longest)
         given = _known_slots(design.held.settings.get(name, slots))
         if own_cells is not None and given is not None:

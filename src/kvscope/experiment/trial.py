@@ -25,6 +25,7 @@ from kvscope.experiment.settings_check import memory_settings_unstated, settings
 from kvscope.experiment.trial_load import LoadTrial
 from kvscope.experiment.trial_memory import TrialMemory
 from kvscope.experiment.trial_prefix import Count, PrefixTrial, prefix_prompts, prompts_salt
+from kvscope.experiment.trial_quality import QualityTrial
 from kvscope.experiment.trial_retrieval import RetrievalTrial
 from kvscope.probe.proc import process_exists, process_tree
 from kvscope.prompt.conversation import Message
@@ -145,6 +146,7 @@ class _TrialRun:
             self._warm_up()
             self._measure(prompts)
         self.memory.look_around("after")
+        self._ask_quality()
         self._release()
 
     def close(self) -> None:
@@ -354,6 +356,27 @@ class _TrialRun:
 
     def _note_reported(self, phase: str, buffers: Sequence[ReportedBuffer], index: int | None = None) -> None:
         self.rows.reported += [reported_row(buffer, phase, index) for buffer in buffers]
+
+    def _ask_quality(self) -> None:
+        """Ask for the answers' sake what the condition says, out of sight of all that was measured."""
+        asked = self.trial.condition.quality
+        if asked is None or self.trial.role == "warmup":
+            return
+        questions = QualityTrial(
+            engine=self.engine,
+            rows=self.rows,
+            condition=self.trial.condition,
+            asked=asked,
+            counts=self.counts,
+            now=self.now,
+            seed=self.seed,
+        )
+        self.memory.pause()
+        try:
+            questions.run()
+        finally:
+            self.memory.pause(is_paused=False)
+        self._mark_at_rest("after_quality")
 
     def _mark_at_rest(self, phase: str) -> None:
         self.memory.settle()

@@ -225,6 +225,11 @@ class TrialMemory:
             for name, value in sorted(stated.items())
         ]
 
+    def pause(self, *, is_paused: bool = True) -> None:
+        """Sample nothing for a while, or go on: what the engine holds then is in no curve and no peak."""
+        if self._sampler is not None:
+            self._sampler.pause(is_paused=is_paused)
+
     def mark_exited(self) -> None:
         """All processes of the engine are gone, so what they hold is a known zero."""
         group = self._of_group()

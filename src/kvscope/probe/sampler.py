@@ -59,7 +59,15 @@ class Stream:
     well. It is never raised into the measurement. Both may be read at any moment, and are final after the sampler's
     ``stop``."""
 
-    def __init__(self, watched: Watched, *, seed: int, now: Callable[[], float], stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        watched: Watched,
+        *,
+        seed: int,
+        now: Callable[[], float],
+        stopping: threading.Event,
+        paused: threading.Event,
+    ) -> None:
         self.probe = watched.probe
         self.interval_s = watched.interval_s
         self.missed = 0
@@ -68,6 +76,7 @@ class Stream:
         self._seed = seed
         self._now = now
         self._stopping = stopping
+        self._paused = paused
         # (time, lateness, reading); made into samples at the end, to cost little while it runs.
         self._readings: list[tuple[float, float, Mapping[str, int]]] = []
         self._thread = threading.Thread(target=self._run, name=f"kvscope-sampler {self.probe.name}", daemon=True)
@@ -102,11 +111,13 @@ class Stream:
             due_s = start_s + after_s
             wait_s = due_s - self._now()
             if wait_s < -self.interval_s:
-                self.missed += 1
+                self.missed += not self._paused.is_set()
                 continue
             self._wait(max(wait_s, 0.0))
             if self._stopping.is_set():
                 return
+            if self._paused.is_set():
+                continue
             try:
                 self._take(due_s)
             except Exception as error:  # whatever it is, a bug of ours included, the trial goes on
@@ -131,15 +142,23 @@ class Sampler:
     def __init__(
         self, watched: Sequence[Watched], *, seed: int = 0, now: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._stopping = threading.Event()
+        self._stopping, self._paused = threading.Event(), threading.Event()
         self.streams = tuple(
-            Stream(each, seed=seed + number, now=now, stopping=self._stopping) for number, each in enumerate(watched)
+            Stream(each, seed=seed + number, now=now, stopping=self._stopping, paused=self._paused)
+            for number, each in enumerate(watched)
         )
 
     def start(self) -> None:
         """Begin. A sampler runs once."""
         for stream in self.streams:
             stream.start()
+
+    def pause(self, *, is_paused: bool = True) -> None:
+        """Read nothing for a while, or go on: what falls due meanwhile is neither read nor missed."""
+        if is_paused:
+            self._paused.set()
+        else:
+            self._paused.clear()
 
     def stop(self) -> list[Sample]:
         """End, and give what was read of all probes, in the order of time. Safe to call twice."""

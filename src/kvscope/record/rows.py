@@ -46,6 +46,7 @@ PHASES = (
     "loaded",  # model loaded, nothing asked yet
     "before_request",  # after the warm-up request, peak counter reset
     "after_request",  # measured request(s) answered
+    "after_quality",  # a quality task's questions asked, in no metric of time or memory
     "cache_cleared",  # engine's own clearing of kept prompts done, model still loaded
     "unloaded",  # engine's own release done, process alive
     "exited",  # process gone

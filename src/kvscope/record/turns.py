@@ -3,7 +3,7 @@
 from functools import cache
 
 from kvscope.errors import EngineError
-from kvscope.record.rows import TRUNCATED_SLUG, RequestRow, TrialResult
+from kvscope.record.rows import QUALITY, TRUNCATED_SLUG, RequestRow, TrialResult
 
 FACTOR = "turns"
 
@@ -12,7 +12,7 @@ def turns_of(result: TrialResult) -> dict[int, int]:
     """Index of a request → its turn, from 1; empty where the attempt played no conversation."""
     if FACTOR not in result.trial.levels:
         return {}
-    asked = [request.index for request in result.requests if request.role != "warmup"]
+    asked = [request.index for request in result.requests if request.role not in ("warmup", QUALITY)]
     return {index: turn for turn, index in enumerate(asked, start=1)}
 
 
@@ -23,6 +23,8 @@ def request_outcome(request: RequestRow, of_attempt: str | None) -> str:
     if request.error_slug is not None:
         own = None if request.stream is None else _outcome_by_slug().get(request.error_slug)
         return own or of_attempt or "interrupted"
+    if request.role == QUALITY:  # it ends where the answer ends
+        return "ok"
     is_short = request.output_tokens is not None and request.output_tokens < request.output_tokens_limit
     return "stopped_early" if is_short else "ok"
 

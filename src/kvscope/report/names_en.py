@@ -215,6 +215,7 @@ _NAMES: dict[str, str] = {
     "phase.loaded": "model loaded",
     "phase.before_request": "before the request",
     "phase.after_request": "answered",
+    "phase.after_quality": "quality asked",
     "phase.cache_cleared": "cache cleared",
     "phase.unloaded": "model released",
     "phase.exited": "process gone",

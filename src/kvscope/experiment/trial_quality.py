@@ -1,0 +1,243 @@
+"""A trial's questions for the answers' sake: asked when all that the trial measures has been measured, one after
+another, many on one document, so that each document is read once.
+
+Nothing of it counts for a time or a memory. A question that fails is a row; so is one whose prompt was cut, which is
+never a wrong answer.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from kvscope.engine.base import ChatRequest, Engine, Generation
+from kvscope.errors import BadDesign, EngineDied, KvscopeError, OutOfMemory, ProbeLost
+from kvscope.experiment.attempt_rows import AttemptRows
+from kvscope.experiment.design import Condition
+from kvscope.experiment.own_count import FROM_ENGINE, OwnCount
+from kvscope.experiment.quality_asked import QualityAsked
+from kvscope.experiment.quality_form import TextCount, chosen_form, text_count
+from kvscope.experiment.quality_rows import AskedItem, answer_rows
+from kvscope.experiment.request_counts import RequestCounts
+from kvscope.experiment.trial_scores import FIDELITY, Scored, score_document, score_floor
+from kvscope.prompt.conversation import Message
+from kvscope.quality.task import Document, DocumentRequest, Form, Question, Task, prompt_text
+from kvscope.quality.tasks import task_named
+from kvscope.record.rows import QUALITY, RequestRow, TokenRow
+
+# Errors that say the engine is gone: they end the trial. Any other one is of its question.
+FATAL = (EngineDied, OutOfMemory, ProbeLost)
+# After so many failures in a row nothing more is asked.
+MOST_FAILED = 3
+# A text without a template goes on for ever; what is read of it is its first sentence.
+CUE_STOP = ("\n\n",)
+
+
+@dataclass(slots=True, kw_only=True)
+class QualityTrial:
+    """``seed``: the study's; with the task, the language and the length it decides what is asked, so that all levels
+    and repeats are asked the same. ``now``: the trial's clock."""
+
+    engine: Engine
+    rows: AttemptRows
+    condition: Condition
+    asked: QualityAsked
+    counts: RequestCounts
+    now: Callable[[], float]
+    seed: int
+    items: list[AskedItem] = field(default_factory=list)
+    failed_in_a_row: int = 0
+
+    def run(self) -> None:
+        """Ask everything that can be asked, and add the rows, whatever ends it. Raises what ends the engine, and
+        KeyboardInterrupt."""
+        task = task_named(self.asked.task)
+        if self.language not in task.languages:
+            self._unknown(f"The task {task.name} has no questions in {self.language}.")
+            return
+        try:
+            self._ask(task)
+        finally:
+            self.rows.answers += answer_rows(self.items, self.rows, first_index=len(self.rows.answers))
+
+    @property
+    def language(self) -> str:
+        """Of the questions: the prompts' own; English beside code."""
+        return self.condition.language if self.condition.language in ("en", "ko") else "en"
+
+    def _ask(self, task: Task) -> None:
+        is_scored = task.family == "fidelity"
+        if is_scored and not self.engine.capabilities.scores_tokens:
+            self._unknown(f"{self.engine.name} states no log-probabilities, which the task {task.name} needs.")
+            return
+        try:
+            form: Form = "cue" if is_scored else chosen_form(self.asked.form, self.engine, self.counts)
+            longest = (self.condition.prompt_tokens, self.asked.room_tokens)
+            count = text_count(form, self.engine, self.counts, longest)
+            documents = self._documents(task, form, count)
+            if is_scored:
+                self._score(task, documents)
+            else:
+                self._ask_all(form, documents, count)
+        except FATAL:
+            raise
+        except KvscopeError as error:  # of building or counting: what was measured before stands
+            self._unknown(f"{error.message}", error.hint)
+
+    def _unknown(self, why: str, hint: str | None = None) -> None:
+        self.rows.warn(
+            "quality-unknown",
+            f"Answers were not asked for: {why}",
+            hint or "Times and memory stand. Ask another task, another form (--quality-form), or another engine.",
+        )
+
+    # --- documents ------------------------------------------------------------------------------------------------
+
+    def _documents(self, task: Task, form: Form, count: TextCount) -> list[tuple[Document, Document | None]]:
+        """The task's documents with their twins; none where they do not fit this length."""
+        found: list[tuple[Document, Document | None]] = []
+        try:
+            for number in range(self.asked.num_documents):
+                request = DocumentRequest(
+                    seed=self.seed,
+                    number=number,
+                    language="ko" if self.language == "ko" else "en",
+                    prompt_tokens=self.condition.prompt_tokens,
+                    count=count,
+                    form=form,
+                )
+                found.append(task.build(request))
+        except BadDesign as error:
+            self.rows.warn(
+                "quality-no-room",
+                f"The task {task.name} was not asked: {error.message}",
+                error.hint or "Use longer prompts (--input-tokens), or a task that needs less.",
+            )
+            return []
+        return found
+
+    # --- likelihoods ----------------------------------------------------------------------------------------------
+
+    def _score(self, task: Task, documents: Sequence[tuple[Document, Document | None]]) -> None:
+        for document, twin in documents:
+            self._keep(score_document(self.engine, document, twin, first_index=len(self.rows.answers)))
+        if task.name == FIDELITY and documents:
+            own = [document for document, _ in documents]
+            self._keep(score_floor(self.engine, own, first_index=len(self.rows.answers)))
+
+    def _keep(self, scored: Scored) -> None:
+        self.rows.answers += scored.answers
+        self.rows.scored_tokens += scored.scored_tokens
+
+    # --- questions ------------------------------------------------------------------------------------------------
+
+    def _ask_all(self, form: Form, documents: Sequence[tuple[Document, Document | None]], count: TextCount) -> None:
+        for document, question in _questions(documents):
+            if self.failed_in_a_row >= MOST_FAILED:
+                self.rows.warn(
+                    "quality-given-up",
+                    f"{MOST_FAILED} questions failed one after another; the rest was not asked.",
+                    "Times and memory stand. The errors are in the rows (kvscope export --rows requests).",
+                )
+                return
+            self._ask_one(form, document, question, count)
+
+    def _ask_one(self, form: Form, document: Document, question: Question, count: TextCount) -> None:
+        text = prompt_text(document, question, form)
+        request = ChatRequest(
+            messages=() if form == "cue" else (Message(role="user", content=text),),
+            text=text if form == "cue" else None,
+            stop=CUE_STOP if form == "cue" else (),
+            tools=() if form == "cue" else question.tools,
+            max_output_tokens=question.max_output_tokens,
+            ignore_end=False,
+            reuse_prefix=True,
+            seed=self.seed,
+        )
+        sent = self._row(request, self._counted(request, text, count))
+        answer: Generation | None = None
+        try:
+            self.counts.check_fit(_own(sent), request)
+            answer = self.engine.generate(request)
+        except BaseException as error:
+            self._note_failed(sent, error)
+            if isinstance(error, FATAL) or not isinstance(error, KvscopeError):
+                raise
+        finally:
+            self.items.append(
+                AskedItem(
+                    document=document, question=question, form=form, text=text, answer=answer, request_index=sent.index
+                )
+            )
+        if answer is not None:
+            self.failed_in_a_row = 0
+            self._note_answered(sent, answer)
+
+    def _counted(self, request: ChatRequest, text: str, count: TextCount) -> OwnCount | None:
+        """Our count of the prompt; None where only the server counts, by being sent it."""
+        if request.text is not None:
+            return OwnCount(tokens=count(text), counted_by=FROM_ENGINE)
+        by_engine = None
+        if self.counts.counter is None and not self.counts.counts_by_sending:
+            by_engine = self.engine.count_prompt_tokens(request.messages, request.tools)
+        return self.counts.before_sending(request, by_engine=by_engine, index=len(self.rows.requests))
+
+    def _row(self, request: ChatRequest, counted: OwnCount | None) -> RequestRow:
+        return RequestRow(
+            index=len(self.rows.requests),
+            role=QUALITY,
+            sent_at_s=self.now(),
+            completed_s=None,
+            prompt_tokens_asked=None,
+            prompt_tokens_ours=None if counted is None else counted.tokens,
+            prompt_tokens_ours_from=None if counted is None else counted.counted_by,
+            prompt_tokens_server=None,
+            cached_tokens=None,
+            output_tokens_limit=request.max_output_tokens,
+            output_tokens=None,
+            finish_reason=None,
+        )
+
+    def _note_failed(self, sent: RequestRow, error: BaseException) -> None:
+        slug = error.slug if isinstance(error, KvscopeError) else "internal"
+        slug = "interrupted" if isinstance(error, KeyboardInterrupt) else slug
+        self.rows.requests.append(replace(sent, error_slug=slug))
+        self.failed_in_a_row += 1
+        if isinstance(error, KvscopeError) and not isinstance(error, FATAL):
+            self.rows.warn(
+                "quality-failed",
+                f"A question that was asked for its answer alone failed: {error.message}",
+                error.hint or "Times and memory stand. It counts as not asked.",
+            )
+
+    def _note_answered(self, sent: RequestRow, answer: Generation) -> None:
+        """Its row and its text. How the client was, and when each piece was read, is kept of what is measured alone."""
+        self.rows.requests.append(
+            replace(
+                sent,
+                completed_s=answer.completed_s,
+                prompt_tokens_server=answer.prompt_tokens,
+                prompt_tokens_server_from=answer.prompt_tokens_from,
+                cached_tokens=answer.cached_tokens,
+                output_tokens=answer.output_tokens,
+                finish_reason=answer.finish_reason,
+                engine_timings=dict(answer.engine_timings),
+            )
+        )
+        self.rows.tokens += [
+            TokenRow(request_index=sent.index, index=number, at_s=event.at_s, text=event.text, kind=event.kind)
+            for number, event in enumerate(answer.events)
+        ]
+
+
+def _questions(documents: Sequence[tuple[Document, Document | None]]) -> Iterator[tuple[Document, Question]]:
+    """Those of one document together, so that it is read once; then those of its twin."""
+    for pair in documents:
+        for document in pair:
+            for question in () if document is None else document.questions:
+                assert document is not None
+                yield document, question
+
+
+def _own(row: RequestRow) -> OwnCount | None:
+    if row.prompt_tokens_ours is None:
+        return None
+    return OwnCount(tokens=row.prompt_tokens_ours, counted_by=row.prompt_tokens_ours_from or FROM_ENGINE)
