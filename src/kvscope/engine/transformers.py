@@ -10,6 +10,7 @@ import importlib.util
 import json
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,17 @@ from kvscope.engine.base import (
     Message,
     Read,
     ReportedBuffer,
+    ScoreRequest,
     TokenEvent,
+    TokenScores,
 )
+from kvscope.engine.openai_text import check_text
 from kvscope.engine.process import LOG_TAIL_LINES, EngineProcess, python_command
 from kvscope.engine.registry import EngineChoice
 from kvscope.engine.statistics import STATISTICS
+from kvscope.engine.stop_texts import StopTexts, cut_at_stop
 from kvscope.engine.transformers_errors import worker_error
+from kvscope.engine.transformers_scores import check_score, read_scores
 from kvscope.engine.transformers_settings import checked_settings
 from kvscope.engine.transformers_text import TransformersText
 from kvscope.errors import (
@@ -86,6 +92,8 @@ class TransformersEngine:
         reports_buffers=True,
         has_pid=True,
         can_clear_cache=True,
+        completes_text=True,
+        scores_tokens=True,
         unload_way="del, then gc.collect(); on a GPU torch.cuda.empty_cache()",
     )
     # How long each step of stopping is given: told to end, SIGTERM, SIGKILL.
@@ -159,7 +167,7 @@ class TransformersEngine:
     def generate(self, request: ChatRequest) -> Generation:
         """Answer one request by greedy decoding. Raises ContextOverflow, OutOfMemory, EngineTimeout, EngineStalled,
         EngineDied, ServerError (transformers raised something else)."""
-        ids = self._loaded().ids(request.messages, request.tools, request.template_variables, self._encode)
+        ids = self._prompt_ids(request)
         room = self._room(len(ids))
         number = next(self._numbers)
         command = {
@@ -169,12 +177,20 @@ class TransformersEngine:
             "max_tokens": request.max_output_tokens if room is None else min(request.max_output_tokens, room),
             "ignore_end": request.ignore_end,
             "reuse": request.reuse_prefix,
+            "stop": list(request.stop),
         }
         self._running().send(json.dumps(command))
         answer = _Answer(sent_s=time.monotonic())
+        # Where the tokenizer is the child's, the child itself ends at a stop text.
+        text = self._loaded()
+        stream = text.pieces() if request.stop and not text.in_worker else None
+        watch = StopTexts(request.stop)
         while not answer.done:
-            answer.note(self._next(number, request, answer))
-        return self._generation(answer, len(ids))
+            message = self._next(number, request, answer)
+            answer.note(message)
+            if stream is not None and not answer.done and watch.add(stream.add(message["id"])):
+                self._running().send(json.dumps({"do": "cancel", "request": number}))
+        return self._generation(answer, len(ids), request.stop)
 
     def generate_many(self, load: Load) -> LoadResult:
         """Not done: UsageError is raised. The library computes one batch from begin to end and takes nothing in
@@ -208,9 +224,13 @@ class TransformersEngine:
             error.evidence["pieces_received"] = len(answer.tokens)
             raise
 
-    def _generation(self, answer: "_Answer", prompt_tokens: int) -> Generation:
-        done = answer.done
+    def _generation(self, answer: "_Answer", prompt_tokens: int, stop: tuple[str, ...]) -> Generation:
         pieces = self._pieces([token_id for _, token_id in answer.tokens])
+        cut = cut_at_stop(pieces, stop)
+        if cut is not None:
+            answer.end_after(len(cut))
+            pieces = cut
+        done = answer.done
         return Generation(
             # One for each token: one that only began a character has no text, and its time all the same.
             events=tuple(
@@ -238,9 +258,41 @@ class TransformersEngine:
         pieces[-1] += stream.rest()
         return pieces
 
-    def _encode(self, text: str) -> Sequence[int]:
-        ids: list[int] = self._ask({"do": "encode", "text": text}, SHORT_TIMEOUT_S, doing="encoding")["ids"]
+    def _encode(self, text: str, *, with_special: bool = False) -> Sequence[int]:
+        command = {"do": "encode", "text": text, "with_special": with_special}
+        ids: list[int] = self._ask(command, SHORT_TIMEOUT_S, doing="encoding")["ids"]
         return ids
+
+    def _prompt_ids(self, request: ChatRequest) -> tuple[int, ...]:
+        check_text(request)
+        if request.text is not None:
+            return self.tokenize(request.text, with_special=True)
+        return self._loaded().ids(request.messages, request.tools, request.template_variables, self._encode)
+
+    def tokenize(self, text: str, *, with_special: bool) -> tuple[int, ...]:
+        """As ``Engine.tokenize``, by the model's tokenizer; each byte is one token where it has none."""
+        encode = partial(self._encode, with_special=with_special)
+        return self._loaded().text_ids(text, encode, with_special=with_special)
+
+    def score(self, request: ScoreRequest) -> TokenScores:
+        """As ``Engine.score``, from the model's logits: the prompt in one pass, then one token a pass; ``is_fresh``:
+        all in one pass. Raises UsageError, ContextOverflow, EngineTimeout, EngineReplyError, EngineDied."""
+        self._loaded()
+        check_score(request, vocab_size=self._model.vocab_size)
+        self._room(len(request.prompt) + len(request.continuation) - 1)
+        number = next(self._numbers)
+        ids = {"prompt": request.prompt, "continuation": request.continuation}
+        command = {"do": "score", "request": number, **ids, "num_top": request.num_top, "fresh": request.is_fresh}
+        self._running().send(json.dumps(command))
+
+        def receive() -> Mapping[str, Any]:
+            try:
+                return self._answer(number, request.timeout_s, doing="scoring a text")
+            except EngineTimeout:
+                self._running().send(json.dumps({"do": "cancel", "request": number}))
+                raise
+
+        return read_scores(receive, request, version=self._version)
 
     def _room(self, prompt_tokens: int) -> int | None:
         """Output tokens that there is place for; None: no limit is known. Raises ContextOverflow."""
@@ -388,6 +440,13 @@ class _Answer:
             return
         self.tokens.append((max(message["at_s"] - self.sent_s, 0.0), message["id"]))
         self.lines.append((time.monotonic() - self.sent_s, len(json.dumps(message)) + 1))
+
+    def end_after(self, number: int) -> None:
+        """Only the first ``number`` tokens are of the answer, which ended with them: what came before the child heard
+        of it is not."""
+        self.tokens, self.lines = self.tokens[:number], self.lines[:number]
+        ended = {"at_s": self.sent_s + self.tokens[-1][0], "output_tokens": number, "finish_reason": "stop"}
+        self.done = {**self.done, **ended}
 
 
 def model_folder(model: ModelSpec) -> Path:

@@ -78,8 +78,17 @@ class TransformersText:
     ) -> tuple[int, ...]:
         """The prompt, its template included. ``encode`` is asked where the tokenizer is in the worker. Raises
         ChatTemplateError, InvalidSettings (ids that the model has no place for)."""
-        text = self._rendered(messages, tools, template_variables)
-        found = tuple(encode(text)) if self.in_worker else ids_of_text(text, tokenizer=self._own()).ids
+        return self.text_ids(self._rendered(messages, tools, template_variables), encode)
+
+    def text_ids(self, text: str, encode: Encode, *, with_special: bool = True) -> tuple[int, ...]:
+        """Ids of a text as a prompt, marks in it read as such. ``with_special``: BOS before it where the model wants
+        one and ``encode``, where it is asked, adds it. Raises InvalidSettings as ``ids``."""
+        if self.in_worker:
+            found = tuple(encode(text))
+        elif with_special:
+            found = ids_of_text(text, tokenizer=self._own()).ids
+        else:
+            found = tuple(self._own().encode_with_starts(text, parse_special=True)[0])
         if found and max(found) >= self._vocab_size > 0:
             raise InvalidSettings(
                 f"The tokenizer gives the id {max(found)}; the model's vocabulary has {self._vocab_size} tokens.",

@@ -9,11 +9,16 @@ Commands come on stdin, one JSON object a line; answers go to stdout the same wa
     → {"do": "prepare", "folder": PATH}   ← {"event": "prepared"}            the code of the model's class is imported
     → {"do": "load", "folder": PATH, "settings": {...}, "tokenizer": false}
                                           ← {"event": "ready", ...}
-    → {"do": "generate", "ids": [...], "max_tokens": 8, "ignore_end": true, "reuse": false}
+    → {"do": "generate", "ids": [...], "max_tokens": 8, "ignore_end": true, "reuse": false,
+       "stop": []}                        (texts, heeded with a tokenizer only)
                                           ← {"event": "token", "at_s": ..., "id": 17} once a token
                                           ← {"event": "done", "finish_reason": "length", ...}
+    → {"do": "score", "prompt": [...], "continuation": [...], "num_top": 1, "fresh": false}
+                                          ← {"event": "scored", "id": 17, "logprob": -0.3, ...} once a token
+                                          ← {"event": "done", "computed_tokens": ...}
     → {"do": "cancel", "request": 1}      (read at once; the request ends after the step it is in)
-    → {"do": "encode", "text": ...}       ← {"event": "ids", "ids": [...]}       with a tokenizer only
+    → {"do": "encode", "text": ..., "with_special": false}
+                                          ← {"event": "ids", "ids": [...]}       with a tokenizer only
     → {"do": "pieces", "ids": [...]}      ← {"event": "pieces", "texts": [...]}  with a tokenizer only
     → {"do": "statistics"}                ← {"event": "statistics", ...}
     → {"do": "held"}                      ← {"event": "held", "tensors": [[name, shape, dtype] ...]}
@@ -64,6 +69,7 @@ def _beside(name: str) -> Any:
 
 caches = _beside("transformers_caches")
 heap = _beside("transformers_heap")
+logits = _beside("transformers_logits")
 
 
 class WorkerError(Exception):
@@ -270,6 +276,8 @@ class Worker:
 
     def _decode(self, command: dict[str, Any], token: int, reply: Any) -> tuple[int, str]:
         ends = set() if command["ignore_end"] else self._end_ids()
+        texts = command["stop"] if self._tokenizer is not None else []
+        answer = [token]
         count = 1
         while True:
             if token in ends:
@@ -278,12 +286,19 @@ class Worker:
                 return count, "length"
             if command["request"] in self.cancelled:
                 return count, "cancelled"
+            if texts and any(text in self._text(answer) for text in texts):
+                return count, "stop"
             token = self._step([token])
+            answer.append(token)
             reply({"event": "token", "at_s": time.monotonic(), "id": token})
             count += 1
 
     def _step(self, ids: list[int]) -> int:
         """Feed these, and take the likeliest next."""
+        return int(self._feed(ids).argmax())
+
+    def _feed(self, ids: list[int]) -> Any:
+        """Feed these; the logits after the last of them."""
         given: dict[str, Any] = {"use_cache": True}
         if self._cache is not None:
             given[self._cache_name] = self._cache
@@ -293,7 +308,40 @@ class Worker:
         # A class that fills the cache it is given need not hand it back.
         self._cache = getattr(outputs, self._cache_name, self._cache)
         self._held += ids
-        return int(outputs.logits[0, -1].argmax())
+        return outputs.logits[0, -1]
+
+    def score(self, command: dict[str, Any], reply: Any) -> dict[str, Any]:
+        """The log-probability of each token of the continuation. Each is sent as it is known."""
+        if self._model is None:
+            raise WorkerError("not_loaded", "no model is loaded")
+        prompt, continuation = list(command["prompt"]), list(command["continuation"])
+        try:
+            with self._torch.no_grad():
+                computed, rows = self._rows(prompt, continuation, fresh=command["fresh"])
+                for token, row in zip(continuation, rows, strict=True):
+                    if command["request"] in self.cancelled:
+                        break
+                    reply(logits.scored(row, token, command["num_top"]))
+        except BaseException:
+            self.clear()
+            raise
+        if command["fresh"]:
+            self.clear()
+        return {"event": "done", "computed_tokens": computed}
+
+    def _rows(self, prompt: list[int], continuation: list[int], *, fresh: bool) -> tuple[int, Any]:
+        """(tokens computed for all of it, the logits before each token of the continuation)."""
+        if fresh:
+            self.clear()
+            ids = prompt + continuation[:-1]
+            given: dict[str, Any] = {"use_cache": False}
+            if self._keeps_logits:
+                given["logits_to_keep"] = len(continuation)
+            return len(ids), logits.in_one_pass(self._model, self._torch, ids, len(continuation), given)
+        cached = self._begin(prompt, reuse=True)
+        if before := prompt[cached:-1]:
+            self._prefill(before)
+        return len(before) + len(continuation), logits.one_by_one(self._feed, prompt[-1], continuation)
 
     def _end_ids(self) -> set[int]:
         for config in (getattr(self._model, "generation_config", None), self._model.config):
@@ -330,9 +378,15 @@ class Worker:
             for name, tensor in caches.tensors_of(self._torch, self._cache)
         ]
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a rendered prompt, nothing added."""
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+    def encode(self, text: str, *, with_special: bool) -> list[int]:
+        """Token ids of a text; of a rendered prompt without special ones, which its template has written. Those that
+        the tokenizer puts behind a text are left out: more is to follow."""
+        plain = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        if not with_special:
+            return plain
+        whole = list(self._tokenizer(text, add_special_tokens=True)["input_ids"])
+        before = next((at for at in range(len(whole) + 1) if whole[at : at + len(plain)] == plain), None)
+        return whole if before is None else whole[:before] + plain
 
     def pieces(self, ids: list[int]) -> list[str]:
         """What each token adds to the text, names of control tokens included; "" while a character is not whole."""
@@ -375,12 +429,14 @@ def _done(worker: Worker, command: dict[str, Any], reply: Any) -> dict[str, Any]
             return {"event": "ready", **worker.load(command["folder"], command["settings"], command["tokenizer"])}
         case "generate":
             return worker.generate(command, reply)
+        case "score":
+            return worker.score(command, reply)
         case "statistics":
             return {"event": "statistics", **worker.statistics()}
         case "held":
             return {"event": "held", "tensors": worker.held()}
         case "encode":
-            return {"event": "ids", "ids": worker.encode(command["text"])}
+            return {"event": "ids", "ids": worker.encode(command["text"], with_special=command["with_special"])}
         case "pieces":
             return {"event": "pieces", "texts": worker.pieces(command["ids"])}
         case "clear":
