@@ -8,7 +8,9 @@ from kvscope.quality.retrieval.source import Heading
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n(?P<fields>.*?)(?:^|\n)\1[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 # YAML writes `title: x`, TOML `title = "x"`.
 _TITLE = re.compile(r"^title\s*[:=]\s*(.+?)\s*$", re.IGNORECASE | re.MULTILINE)
-_FIELD = re.compile(r"^[\w-]+\s*[:=]|^\s*(?:#|$|- |\])", re.MULTILINE)
+# How the first line of front matter begins: a field, a comment, a table of TOML. A paragraph between two rules begins
+# with a blank line, or with words.
+_FIRST_LINE = re.compile(r"\Z|#|\[|[\w-]+[ \t]*[:=]")
 
 
 def read_markdown(text: str) -> tuple[str, str | None, tuple[Heading, ...]]:
@@ -25,7 +27,7 @@ def without_front_matter(text: str) -> tuple[str, str | None]:
     """The text behind its front matter, and the title that stands there. A rule ("---") that begins a text without
     fields behind it is no front matter."""
     found = _FRONT_MATTER.match(text)
-    if found is None or not _FIELD.match(found["fields"]):
+    if found is None or not _FIRST_LINE.match(found["fields"]):
         return text, None
     title = _TITLE.search(found["fields"])
     return text[found.end() :].lstrip("\n"), title.group(1).strip("\"'") if title else None
