@@ -1,0 +1,221 @@
+"""The levels of a design by how far each moves the model: means over documents with intervals, the floors beside them,
+their order, and what may be said of each.
+
+Documents are the clusters, because positions of one document are not independent. Their divergences are never negative
+and often skewed (one document may lose ten times as much as the next), where a mean ± t errors reaches too low on both
+sides. So an interval is that of the mean of a log-normal quantity (Cox's method: Olsson 2005), with Student's quantile;
+how often it covers, by simulation on real documents: docs/accuracy.md. Two levels are ordered by the ratio of their
+divergences on the same documents.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import exp, log, sqrt
+from statistics import fmean, variance
+from typing import Literal
+
+from kvscope.analysis.effects import FIXED
+from kvscope.analysis.fidelity import FIDELITY, FLOOR, Comparison, compare_floor, compare_scores
+from kvscope.analysis.fit import CONFIDENCE, Estimate, mean, t_quantile
+from kvscope.analysis.notes import note
+from kvscope.record.rows import Json, TrialResult
+
+Verdict = Literal["reference", "loss", "no_loss_larger_than_floor", "cannot_tell"]
+# Fewer documents give no interval that means anything.
+LEAST_DOCUMENTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FidelityLevel:
+    """One level against the reference. ``divergence``: mean over documents, nats per position, with its 95 % interval;
+    ``together``: the wider interval that holds for all levels of the design, by which verdicts are given.
+    ``logprob_change``: of the texts' own tokens, setting − reference. ``perplexities``: of reference and setting, shown
+    and never judged. ``reason``: of a verdict *cannot_tell*: too_few (documents), no_floor, near_floor, or why nothing
+    could be compared (``fidelity.NO_REFERENCE`` ...)."""
+
+    level: Json
+    comparison: Comparison
+    divergence: Estimate
+    together: Estimate
+    logprob_change: Estimate
+    verdict: Verdict
+    reason: str | None = None
+
+    @property
+    def perplexities(self) -> tuple[float, float] | None:
+        return self.comparison.perplexities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FidelityOrder:
+    """Two levels on the same documents. ``ratio``: divergence of ``more`` ÷ of ``less`` (geometric mean over
+    documents), its interval holding for all pairs of the design together; above 1: ``more`` loses more.
+    ``num_documents_more``: in how many documents it does."""
+
+    less: Json
+    more: Json
+    ratio: Estimate
+    num_documents: int
+    num_documents_more: int
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the interval lies above 1."""
+        return self.ratio.low is not None and self.ratio.low > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FidelityFloors:
+    """What no setting had a part in. ``same_pattern``: the reference scored again by a fresh engine in the same passes;
+    ``batch_shape``: the same positions in passes of another shape. None: not measured."""
+
+    same_pattern: Estimate | None
+    batch_shape: Estimate | None
+
+    @property
+    def high(self) -> float | None:
+        """The most that the floor can be, by its interval; None where neither was measured."""
+        limits = [each.high for each in (self.same_pattern, self.batch_shape) if each is not None]
+        known = [limit for limit in limits if limit is not None]
+        return max(known) if known and len(known) == len(limits) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FidelityPanel:
+    """``levels``: the reference's first. ``orders``: every pair of levels that lost something, the lesser one first."""
+
+    reference_level: Json
+    levels: tuple[FidelityLevel, ...]
+    orders: tuple[FidelityOrder, ...]
+    floors: FidelityFloors
+
+    def level(self, level: Json) -> FidelityLevel | None:
+        """The row of one level, if it was scored."""
+        return next((each for each in self.levels if each.level == level), None)
+
+
+def fidelity_panel(levels: Sequence[tuple[Json, Sequence[TrialResult]]]) -> FidelityPanel | None:
+    """``levels``: each with its measured attempts in order, the reference's first. Each level's first attempt that has
+    scores is held against the reference's first; the reference's others are the floor of the same pattern. None where
+    nothing was scored."""
+    scored = [(level, [each for each in results if _has_scores(each)]) for level, results in levels]
+    if not any(results for _, results in scored):
+        return None
+    (reference_level, of_reference), *others = scored
+    reference = of_reference[0] if of_reference else None
+    floors = _floors(of_reference)
+    found = [(level, compare_scores(results[0], reference)) for level, results in others if results]
+    rows = [_level(level, each, floors, num_levels=len(found)) for level, each in found]
+    if reference is not None:
+        rows = [_reference_level(reference_level, reference), *rows]
+    return FidelityPanel(reference_level=reference_level, levels=tuple(rows), orders=_orders(rows), floors=floors)
+
+
+def mean_divergence(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:
+    """Mean of documents' divergences (nats, none below zero). Its interval is Cox's for a log-normal quantity; where a
+    document lost nothing at all it is Student's, ended at zero. Fewer than LEAST_DOCUMENTS have none, unless all are
+    zero."""
+    count = len(values)
+    if count == 0:
+        return Estimate(value=None, reason=note("nothing_measured"))
+    center = fmean(values)
+    if not any(values):
+        return Estimate(value=0.0, low=0.0, high=0.0, num=count)
+    if count < LEAST_DOCUMENTS:
+        return Estimate(value=center, num=count, reason=note("one_document"))
+    if min(values) <= 0:
+        return mean(values, floor=0.0, confidence=confidence)
+    logs = [log(value) for value in values]
+    spread = variance(logs)
+    middle = fmean(logs) + spread / 2
+    half = t_quantile(count - 1, confidence) * sqrt(spread / count + spread * spread / (2 * (count - 1)))
+    low, high = exp(middle - half), exp(min(700.0, middle + half))
+    return Estimate(value=center, low=min(low, center), high=max(high, center), num=count)
+
+
+def _has_scores(result: TrialResult) -> bool:
+    return any(row.task == FIDELITY and FLOOR not in row.facts for row in result.answers)
+
+
+def _floors(of_reference: Sequence[TrialResult]) -> FidelityFloors:
+    if not of_reference:
+        return FidelityFloors(same_pattern=None, batch_shape=None)
+    reference, *again = of_reference
+    repeats = [compare_scores(each, reference) for each in again]
+    values = [document.divergence for each in repeats for document in each.documents]
+    shape = compare_floor(reference)
+    return FidelityFloors(
+        same_pattern=mean_divergence(values) if values else None,
+        batch_shape=mean_divergence([each.divergence for each in shape.positions]) if shape.positions else None,
+    )
+
+
+def _reference_level(level: Json, reference: TrialResult) -> FidelityLevel:
+    itself = compare_scores(reference, reference)
+    nothing = Estimate(value=None, reason=note("is_reference"))
+    return FidelityLevel(
+        level=level,
+        comparison=itself,
+        divergence=nothing,
+        together=nothing,
+        logprob_change=nothing,
+        verdict="reference",
+    )
+
+
+def _level(level: Json, comparison: Comparison, floors: FidelityFloors, *, num_levels: int) -> FidelityLevel:
+    values = [each.divergence for each in comparison.documents]
+    together = mean_divergence(values, confidence=1 - FIXED.call / max(1, num_levels))
+    verdict, reason = _verdict(together, floors, comparison.left_out)
+    return FidelityLevel(
+        level=level,
+        comparison=comparison,
+        divergence=mean_divergence(values),
+        together=together,
+        logprob_change=mean([each.logprob_change for each in comparison.documents]),
+        verdict=verdict,
+        reason=reason,
+    )
+
+
+def _verdict(found: Estimate, floors: FidelityFloors, left_out: Mapping[str, int]) -> tuple[Verdict, str | None]:
+    """From intervals alone: a loss lies above all that the floor can be; no loss larger than the floor reaches no
+    further than it."""
+    if found.value is None:
+        return "cannot_tell", next(iter(left_out), "nothing_measured")
+    if found.low is None or found.high is None:
+        return "cannot_tell", "too_few"
+    floor = floors.high
+    if floor is None:
+        return "cannot_tell", "no_floor"
+    if found.low > floor:
+        return "loss", None
+    return ("no_loss_larger_than_floor", None) if found.high <= floor else ("cannot_tell", "near_floor")
+
+
+def _orders(rows: Sequence[FidelityLevel]) -> tuple[FidelityOrder, ...]:
+    known = sorted((row for row in rows if row.divergence.value), key=lambda row: row.divergence.value or 0.0)
+    pairs = list(combinations(known, 2))
+    confidence = 1 - FIXED.call / max(1, len(pairs))
+    return tuple(_order(less, more, confidence) for less, more in pairs)
+
+
+def _order(less: FidelityLevel, more: FidelityLevel, confidence: float) -> FidelityOrder:
+    before = {each.document: each.divergence for each in less.comparison.documents}
+    pairs = [(before[d.document], d.divergence) for d in more.comparison.documents if d.document in before]
+    logs = [log(after / then) for then, after in pairs if then > 0 and after > 0]
+    if len(logs) < max(LEAST_DOCUMENTS, len(pairs)):
+        ratio = Estimate(value=None, num=len(pairs), reason=note("few_documents"))
+    else:
+        found = mean(logs, confidence=confidence)
+        low = None if found.low is None else exp(found.low)
+        high = None if found.high is None else exp(found.high)
+        ratio = Estimate(value=exp(found.value or 0.0), low=low, high=high, num=len(logs))
+    return FidelityOrder(
+        less=less.level,
+        more=more.level,
+        ratio=ratio,
+        num_documents=len(pairs),
+        num_documents_more=sum(after > then for then, after in pairs),
+    )
