@@ -58,12 +58,16 @@ def test_a_seed_gives_the_same_and_another_number_another(task: str) -> None:
 @pytest.mark.parametrize("language", ["en", "ko"])
 def test_the_twin_lacks_every_fact_that_is_scored_and_is_otherwise_alike(language: str) -> None:
     document, twin = task_named("copy_gain").build(request(language=language))
-    assert twin is not None and twin.is_twin and twin.name == document.name
+    assert twin is not None
+    assert twin.is_twin
+    assert twin.name == document.name
     for question in document.questions:
         (number,) = question.expected
         assert question.continuation == f" {number}"
-        assert number in document.text and number not in twin.text
-        assert f"{question.cue}" in document.text and f"{question.cue}" not in twin.text
+        assert number in document.text
+        assert number not in twin.text
+        assert f"{question.cue}" in document.text
+        assert f"{question.cue}" not in twin.text
     sentences = [text.replace("!", ".").split(". ") for text in (document.text, twin.text)]
     changed = sum(a != b for a, b in zip(*sentences, strict=True))
     assert changed == len(document.questions)
