@@ -36,6 +36,18 @@ def test_many_at_once_and_what_cannot_be_counted_among_them(counter: OwnCounter)
 
 
 @needs_model
+def test_a_text_without_a_template_is_counted_as_it_is(counter: OwnCounter) -> None:
+    """Among conversations: five words, five tokens; SmolLM2's tokenizer puts no BOS before a text."""
+    text = ChatRequest(messages=(), text="The capital of France is", max_output_tokens=1)
+    plain = asking(Message(role="user", content="Hello."))
+    counted = [None if each is None else each.tokens for each in counter.count([plain, text, plain])]
+    assert counted == [32, 5, 32]
+    prompts = counter.prompts([text, plain])
+    assert prompts is not None
+    assert [len(prompt.ids) for prompt in prompts] == [5, 32]
+
+
+@needs_model
 def test_blocks_of_text_are_counted(counter: OwnCounter) -> None:
     joined = asking(Message(role="user", content="Hello.\nThere."))
     blocks = asking(Message(role="user", content="Hello.\nThere.", blocks=("Hello.", "There.")))

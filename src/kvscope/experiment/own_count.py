@@ -47,7 +47,7 @@ class OwnCounter:
             return [None] * len(requests)
         template, tokenizer = loaded
         try:
-            texts = template.render_each([_rendering(request) for request in requests])
+            texts = _texts(template, requests)
             return [
                 None if isinstance(text, KvscopeError) or _has_picture(request) else _counted(text, tokenizer)
                 for request, text in zip(requests, texts, strict=True)
@@ -64,7 +64,7 @@ class OwnCounter:
         template, tokenizer = loaded
         try:
             marker = user_marker_ids(template, tokenizer)
-            texts = template.render_each([_rendering(request) for request in requests])
+            texts = _texts(template, requests)
             ids = [ids_of_text(text, tokenizer=tokenizer).ids for text in texts if isinstance(text, str)]
         except KvscopeError:
             return None
@@ -111,6 +111,12 @@ def own_counter(model: ModelSpec) -> OwnCounter | None:
 
 def _has_picture(request: ChatRequest) -> bool:
     return any(isinstance(block, Image) for message in request.messages for block in message.blocks)
+
+
+def _texts(template: ChatTemplate, requests: Sequence[ChatRequest]) -> list[str | KvscopeError]:
+    """Each request's prompt: rendered together, but for those that are sent as a text."""
+    rendered = iter(template.render_each([_rendering(request) for request in requests if request.text is None]))
+    return [next(rendered) if request.text is None else request.text for request in requests]
 
 
 def _rendering(request: ChatRequest) -> Rendering:

@@ -182,7 +182,7 @@ class RequestCounts:
 
     def _template_tokens(self, request: ChatRequest) -> int:
         """Tokens of the request without its texts, by the model's files: a server's template may need none of them."""
-        if self._expected.counter is None:
+        if self._expected.counter is None or request.text is not None:
             return 0
         empty = tuple(replace(message, content="") for message in request.messages)
         own = self._expected.counter.count([replace(request, messages=empty)])[0]
