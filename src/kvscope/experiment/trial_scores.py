@@ -19,7 +19,7 @@ FIDELITY = "fidelity"
 # whole one; docs/reference/quality.md says how tight it was measured to be.
 NUM_TOP = 100
 # Positions of a whole trial that are computed anew in one pass, to see what the shape of a batch does alone.
-FLOOR_POSITIONS = 4
+FLOOR_POSITIONS = 6
 # Facts of an AnswerRow that is measured for the floor alone: the same text in passes of another shape.
 FLOOR = "floor"
 BATCH_SHAPE = "batch_shape"
@@ -75,13 +75,14 @@ def score_document(engine: Engine, document: Document, twin: Document | None = N
 
 
 def score_floor(engine: Engine, documents: Sequence[Document], *, first_index: int = 0) -> Scored:
-    """The last position of one item in each of the first FLOOR_POSITIONS documents, its whole prefix computed anew in
-    one pass. To be called when all documents have been scored, because it changes what the engine keeps."""
+    """The last position of one item in each of the first FLOOR_POSITIONS documents, another kind of item in each, its
+    whole prefix computed anew in one pass. To be called when all documents have been scored, because it changes what
+    the engine keeps."""
     rows = _Rows(engine, first_index)
-    for document in documents[:FLOOR_POSITIONS]:
+    for number, document in enumerate(documents[:FLOOR_POSITIONS]):
         questions = [question for question in document.questions if question.continuation is not None]
         if questions:
-            rows.add(document, questions[0], is_fresh=True)
+            rows.add(document, questions[number % len(questions)], is_fresh=True)
     return rows.scored()
 
 
