@@ -135,10 +135,13 @@ class _Splitter:
                 break
             guess = bisect_right(places, base + room * self._ratio) - 1 if tries < _GUESSES else (fits + over) // 2
             guess = min(max(guess, fits + 1), over - 1)
+            tries += 1
+            if places[guess] - start > self._limit * _MOST_RATIO:
+                over = guess
+                continue
             counted = self._count(self._text[start : places[guess]])
             self._ratio = max((places[guess] - start) / max(counted, 1), 0.1)
-            tries += 1
-            if counted <= self._limit and places[guess] - start <= self._limit * _MOST_RATIO:
+            if counted <= self._limit:
                 fits, tokens = guess, counted
             else:
                 over = guess

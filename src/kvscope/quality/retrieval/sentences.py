@@ -85,8 +85,8 @@ def _full_stop_ends(text: str, match: re.Match[str], following: str) -> bool:
         if following[0].isdigit() or _DATE_GOES_ON.match(following):
             return False
         return not _begins_line(text, match.start() - len(word))
-    if len(word) == 1 and word.isascii() and word.isalpha():
-        return word == "i" and not text[match.start() - 1].isupper()  # an initial: J. Smith
+    if len(word) == 1 and text[match.start() - 1].isupper():
+        return word == "i"  # else an initial: J. Smith
     if word in _ABBREVIATIONS:
         return word in _ALWAYS_ENDS and following[:1].isupper() and not following[:1].isdigit()
     return True
