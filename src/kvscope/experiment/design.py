@@ -193,7 +193,8 @@ class DesignKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One point of a design. ``levels`` maps each factor to its level; ``position`` is its place in the order."""
+    """One point of a design. ``levels`` maps each factor to its level; ``position`` is its place in the order.
+    ``is_baseline``: whether it stands at the first level of every factor."""
 
     trial_id: str
     role: str
@@ -203,6 +204,7 @@ class Trial:
     block: int
     position: int
     condition: Condition
+    is_baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +294,7 @@ class Design:
                 block=block,
                 position=position,
                 condition=self.condition(levels),
+                is_baseline=levels == self.points()[0],
             )
             for position, (role, levels, repeat, block) in enumerate(planned)
         )

@@ -27,6 +27,7 @@ from kvscope.experiment.trial_memory import TrialMemory
 from kvscope.experiment.trial_prefix import Count, PrefixTrial, prefix_prompts, prompts_salt
 from kvscope.experiment.trial_quality import QualityTrial
 from kvscope.experiment.trial_retrieval import RetrievalTrial
+from kvscope.experiment.trial_scores import score_passes
 from kvscope.probe.proc import process_exists, process_tree
 from kvscope.prompt.conversation import Message
 from kvscope.prompt.exact_length.build import ExactPrompt, build_prompt
@@ -370,6 +371,7 @@ class _TrialRun:
             counts=self.counts,
             now=self.now,
             seed=self.seed,
+            passes=score_passes(repeat=self.trial.repeat, is_baseline=self.trial.is_baseline),
         )
         self.memory.pause()
         try:

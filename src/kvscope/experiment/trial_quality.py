@@ -17,7 +17,7 @@ from kvscope.experiment.quality_asked import QualityAsked
 from kvscope.experiment.quality_form import TextCount, chosen_form, text_count
 from kvscope.experiment.quality_rows import AskedItem, answer_rows
 from kvscope.experiment.request_counts import RequestCounts
-from kvscope.experiment.trial_scores import FIDELITY, Scored, score_document, score_floor
+from kvscope.experiment.trial_scores import EVERY_PASS, FIDELITY, Scored, ScorePasses, score_document, score_floor
 from kvscope.prompt.conversation import Message
 from kvscope.quality.task import Document, DocumentRequest, Form, Question, Task, prompt_text
 from kvscope.quality.tasks import task_named
@@ -34,7 +34,7 @@ CUE_STOP = ("\n\n",)
 @dataclass(slots=True, kw_only=True)
 class QualityTrial:
     """``seed``: the study's; with the task, the language and the length it decides what is asked, so that all levels
-    and repeats are asked the same. ``now``: the trial's clock."""
+    and repeats are asked the same. ``now``: the trial's clock. ``passes``: what of a scored task this trial does."""
 
     engine: Engine
     rows: AttemptRows
@@ -43,6 +43,7 @@ class QualityTrial:
     counts: RequestCounts
     now: Callable[[], float]
     seed: int
+    passes: ScorePasses = EVERY_PASS
     items: list[AskedItem] = field(default_factory=list)
     failed_in_a_row: int = 0
 
@@ -65,6 +66,8 @@ class QualityTrial:
 
     def _ask(self, task: Task) -> None:
         is_scored = task.family == "fidelity"
+        if is_scored and not self.passes.scores:
+            return
         if is_scored and not self.engine.capabilities.scores_tokens:
             self._unknown(f"{self.engine.name} states no log-probabilities, which the task {task.name} needs.")
             return
@@ -119,7 +122,7 @@ class QualityTrial:
     def _score(self, task: Task, documents: Sequence[tuple[Document, Document | None]]) -> None:
         for document, twin in documents:
             self._keep(score_document(self.engine, document, twin, first_index=len(self.rows.answers)))
-        if task.name == FIDELITY and documents:
+        if task.name == FIDELITY and documents and self.passes.floor:
             own = [document for document, _ in documents]
             self._keep(score_floor(self.engine, own, first_index=len(self.rows.answers)))
 

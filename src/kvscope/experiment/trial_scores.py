@@ -36,6 +36,23 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScorePasses:
+    """What of a scored task one trial does: the ``scores`` of every item, and the ``floor`` behind them."""
+
+    scores: bool
+    floor: bool
+
+
+EVERY_PASS = ScorePasses(scores=True, floor=True)
+
+
+def score_passes(*, repeat: int, is_baseline: bool) -> ScorePasses:
+    """Likelihoods do not scatter as times do: every level is scored in its first repeat alone, and the baseline once
+    more in its second, which shows whether that is so. The floor is the baseline's, measured once."""
+    return ScorePasses(scores=repeat == 0 or (is_baseline and repeat == 1), floor=is_baseline and repeat == 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredText:
     """Token ids of a prompt and of what is scored behind it. ``starts_early``: how many tokens of the prompt the
     tokenizer joined with the beginning of the continuation, so that they are scored with it (0: none)."""
