@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from kvscope.analysis.attempts import Attempt, latest_attempts
+from kvscope.analysis.attempts import Attempt, latest_attempts, load_attempts
 from kvscope.analysis.break_even import (
     Costs,
     Read,
@@ -20,7 +20,8 @@ from kvscope.analysis.fit import Estimate, mean
 from kvscope.analysis.levels import at_level
 from kvscope.analysis.proportions import clustered_share
 from kvscope.record.metrics import computed_prompt_tokens, request_metrics, tokens_by_request
-from kvscope.record.rows import AnswerRow, DesignRow, RequestRow
+from kvscope.record.rows import AnswerRow, DesignRow, Json, RequestRow
+from kvscope.record.store import Records
 
 FACTOR = "given"
 WHOLE = "whole"
@@ -325,3 +326,35 @@ def lost_by(panel: RetrievalPanel, level: str, than: str = WHOLE) -> tuple[Lost,
         return ()
     missed = {each.item for each in there.lost}
     return tuple(each for each in here.lost if each.item not in missed)
+
+
+def recorded_panel(records: Records, design_id: str) -> RetrievalPanel | None:
+    """Of a design in a record, its law of reading made of what the record held before it began. None where there is no
+    such design, or it varies something else."""
+    designs = records.designs()
+    design = next((row for row in designs if row.design_id == design_id), None)
+    if design is None or design.factor != FACTOR:
+        return None
+    runs = {run.run_id: run for run in records.runs()}
+    attempts = load_attempts(records, design, runs)
+    begun = min((attempt.trial.started_at for attempt in attempts), default="")
+    earlier = [
+        attempt
+        for other in designs
+        if other.design_id != design_id and _is_alike(design, other)
+        for attempt in load_attempts(records, other, runs)
+        if attempt.trial.started_at < begun
+    ]
+    return retrieval_panel(design, attempts, earlier)
+
+
+def _is_alike(design: DesignRow, other: DesignRow) -> bool:
+    """Whether requests of both were read at the same speed: one model, engine, build and machine, and all settings but
+    the context limit."""
+    same = ("model_fingerprint", "engine", "engine_version", "engine_build", "machine_id")
+    return all(getattr(design, name) == getattr(other, name) for name in same) and _speed(design) == _speed(other)
+
+
+def _speed(design: DesignRow) -> dict[str, Json]:
+    settings = design.held.get("settings") or {}
+    return {name: value for name, value in settings.items() if name not in ("n_ctx", "cache_ram_mib", "n_parallel")}

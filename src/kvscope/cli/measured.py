@@ -2,9 +2,11 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from kvscope.analysis.attempts import load_attempts
 from kvscope.analysis.design_claims import recorded_claims
+from kvscope.analysis.retrieval_panel import recorded_panel
 from kvscope.analysis.study import releases_of
 from kvscope.analysis.table import table_rows
 from kvscope.analysis.turns import turn_tables
@@ -16,6 +18,7 @@ from kvscope.report.claim_lines import claim_lines
 from kvscope.report.doubts_text import recorded_doubts
 from kvscope.report.effects_text import recorded_effects
 from kvscope.report.release_text import release_lines
+from kvscope.report.retrieval_text import retrieval_lines
 from kvscope.report.turns import turn_lines
 
 
@@ -24,7 +27,9 @@ def tell(summaries: Sequence[DesignSummary], records: str, as_json: bool) -> Non
     if as_json:
         with open_records(records) as found:
             ids = dict.fromkeys(summary.design_id for summary in summaries)
-            say_json([row for design_id in ids for row in table_rows(found, design_id)], indent=None)
+            rows = [row for design_id in ids for row in table_rows(found, design_id)]
+            panels = [asdict(panel) for each in ids if (panel := recorded_panel(found, each)) is not None]
+            say_json({"rows": rows, "retrieval": panels} if panels else rows, indent=None)
         return
     for summary in summaries:
         _tell_one(summary, records)
@@ -42,6 +47,9 @@ def _tell_one(summary: DesignSummary, records: str) -> None:
     if summary.kept_failed:
         say(f"{summary.kept_failed} of those kept had failed; to try them again add --retry-failed.", err=True)
     _tell_doubts(summary, records)
+    if summary.name == "retrieval":  # one page instead of all tables
+        _tell_retrieval(summary, records)
+        return
     _tell_turns(summary, records)
     _tell_release(summary, records)
     _tell_effects(summary, records)
@@ -76,6 +84,13 @@ def _tell_release(summary: DesignSummary, records: str) -> None:
     with open_records(records) as found:
         for line in release_lines(releases_of(found, summary.design_id)):
             say(line)
+
+
+def _tell_retrieval(summary: DesignSummary, records: str) -> None:
+    with open_records(records) as found:
+        panel = recorded_panel(found, summary.design_id)
+    for line in [] if panel is None else retrieval_lines(panel):
+        say(line)
 
 
 def _tell_effects(summary: DesignSummary, records: str) -> None:

@@ -5,7 +5,14 @@ from kvscope.quality.retrieval.index import Embedder
 
 
 def embedder_of(asked: RetrievalAsked) -> Embedder | None:
-    """None where the search needs none. Raises as the embedders do."""
-    if asked.method not in ("dense", "hybrid") or asked.embeddings is None:
+    """None where the search needs none; the bundled local model where none was named. Raises as the embedders do."""
+    if asked.method not in ("dense", "hybrid"):
         return None
-    raise NotImplementedError
+    named = asked.embeddings
+    if named is not None and named.startswith(("http://", "https://")):
+        from kvscope.quality.retrieval.server_embedder import ServerEmbedder
+
+        return ServerEmbedder(named)
+    from kvscope.quality.retrieval.local_embedder import LocalEmbedder
+
+    return LocalEmbedder() if named is None else LocalEmbedder(named)

@@ -28,13 +28,13 @@ def said(answer: Generation) -> Said:
     )
 
 
-def question_of(prompt: AskedPrompt, questions: Sequence[AskedQuestion]) -> Question:
+def questions_of(prompt: AskedPrompt, questions: Sequence[AskedQuestion]) -> list[Question]:
     """The question as answers are read: right is who names its answer, and none of the other questions' answers that
-    stand in what was given."""
+    stand in what was given. Where one of several answers is enough, one question for each of them."""
     asked = prompt.question
     own = " ".join((asked.text, *asked.expected, *prompt.evidence))
     others = dict.fromkeys(value for each in questions for value in each.expected)
-    return Question(
+    question = Question(
         item=asked.id,
         text=asked.text,
         expected=asked.expected,
@@ -44,6 +44,14 @@ def question_of(prompt: AskedPrompt, questions: Sequence[AskedQuestion]) -> Ques
         max_output_tokens=1,
         rivals=tuple(value for value in others if is_named(value, prompt.given) and not is_named(value, own)),
     )
+    return [replace(question, expected=(value,)) for value in asked.expected] if asked.is_any else [question]
+
+
+def _read(prompt: AskedPrompt, came: Said, questions: Sequence[AskedQuestion]) -> ReadAnswer:
+    if not prompt.question.expected:
+        return ReadAnswer(reading=UNSCORED, score=None, answer=came.content or None)
+    each = [read_answer(question, came) for question in questions_of(prompt, questions)]
+    return next((read for read in each if read.reading == "right"), each[0])
 
 
 def answer_row(
@@ -57,12 +65,7 @@ def answer_row(
 ) -> AnswerRow:
     """The row of one question. ``questions``: all of the study."""
     asked = prompt.question
-    came = said(answer)
-    read = (
-        read_answer(question_of(prompt, questions), came)
-        if asked.expected
-        else ReadAnswer(reading=UNSCORED, score=None, answer=came.content or None)
-    )
+    read = _read(prompt, said(answer), questions)
     failure = failure_of(read.reading, way, prompt, read.answer or "", questions)
     return AnswerRow(
         index=index,
@@ -75,7 +78,7 @@ def answer_row(
         chance=0.0 if asked.expected else None,
         evidence_in_prompt=prompt.has_evidence,
         request_index=request_index,
-        expected="; ".join(asked.expected) or None,
+        expected=(" or " if asked.is_any else "; ").join(asked.expected) or None,
         answer=read.answer,
         facts={
             **read.facts,

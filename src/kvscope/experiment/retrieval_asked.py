@@ -10,7 +10,7 @@ from kvscope.errors import BadDesign
 from kvscope.experiment.retrieval_ways import WHOLE, Way, way_named
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.growth import round_up
-from kvscope.quality.retrieval.index import METHODS, Method
+from kvscope.quality.retrieval.index import Method
 from kvscope.quality.retrieval.passages import LEAST_PASSAGE_TOKENS
 from kvscope.quality.retrieval.questions import AskedQuestion, Questions, read_questions
 from kvscope.quality.retrieval.reading import read_documents
@@ -117,12 +117,11 @@ def _check(
             f"Passages of {passage_tokens} tokens are too short to hold a sentence.",
             hint=f"Use --passage-tokens {LEAST_PASSAGE_TOKENS} or more.",
         )
-    if method in ("dense", "hybrid") and embeddings is None:
+    if embeddings is not None and method not in ("dense", "hybrid"):
         raise BadDesign(
-            f"The method {method} needs a model that makes vectors of texts.",
-            hint="Name it with --embeddings: the address of a server with /v1/embeddings, or a local model.",
+            f"The method {method} needs no model that makes vectors of texts.",
+            hint="Search with --retrieval-method dense or hybrid, or leave --embeddings out.",
         )
-    assert method in METHODS
 
 
 def _own(documents: str, questions: str) -> tuple[Corpus, Questions]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from kvscope.experiment.retrieval_asked import RetrievalAsked
 from kvscope.experiment.retrieval_ways import Way
 from kvscope.prompt.conversation import Message
+from kvscope.quality.retrieval.evidence import Evidence, find_evidence
 from kvscope.quality.retrieval.index import Embedder, Index, make_index
 from kvscope.quality.retrieval.passages import Passage, split_all
-from kvscope.quality.retrieval.questions import AskedQuestion, Evidence, find_evidence
+from kvscope.quality.retrieval.questions import AskedQuestion
 from kvscope.quality.retrieval.recall import holds
 from kvscope.quality.retrieval.source import Remark, SourceDocument
 

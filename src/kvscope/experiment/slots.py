@@ -85,9 +85,13 @@ def has_slots(engine: str) -> bool:
 
 def with_slots(design: Design, engine: str) -> Design:
     """The design with the same slots in all its trials and no host cache of old prompts, on an engine that kvscope
-    starts and that has them; what is set or varied stays so, and a design without a load is unchanged. To be called
-    before a context limit is chosen for them."""
+    starts and that has them; what is set or varied stays so. A design without a load is unchanged, but for questions on
+    documents, which have no such cache either. To be called before a context limit is chosen for them."""
     name = _SLOTS_SETTING.get(engine)
+    if name is not None and design.held.retrieval is not None:
+        # Copies of old prompts would grow with the number of questions, and with passages alone.
+        settings = {"cache_ram_mib": 0, **design.held.settings}
+        return replace(design, held=replace(design.held, settings=settings))
     conditions = [design.condition(point) for point in design.points()]
     loads = [condition for condition in conditions if condition.is_load]
     if name is None or not loads:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from kvscope.report.load_findings_en import LOAD_FINDINGS
 from kvscope.report.prefix_findings_en import PREFIX_FINDINGS
+from kvscope.report.retrieval_findings_en import RETRIEVAL_FINDINGS
 
 _DIFFERENCE_S = "{metric} with {condition}: {difference_s:signed_s} against {base} ({share:signed_percent} of its "
 _MEMORY = "{metric} with {condition}: {difference_bytes:signed_mib2} against {base}"
@@ -222,4 +223,11 @@ _REMARKS: dict[str, str] = {
     "check_by.cached_column": "To check: column cached_tokens of kvscope export, and the engine's own timings.",
 }
 
-DESIGN_FINDINGS: Mapping[str, str] = {**_LEVELS, **_DESIGNS, **_REMARKS, **PREFIX_FINDINGS, **LOAD_FINDINGS}
+DESIGN_FINDINGS: Mapping[str, str] = {
+    **_LEVELS,
+    **_DESIGNS,
+    **_REMARKS,
+    **PREFIX_FINDINGS,
+    **LOAD_FINDINGS,
+    **RETRIEVAL_FINDINGS,
+}

@@ -23,6 +23,8 @@ _QUADRATIC = ("quadratic", "quadratic_not_seen", "quadratic_cannot_tell", "bends
 DESIGN_SIZES: Mapping[str, str] = {
     **{f"turns_{how}": "size.wait_s" for how in ("last", "last_unstated")},
     "prefix_saved": "size.saved_per_token",
+    **dict.fromkeys(("retrieval_even", "retrieval_even_at_once"), "size.questions"),
+    **dict.fromkeys(("retrieval_right", "retrieval_guessed"), "size.right"),
     **{f"time_{verdict}": _SECONDS for verdict in _VERDICTS if verdict != "equal"},
     **{f"memory_{verdict}{end}": _BYTES for verdict in _VERDICTS for end in ("", "_predicted")},
     **{f"memory_{verdict}_beside": _BYTES for verdict in ("more", "less", "equal", "no_difference_seen")},

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kvscope.report.effects_en import EFFECTS
 from kvscope.report.findings_en import FINDINGS
 from kvscope.report.names_en import NAMES
+from kvscope.report.retrieval_findings_en import RETRIEVAL_PAGE
 
 _GENERAL: dict[str, str] = {
     "unknown": "unknown",
@@ -377,6 +378,7 @@ WORDS: Mapping[str, str] = {
     **NAMES,
     **FINDINGS,
     **EFFECTS,
+    **RETRIEVAL_PAGE,
     **_GENERAL,
     **_ANSWER,
     **_MEMORY,

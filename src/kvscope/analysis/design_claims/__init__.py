@@ -17,6 +17,7 @@ from kvscope.analysis.design_claims import (
     offload,
     output_length,
     prefix_reuse,
+    retrieval,
     turns,
     window,
 )
@@ -39,6 +40,7 @@ CLAIMS: Mapping[str, Claims] = {
     "offload": offload.claims,
     "output_length": output_length.claims,
     "prefix_reuse": prefix_reuse.claims,
+    "retrieval": retrieval.claims,
     "turns": turns.claims,
     "window": window.claims,
 }

@@ -24,6 +24,7 @@ KIND = DesignKind(
         "One request at a time; the engine may reuse what it kept (its own default).",
         "The most tokens of an answer; it may end before.",
         "The context limit is what each way needs, as part of its price, unless n_ctx is set or a server has its own.",
+        "llama.cpp's host cache of old prompts is off (cache_ram_mib 0), unless it is set: passages would fill it.",
         holds.FRESH_OR_RUNNING,
         holds.ALL_ELSE,
     ),
