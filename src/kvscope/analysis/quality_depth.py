@@ -9,7 +9,8 @@ would, by their interval.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import comb
+from itertools import accumulate
+from math import comb, log
 from typing import Literal
 
 from kvscope.analysis.fit import Estimate
@@ -21,8 +22,8 @@ THIRDS: tuple[Third, ...] = ("head", "middle", "tail")
 FALSE_ALARMS = 0.01
 # Fewer items in the part that is never found say nothing.
 LEAST_LOST = 4
-# A place is told as that beyond which so many facts in a row would be missed in one of twenty.
-MISSED_BY_CHANCE = 0.05
+# Where a cut is: splits that are at most e^3 (20) times less likely than the best one.
+LIKELY = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +101,18 @@ def _cut(items: Sequence[Item], slug: str, distance: Callable[[Item], float | No
     )
 
 
-def _arriving(places: Sequence[float], right: Sequence[bool], lost: int, guess: float) -> tuple[float, float]:
-    """Between which distances what arrives ends. Places fall: the first is the farthest. The farthest fact that was
-    found had arrived, unless it was guessed; and had much more arrived, some of those beyond it would have been found
-    too."""
-    near = right[lost:]
-    low = next((place for place, is_right in zip(places[lost:], near, strict=True) if is_right), places[-1])
-    share = sum(near) / len(near)
-    missed, chance_left = lost, 1.0
-    while missed > 0 and chance_left > MISSED_BY_CHANCE:
-        missed -= 1
-        chance_left *= 1 - max(0.05, share - guess)
-    return low, places[missed]
+def _arriving(places: Sequence[float], right: Sequence[bool], best: int, guess: float) -> tuple[float, float]:
+    """Between which distances what arrives ends: all splits whose likelihood is within ``LIKELY`` of the best one's,
+    if facts beyond are guessed and facts within found as often as they are. Places fall: the first is the farthest."""
+    near = right[best:]
+    found = min(0.98, max(sum(near) / len(near), guess + 0.02))
+    beyond = min(0.9, max(guess, 0.02))
+    gain = [log((found if is_right else 1 - found) / (beyond if is_right else 1 - beyond)) for is_right in right]
+    # Of each split, what the items within add: from all arriving (split 0) to none.
+    sums = list(accumulate(reversed(gain), initial=0.0))[::-1]
+    likely = [split for split, value in enumerate(sums) if value >= max(sums) - LIKELY]
+    first, last = likely[0], likely[-1]
+    return places[min(last, len(places) - 1)], places[max(0, first - 1)]
 
 
 def _middle(items: Sequence[Item], guess: float) -> DepthSign | None:

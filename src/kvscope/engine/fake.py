@@ -22,12 +22,15 @@ from kvscope.engine.base import (
     LoadResult,
     Message,
     ReportedBuffer,
+    ScoreRequest,
+    TokenScores,
 )
+from kvscope.engine.fake_answers import answer_pieces
 from kvscope.engine.fake_law import FakeLaw as FakeLaw
 from kvscope.engine.fake_law import fake_law as fake_law
 from kvscope.engine.fake_load import Given, ManyAtOnce
 from kvscope.engine.fake_memory import FakeMemory as FakeMemory
-from kvscope.engine.scores_nothing import ScoresNothing
+from kvscope.engine.fake_scores import scores_of, tokens_of
 from kvscope.errors import (
     ContextOverflow,
     EngineDied,
@@ -78,7 +81,7 @@ class VirtualClock:
         self._now_s += seconds
 
 
-class FakeEngine(ScoresNothing):
+class FakeEngine:
     """See ``kvscope.engine.base`` for the order of calls, ``FakeLaw`` for the settings."""
 
     name = "fake"
@@ -92,6 +95,8 @@ class FakeEngine(ScoresNothing):
         reports_buffers=True,
         has_pid=False,
         answers_together=True,
+        completes_text=True,
+        scores_tokens=True,
     )
 
     def __init__(self, *, settings: Mapping[str, SettingValue], clock: Clock | None = None) -> None:
@@ -167,6 +172,19 @@ class FakeEngine(ScoresNothing):
         self._finish(given)
         return given.generation(given.steps_s)
 
+    def tokenize(self, text: str, *, with_special: bool) -> tuple[int, ...]:
+        """One token for each word, after the BOS."""
+        return tokens_of(text, with_special=with_special)
+
+    def score(self, request: ScoreRequest) -> TokenScores:
+        """See ``fake_scores``: a distribution whose divergence from that of an engine without ``score_kl`` is known."""
+        self._needs(self.memory.loaded, "Call load() first.")
+        num_tokens = len(request.prompt) + len(request.continuation)
+        if num_tokens > self.law.slot_tokens:
+            raise self._overflow(num_tokens)
+        self._clock.sleep(self.law.itl_s * len(request.continuation))
+        return scores_of(request, self.law.score_kl)
+
     def generate_many(self, load: Load) -> LoadResult:
         """As ``Engine.generate_many``, every moment by the law. Those under way when the engine dies fail with it, and
         so do those that are sent after that."""
@@ -191,24 +209,50 @@ class FakeEngine(ScoresNothing):
         return self._given_slot(request, num_prompt, free)
 
     def _prompt_tokens(self, request: ChatRequest) -> int:
-        num_prompt = self.count_prompt_tokens(request.messages, request.tools, request.template_variables)
+        num_prompt = self._sent_tokens(request)
         if num_prompt > self.law.slot_tokens:
-            raise ContextOverflow(
-                f"The prompt has {num_prompt} tokens; the engine's context holds {self.law.slot_tokens}.",
-                hint="Shorten the prompt, or load with a larger context (n_ctx).",
-            )
-        limit = self.law.prompt_limit_tokens
-        return num_prompt if limit is None else min(num_prompt, limit)
+            raise self._overflow(num_prompt)
+        limits = (self.law.prompt_limit_tokens, self.law.cuts_at_tokens)
+        return min((num_prompt, *(limit for limit in limits if limit is not None)))
+
+    def _sent_tokens(self, request: ChatRequest) -> int:
+        if request.text is not None:
+            return len(self.tokenize(request.text, with_special=True))
+        return self.count_prompt_tokens(request.messages, request.tools, request.template_variables)
+
+    def _overflow(self, num_tokens: int) -> ContextOverflow:
+        return ContextOverflow(
+            f"The prompt has {num_tokens} tokens; the engine's context holds {self.law.slot_tokens}.",
+            hint="Shorten the prompt, or load with a larger context (n_ctx).",
+        )
+
+    def _stated_tokens(self, request: ChatRequest, num_read: int) -> int | None:
+        """What it says that the prompt had. What ``prompt_limit_tokens`` cuts is stated as it was read."""
+        cut, num_sent = self.law.cuts_at_tokens, self._sent_tokens(request)
+        if cut is None or num_sent <= cut:
+            return num_read
+        return {0: None, 1: num_read}.get(self.law.cut_states, num_sent)
+
+    def _answer(self, request: ChatRequest, num_read: int) -> tuple[str, ...]:
+        """The texts of the tokens of what it answers; none where its settings do not have it read."""
+        if not self.law.reads:
+            return ()
+        prompt = request.text if request.text is not None else "".join(m.content for m in request.messages[-1:])
+        question = prompt.rpartition("\n\n")[2]
+        beside = self._sent_tokens(request) - len(prompt.split())
+        reader = self.law.reader(text_words=max(0, num_read - beside - len(question.split())))
+        return answer_pieces(reader.answer(prompt), request.stop)
 
     def _given_slot(self, request: ChatRequest, num_prompt: int, free: Sequence[int]) -> Given:
         """The slot that the request gets, and what it has to do there."""
-        words = _words(request.messages, request.tools)
+        words = _sent_words(request)
         common = {slot: _common_beginning(words, self._last_words.get(slot, [])) for slot in free}
         slot = max(free, key=lambda each: (common[each], -each))
         cached = min(common[slot], num_prompt - 1) if request.reuse_prefix else 0
         law = self.law
         limit = min(request.max_output_tokens, max(law.slot_tokens - num_prompt, 1))
-        natural = None if request.ignore_end else law.natural_end_tokens
+        answer = self._answer(request, num_prompt)
+        natural = None if request.ignore_end else len(answer) or law.natural_end_tokens
         num_output = limit if natural is None else min(limit, natural)
         first, later = law.noise().time_factors(self._requests, words, self._clock.now())
         at_s = first * law.first_token_s(num_prompt - cached)
@@ -223,6 +267,8 @@ class FakeEngine(ScoresNothing):
             num_prompt=num_prompt,
             cached=cached,
             steps_s=tuple(steps),
+            num_stated=self._stated_tokens(request, num_prompt),
+            answer=answer,
             finish_reason="stop" if natural is not None and num_output == natural else "length",
             stalls=self._requests == law.stall_at_request,
         )
@@ -238,7 +284,7 @@ class FakeEngine(ScoresNothing):
         self._log.append(f"request {given.number}: {given.num_prompt} prompt tokens, {num_output} output tokens")
 
     def _keep_copy(self, num_tokens: int, given: Given) -> None:
-        self._last_words[given.slot] = _words(given.request.messages, given.request.tools)
+        self._last_words[given.slot] = _sent_words(given.request)
         copies = [*self.memory.copies, self.law.bytes_per_token * num_tokens]
         while copies and sum(copies) > self.law.cache_ram_mib * MIB:
             copies.pop(0)
@@ -311,6 +357,10 @@ def try_start(choice: "EngineChoice") -> str:
 
 def _common_beginning(words: Sequence[str], others: Sequence[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False)))
+
+
+def _sent_words(request: ChatRequest) -> list[str]:
+    return request.text.split() if request.text is not None else _words(request.messages, request.tools)
 
 
 def _words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[str]:

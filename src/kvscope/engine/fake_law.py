@@ -3,10 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from kvscope.engine.fake_answers import Reader
 from kvscope.engine.fake_noise import Noise
 from kvscope.errors import InvalidSettings
 from kvscope.scenario import SettingValue
 from kvscope.units import MIB
+
+# Settings that are shares, and not there unless given.
+_SHARES = ("answer_right",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,13 @@ class FakeLaw:
     with mean 1 and standard deviation ``noise_share``, normal or (``noise_is_skewed`` 1) lognormal. In one minute of
     five everything takes 1 + ``slow_share`` times as long; and it takes 1 + ``drift_per_s`` × the seconds on the clock
     times as long. ``noise_bytes``: standard deviation of the memory of a process after load.
+
+    Answers (``fake_answers``): with any of these settings it reads the prompt and answers the question in its last
+    paragraph; without them it says words. ``answer_right``: the share of facts given right; ``answer_seed``: which.
+    ``guesses`` 1: names anything of the kind. ``ignores_middle`` 1: passes over the middle third of the text.
+    ``cuts_at_tokens``: of a longer prompt only the end reaches it (``cut_keeps_head`` 1: the begin and the question);
+    ``cut_states`` 0: it states no count of prompt tokens then, 1: that of what it read, 2: that of what was sent.
+    ``score_kl``: how far its distribution is from that of an engine without (``fake_scores``), in nats.
     """
 
     n_ctx: int = 4096
@@ -57,6 +68,14 @@ class FakeLaw:
     stall_at_request: int | None = None
     prompt_limit_tokens: int | None = None  # longer prompts are cut in silence
     natural_end_tokens: int | None = None  # where an answer ends by itself, unless told to go on
+    answer_right: float | None = None
+    answer_seed: int = 0
+    guesses: int = 0
+    ignores_middle: int = 0
+    cuts_at_tokens: int | None = None
+    cut_keeps_head: int = 0
+    cut_states: int = 2
+    score_kl: float = 0.0
 
     def first_token_s(self, num_tokens: int) -> float:
         """TTFT for that many tokens to process."""
@@ -71,6 +90,26 @@ class FakeLaw:
             slow_share=self.slow_share,
             drift_per_s=self.drift_per_s,
             bytes_deviation=self.noise_bytes,
+        )
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads prompts and answers them."""
+        return (
+            self.answer_right is not None
+            or self.cuts_at_tokens is not None
+            or bool(self.guesses or self.ignores_middle)
+        )
+
+    def reader(self, text_words: int) -> Reader:
+        """Who reads a prompt of which so many words reach it before the question."""
+        return Reader(
+            right=1.0 if self.answer_right is None else self.answer_right,
+            seed=self.answer_seed,
+            most_words=None if self.cuts_at_tokens is None else text_words,
+            keeps_head=bool(self.cut_keeps_head),
+            ignores_middle=bool(self.ignores_middle),
+            guesses=bool(self.guesses),
         )
 
     @property
@@ -91,10 +130,12 @@ def fake_law(settings: Mapping[str, SettingValue]) -> FakeLaw:
             raise InvalidSettings(
                 f"The fake engine has no setting {name!r}.", hint=f"It has: {', '.join(sorted(known))}."
             )
-        wanted = float if isinstance(known[name], float) else int
+        wanted = float if isinstance(known[name], float) or name in _SHARES else int
         allowed = (int, float) if wanted is float else (int,)
         if isinstance(value, bool) or not isinstance(value, allowed) or value < 0:
             raise InvalidSettings(f"{name} does not take {value!r}.", hint="Give a number of 0 or more.")
+        if name in _SHARES and value > 1:
+            raise InvalidSettings(f"{name} does not take {value!r}.", hint="Give a share from 0 to 1.")
     if settings.get("n_parallel") == 0:
         raise InvalidSettings("n_parallel does not take 0.", hint="Give 1 slot or more.")
     return FakeLaw(**settings)  # type: ignore[arg-type]  # names and kinds of values are checked above

@@ -30,7 +30,8 @@ BYTES_PER_EVENT = 100
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
     """A request in its slot: which of all (from 1), what of its prompt was kept there, and the seconds from its begin
-    to each of its tokens if it were alone. ``stalls``: it sends nothing for its ``stall_s`` and then fails."""
+    to each of its tokens if it were alone. ``num_stated``: the prompt tokens that it states. ``answer``: the texts of
+    its first tokens, where it answers something. ``stalls``: it sends nothing for its ``stall_s`` and then fails."""
 
     request: ChatRequest
     number: int
@@ -39,24 +40,29 @@ class Given:
     cached: int
     steps_s: tuple[float, ...]
     finish_reason: str
+    num_stated: int | None
+    answer: tuple[str, ...] = ()
     stalls: bool = False
 
     def generation(self, times_s: Sequence[float], *, waited_s: float = 0.0) -> Generation:
         """The answer whose tokens came at these times, after it had waited for its slot."""
         return Generation(
-            events=tuple(TokenEvent(at_s=moment, text=f"word{number} ") for number, moment in enumerate(times_s)),
+            events=tuple(TokenEvent(at_s=moment, text=self._text(number)) for number, moment in enumerate(times_s)),
             reads=tuple(Read(at_s=moment, num_bytes=BYTES_PER_EVENT, num_events=1) for moment in times_s),
             completed_s=times_s[-1],
-            prompt_tokens=self.num_prompt,
+            prompt_tokens=self.num_stated,
             cached_tokens=self.cached,
             output_tokens=len(times_s),
             finish_reason=self.finish_reason,
-            prompt_tokens_from="usage.prompt_tokens",
+            prompt_tokens_from=None if self.num_stated is None else "usage.prompt_tokens",
             engine_timings={
                 "prompt_ms": (times_s[0] - waited_s) * 1000,
                 "predicted_ms": (times_s[-1] - times_s[0]) * 1000,
             },
         )
+
+    def _text(self, number: int) -> str:
+        return self.answer[number] if number < len(self.answer) else f"word{number} "
 
     def stalled(self) -> EngineStalled:
         """The error of a request that was told to stall."""
