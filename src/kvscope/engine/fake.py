@@ -228,8 +228,7 @@ class FakeEngine:
 
     def _stated_tokens(self, request: ChatRequest, num_read: int) -> int | None:
         """What it says that the prompt had. What ``prompt_limit_tokens`` cuts is stated as it was read."""
-        cut, num_sent = self.law.cuts_at_tokens, self._sent_tokens(request)
-        if cut is None or num_sent <= cut:
+        if self.law.cuts_at_tokens is None or (num_sent := self._sent_tokens(request)) <= self.law.cuts_at_tokens:
             return num_read
         return {0: None, 1: num_read}.get(self.law.cut_states, num_sent)
 
