@@ -39,6 +39,7 @@ def result_of(row: TrialRow, rows: AttemptRows, ending: Ending, *, duration_s: f
         statistics=tuple(rows.statistics),
         warnings=tuple(rows.warnings),
         answers=tuple(cut_noted(rows.answers, rows.requests)),
+        scored_tokens=tuple(rows.scored_tokens),
     )
 
 

@@ -21,6 +21,7 @@ from kvscope.experiment.identity import design_row as design_row
 from kvscope.experiment.identity import start_run as start_run
 from kvscope.experiment.identity import utc_now
 from kvscope.experiment.interrupts import interrupts_held
+from kvscope.experiment.quality_reference import References
 from kvscope.experiment.refusal import Reason
 from kvscope.experiment.retrieval_counts import with_counts
 from kvscope.experiment.run_options import RunOptions as RunOptions
@@ -140,6 +141,10 @@ class _Loop:
     left: list[Trial] = field(default_factory=list)
     last: dict[str, TrialRow] = field(default_factory=dict)
     time_left: TimeLeft = field(default_factory=TimeLeft)
+    references: References = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.references = References(self.recorder, self.design, self.design_row.design_id)
 
     def run(self) -> DesignSummary:
         self._plan()
@@ -243,7 +248,7 @@ class _Loop:
                 return None
             raise
         try:
-            result = with_warnings(self._measured(trial), held.warnings())
+            result = self.references.scored(trial, with_warnings(self._measured(trial), held.warnings()))
         except BaseException:
             hold.__exit__(None, None, None)
             raise

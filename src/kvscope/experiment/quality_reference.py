@@ -1,0 +1,51 @@
+"""The attempt that others are held against where a divergence is their score: the first of the baseline that has been
+scored. So that its texts are theirs, it has their own length, task and all else that belongs to the requests."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kvscope.analysis.fidelity import with_fidelity
+from kvscope.experiment.design import REQUEST_FACTORS, Design, Level, Trial
+from kvscope.experiment.trial_scores import FIDELITY
+from kvscope.record.rows import MEASURED_OUTCOMES, TrialResult
+from kvscope.record.store import Recorder
+
+
+@dataclass(slots=True)
+class References:
+    """Those of one design, looked for in the record when they are first needed."""
+
+    recorder: Recorder
+    design: Design
+    design_id: str
+    _found: dict[str, TrialResult] = field(default_factory=dict)
+
+    def scored(self, trial: Trial, result: TrialResult) -> TrialResult:
+        """The result with the divergence of each item as its score, as far as there is a reference; unchanged where it
+        is of another task."""
+        asked = trial.condition.quality
+        if asked is None or asked.task != FIDELITY or not result.scored_tokens:
+            return result
+        levels = self._reference_levels(trial)
+        reference = self._reference(levels)
+        if reference is None and levels == dict(trial.levels):
+            reference = result
+        return with_fidelity(result, reference)
+
+    def _reference_levels(self, trial: Trial) -> Mapping[str, Level]:
+        return {
+            factor.name: trial.levels[factor.name] if factor.name in REQUEST_FACTORS else factor.levels[0]
+            for factor in self.design.factors
+        }
+
+    def _reference(self, levels: Mapping[str, Level]) -> TrialResult | None:
+        key = repr(sorted(levels.items()))
+        if key not in self._found:
+            for row in self.recorder.trials(self.design_id):
+                if row.role != "measured" or row.outcome not in MEASURED_OUTCOMES or dict(row.levels) != dict(levels):
+                    continue
+                result = self.recorder.result(row, {"answers", "scored_tokens"})
+                if result.scored_tokens:
+                    self._found[key] = result
+                    break
+        return self._found.get(key)
