@@ -16,15 +16,15 @@ _CUE_WORDS = 3
 
 
 def build_fidelity(request: DocumentRequest) -> tuple[Document, None]:
-    """Three passages of two sentences, one in each third of the document, are copied from their first words on; four
-    crates have their numbers named; and one text goes on that the document does not hold."""
+    """Three sentences, one in each third of the document, are copied from their first words on; four crates have their
+    numbers named; and two sentences go on that the document does not hold."""
     random = seeded(request, "fidelity")
     names, numbers = Names(request.language, random), Numbers(random)
     told = filler(request.language, random)
     name = document_name(request, "fidelity")
     facts, questions = [], []
     for index, part in enumerate(_PARTS):
-        passage = f"{next(told)} {next(told)}"
+        passage = next(told)
         facts.append(Fact(sentence=passage, place=(index + random.random()) / len(_PARTS)))
         questions.append(_goes_on(f"{name}/copy-{part}", passage, evidence=(passage,)))
     for index in range(_NUM_VALUES):
