@@ -46,7 +46,7 @@ class Lost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayRow:
     """One way to give documents. ``share``: right answers of those that could be read, each question counted once, with
-    an interval that minds which of them are of one document. ``num_scored``: questions with a known answer.
+    an interval that minds which of them are of one document. ``num_scored``: those questions, of ``num_questions``.
     ``with_evidence``: in how many prompts the evidence was, of ``evidence_known``. ``failures``: how often each reason.
     ``prompt_tokens``: median; ``first_computed``, ``later_computed``: tokens that were not reused, of the first
     question and of the later ones. Times: to the first token, of the first question and of later ones; to the end of
@@ -59,6 +59,7 @@ class WayRow:
     share: Estimate
     num_right: float
     num_scored: int
+    num_questions: int
     with_evidence: int
     evidence_known: int
     failures: dict[str, int]
@@ -133,8 +134,8 @@ def _way(level: str, attempts: Sequence[Attempt]) -> WayRow:
     for (document, _), values in scores.items():
         documents.setdefault(document, []).append(fmean(values))
     failures = [str(row.facts["failure"]) for row in last if row.facts.get("failure") is not None]
-    prediction = (measured or failed or [None])[0]
-    totals = {} if prediction is None else ((prediction.prediction or {}).get("totals") or {})
+    predicted = next((a.prediction for a in (*measured, *failed) if a.prediction is not None), {})
+    totals = predicted.get("totals") or {}
     return WayRow(
         level=level,
         num_trials=len(measured),
@@ -142,6 +143,7 @@ def _way(level: str, attempts: Sequence[Attempt]) -> WayRow:
         share=clustered_share(list(documents.values())),
         num_right=sum(fmean(values) for values in scores.values()),
         num_scored=len(scores),
+        num_questions=len(last),
         with_evidence=sum(row.evidence_in_prompt is True for row in last),
         evidence_known=sum(row.evidence_in_prompt is not None for row in last),
         failures={name: failures.count(name) for name in dict.fromkeys(failures)},

@@ -165,7 +165,8 @@ class RetrievalPrompts:
 
 def question_language(question: AskedQuestion) -> str:
     """As its file says, else by its letters."""
-    return question.language if question.language in _WORDS else language_of(question.text)
+    stated = question.language
+    return stated if stated is not None and stated in _WORDS else language_of(question.text)
 
 
 def language_of(text: str) -> str:

@@ -28,7 +28,7 @@ def retrieval_lines(panel: RetrievalPanel) -> list[str]:
 
 def _head(panel: RetrievalPanel) -> list[str]:
     trials = max((row.num_trials for row in panel.rows), default=0)
-    questions = max((row.num_scored for row in panel.rows), default=0)
+    questions = max((row.num_questions for row in panel.rows), default=0)
     title = "retrieval.title_once" if trials == 1 else "retrieval.title"
     lines = _wrapped(say(title, questions=questions, trials=trials))
     measured = [row for row in panel.rows if row.num_trials]
@@ -117,7 +117,9 @@ def _even(panel: RetrievalPanel, even: Even) -> list[str]:
     else:
         law_from = say(f"retrieval.law_from.{even.law_from}")
         sentences.append(say("retrieval.said_before", questions=even.predicted_on_time, law_from=law_from))
-    if even.on_tokens is not None or even.predicted_on_tokens is not None:
+    if even.predicted_on_tokens is None and even.on_tokens is not None:
+        sentences.append(say("retrieval.tokens_stated", questions=even.on_tokens))
+    elif even.predicted_on_tokens is not None:
         sentences.append(say("retrieval.tokens", questions=even.on_tokens, predicted=even.predicted_on_tokens))
     if even.sizes:
         sentences.append(say("retrieval.sizes", sizes="; ".join(_size(n, size) for n, size in even.sizes.items())))
@@ -149,9 +151,9 @@ def _memory(panel: RetrievalPanel, even: Even) -> list[str]:
     whole, here = panel.row(WHOLE), panel.row(even.level)
     if whole is None or here is None or whole.peak_bytes is None or here.peak_bytes is None:
         return []
-    if whole.cache_bytes is None or here.cache_bytes is None:
-        return []
-    difference, cache = whole.peak_bytes - here.peak_bytes, whole.cache_bytes - here.cache_bytes
+    difference, cache = whole.peak_bytes - here.peak_bytes, (whole.cache_bytes or 0) - (here.cache_bytes or 0)
+    if cache <= 0:
+        return [say("retrieval.memory", level=even.level, difference=-difference)]
     slug = "retrieval.memory_less" if difference >= 0 else "retrieval.memory_more"
     return [say(slug, level=even.level, difference=abs(difference), cache=cache)]
 
