@@ -34,13 +34,16 @@ class TermIndex:
         self.remarks = _remarks(texts, method)
         self._terms = TERMS[method]
         self._index = bm25s.BM25()
-        self._index.index(self._terms(texts), show_progress=False)
+        terms = self._terms(texts)
+        self._has_terms = any(terms)  # without a single one bm25s divides by zero
+        if self._has_terms:
+            self._index.index(terms, show_progress=False)
 
     def search(self, question: str, k: int) -> tuple[Hit, ...]:
         """Passages without any term of the question are no hits."""
         import numpy
 
-        known = self._index.get_tokens_ids(self._terms([question])[0])
+        known = self._index.get_tokens_ids(self._terms([question])[0]) if self._has_terms else []
         if not known:
             return ()
         scores = self._index.get_scores_from_ids(known)
