@@ -73,7 +73,7 @@ def compare(
 
 def _same(row: AnswerRow) -> tuple[object, ...]:
     """As ``Item.same``, of a row whatever it was read as."""
-    return (row.item, row.document, row.is_twin, row.document_tokens, row.expected)
+    return (row.item, row.document, row.is_twin, row.expected)
 
 
 def together_confidence(num_comparisons: int) -> float:

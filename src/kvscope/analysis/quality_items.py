@@ -17,9 +17,8 @@ RIGHT, WRONG = "right", "wrong"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """One question on one document at one level. ``right``: the share of its answers that were right, over ``num_read``
-    that could be read. ``is_useful``: right with the text that holds the answer in the prompt, None where it is not
-    known whether it was. ``expected``, ``document_tokens`` tell whether two rows are the same item: another length of
-    prompt is another document, even under the same name."""
+    that could be read. ``evidence_in_prompt``: whether the text that holds the answer was in what was sent; None: not
+    known. ``document_tokens``: of its whole prompt."""
 
     task: str
     language: str
@@ -41,8 +40,8 @@ class Item:
 
     @property
     def same(self) -> tuple[object, ...]:
-        """Equal at two levels only if the same was asked of the same document."""
-        return (self.item, self.document, self.is_twin, self.document_tokens, self.expected)
+        """Equal at two levels only if the same was asked of the same document (whose name tells its length)."""
+        return (self.item, self.document, self.is_twin, self.expected)
 
     @property
     def from_end(self) -> float | None:
@@ -64,7 +63,7 @@ def items_of(rows: Iterable[AnswerRow]) -> tuple[Item, ...]:
     found: dict[tuple[object, ...], list[AnswerRow]] = {}
     for row in rows:
         if row.reading in (RIGHT, WRONG):
-            key = (row.task, row.language, row.item, row.document, row.is_twin, row.document_tokens, row.expected)
+            key = (row.task, row.language, row.item, row.document, row.is_twin, row.expected)
             found.setdefault(key, []).append(row)
     return tuple(_item(each) for each in found.values())
 

@@ -14,6 +14,9 @@ from kvscope.analysis.quality_cell import SCORED, QualityCell, cell_of
 from kvscope.analysis.quality_comparison import QualityComparison, compare
 from kvscope.record.rows import AnswerRow, DesignRow, Json
 
+# Questions that ask whether a prompt arrived whole count for no ability.
+MARKERS = "markers"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelAnswers:
@@ -63,7 +66,14 @@ def panel_of(levels: Sequence[LevelAnswers], baseline_level: Json, *, design_id:
     """The panel of answers at several levels, of which one is the baseline."""
     base_key = level_key(baseline_level)
     ordered = sorted(levels, key=lambda level: level_key(level.level) != base_key)
-    kinds = sorted({(row.task, row.language) for level in levels for row in level.rows if row.reading != SCORED})
+    kinds = sorted(
+        {
+            (row.task, row.language)
+            for level in levels
+            for row in level.rows
+            if row.reading != SCORED and row.task != MARKERS
+        }
+    )
     num_changed = max(1, sum(level_key(level.level) != base_key for level in levels))
     num_comparisons = num_changed * max(1, len(kinds))
     cells: list[QualityCell] = []
