@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from kvscope.experiment.design import Condition, Design
 from kvscope.experiment.designs import holds
+from kvscope.experiment.designs.quality import SAME_DOCUMENTS
 from kvscope.experiment.slots import has_slots
 
 _NUMBERS = {6: "Six"}
@@ -16,6 +17,7 @@ _UNTRUE_WHILE_VARIED: Mapping[str, tuple[str, ...]] = {
     holds.SAME_OUTPUT: _OF_ANSWERS,
     holds.CONTEXT_LIMIT: ("n_ctx",),
     "The length of the measured prompt, in tokens.": _OF_PROMPTS,
+    SAME_DOCUMENTS: _OF_PROMPTS,
     "One short prompt and one short answer of the same number of tokens: what they add comes after the load.": (
         *_OF_PROMPTS,
         *_OF_ANSWERS,
