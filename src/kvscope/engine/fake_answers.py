@@ -88,7 +88,8 @@ def _most_alike(sentences: Sequence[str], question: str) -> list[str]:
 
 def _names(question: str) -> list[str]:
     """Names in a question: capitalised words that begin no sentence; in Korean, which has no capitals, the first
-    word."""
+    word. A label before it ("Question: ") is none."""
+    question = re.sub(r"^\w+:\s+", "", question)
     if re.search(r"[가-힣]", question):
         first = question.split()[0]
         return [] if first == "이" else [first]
