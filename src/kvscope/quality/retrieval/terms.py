@@ -14,7 +14,6 @@ _WORD = re.compile(WORD_PATTERN)
 # Scripts whose words are not apart by spaces, or carry particles: Hangul, kana, Chinese characters.
 _CJK = "\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
 _PIECE = re.compile(rf"[{_CJK}]+|\d+(?:[.,:]\d+)+|[^\W{_CJK}]+")
-_FIRST_CJK = "\u1100"
 
 
 def plain(text: str) -> str:
@@ -30,17 +29,23 @@ def words(texts: Sequence[str]) -> list[list[str]]:
 def bigrams(texts: Sequence[str]) -> list[list[str]]:
     """Of each text, its words and numbers; of Hangul, kana and Chinese characters every two that stand together (one
     that stands alone is itself). "서울에 3.5배" → 서울 울에 3.5 배."""
-    return [_pieces(plain(text)) for text in texts]
+    known: dict[str, list[str]] = {}  # most words come again
+    found = []
+    for text in texts:
+        terms: list[str] = []
+        for word in _PIECE.findall(plain(text)):
+            grams = known.get(word)
+            if grams is None:
+                grams = known[word] = _grams(word)
+            terms += grams
+        found.append(terms)
+    return found
 
 
-def _pieces(text: str) -> list[str]:
-    terms: list[str] = []
-    for piece in _PIECE.findall(text):
-        if piece[0] < _FIRST_CJK or len(piece) == 1 or not is_cjk(piece[0]):
-            terms.append(piece)
-        else:
-            terms += [piece[at : at + 2] for at in range(len(piece) - 1)]
-    return terms
+def _grams(word: str) -> list[str]:
+    if len(word) == 1 or not is_cjk(word[0]):
+        return [word]
+    return [word[at : at + 2] for at in range(len(word) - 1)]
 
 
 _CJK_CHARACTER = re.compile(f"[{_CJK}]")
