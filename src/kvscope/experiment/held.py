@@ -137,9 +137,8 @@ def _with_quality(varied: Collection[str], condition: Condition, held: Held) -> 
                 "Which questions are to be asked is not said.", hint="Name their task: --quality keys, for example."
             )
         return condition
-    task = condition.quality.task if held.quality is None and condition.quality is not None else held.quality
-    asked = QualityAsked(task=task or "", documents=held.quality_documents, form=held.quality_form)
-    return replace(condition, quality=asked if is_varied else with_task(asked, task))
+    asked = QualityAsked(task="", documents=held.quality_documents, form=held.quality_form)
+    return replace(condition, quality=asked if is_varied else with_task(asked, held.quality))
 
 
 def _with_documents(varied: Collection[str], condition: Condition, held: Held) -> Condition:

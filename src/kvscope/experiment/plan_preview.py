@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import ProbeError, UsageError
-from kvscope.experiment.design import Design, Level, Trial
+from kvscope.experiment.design import Condition, Design, Level, Trial
 from kvscope.experiment.devices_used import devices_used
 from kvscope.experiment.identity import design_row, new_run
 from kvscope.experiment.retrieval_counts import with_counts
@@ -19,7 +19,7 @@ from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction
 from kvscope.probe.cgroup import available_bytes
 from kvscope.record.held import held_fixed
-from kvscope.record.rows import MEASURED_OUTCOMES, TrialRow
+from kvscope.record.rows import MEASURED_OUTCOMES, Json, TrialRow
 from kvscope.record.store import open_records
 
 
@@ -28,7 +28,8 @@ class PointPreview:
     """One point of a design. ``needed_bytes``: all that is predicted to be taken, ``needed_here_bytes`` of it in this
     machine's own memory; None: nothing is predicted (``not_predicted_because``). ``fits``: whether it fits as far as is
     known. ``not_run_because``: why it would be refused, or its settings would; None where it would be run. ``trial_s``:
-    what one trial took so far, over ``timed_trials``; None where none is in the record."""
+    what one trial took so far, over ``timed_trials``; None where none is in the record. ``quality``: what each measured
+    trial then asks for the answers' sake (its task, how many documents, each with a twin, of how many tokens)."""
 
     levels: Mapping[str, Level]
     needed_bytes: int | None
@@ -38,6 +39,7 @@ class PointPreview:
     not_predicted_because: str | None
     trial_s: float | None
     timed_trials: int
+    quality: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +175,15 @@ def _point(
         not_predicted_because=why_not,
         trial_s=times.of(levels),
         timed_trials=len(timed),
+        quality=_asks(condition),
     )
+
+
+def _asks(condition: Condition) -> Mapping[str, Json] | None:
+    asked = condition.quality
+    if asked is None:
+        return None
+    return {"task": asked.task, "documents": asked.num_documents, "prompt_tokens": condition.prompt_tokens}
 
 
 def _is_refused(points: tuple[PointPreview, ...], trial: Trial) -> bool:

@@ -18,17 +18,17 @@ TASK_FACTOR = "quality_task"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityAsked:
-    """``task``: a name of ``quality.tasks.TASKS``. ``documents``: how many of them every trial asks (each with its
-    twin, where the task has one); None: the task's own number."""
+    """``task``: a name of ``quality.tasks.TASKS``; empty where each level has its own. ``documents``: how many of them
+    every trial asks (each with its twin, where the task has one); None: the task's own number."""
 
     task: str
     documents: int | None = None
     form: AskedForm = "auto"
 
     def to_dict(self) -> dict[str, object]:
-        """As a design's identity has it: named only where it was asked for."""
+        """As a design's identity has it: named only where it was asked for, and the task where it is not varied."""
         return {
-            TASK_FACTOR: self.task,
+            **({TASK_FACTOR: self.task} if self.task else {}),
             **({} if self.documents is None else {"quality_documents": self.documents}),
             **({} if self.form == "auto" else {"quality_form": self.form}),
         }

@@ -25,6 +25,7 @@ def render_plan(plan: Mapping[str, Any]) -> str:
             "",
             _line(_room(plan)),
             _line(_time(plan)),
+            *map(_line, _answers(plan["points"])),
             _line(_devices(plan["devices"])),
             "",
             *map(_trial, plan["trials"]),
@@ -117,6 +118,23 @@ def _time(plan: Mapping[str, Any]) -> str:
             "machine with this build, in this record."
         )
     return f"{what}, in about {plan_time(plan['left_s'])}, by the trials in the record."
+
+
+def _answers(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is asked for the answers' sake, and what that adds to the time."""
+    asked = [each["quality"] for each in points if each.get("quality") is not None]
+    if not asked:
+        return []
+    tasks = list(dict.fromkeys(each["task"] for each in asked))
+    what = f"the task {tasks[0]}" if len(tasks) == 1 else "its task"
+    most = max(each["documents"] for each in asked)
+    lengths = sorted({each["prompt_tokens"] for each in asked})
+    tokens = " to ".join(f"{length:,}" for length in (lengths if len(lengths) < 2 else (lengths[0], lengths[-1])))
+    return [
+        f"Answers: each measured trial then asks about {most} documents of {what} and as many twins without the facts, "
+        f"of {tokens} tokens. That takes about as long as the first tokens of {2 * most} more prompts of that length, "
+        "and a short answer to each question. Fewer: --quality-documents, --repeats."
+    ]
 
 
 def _refused(plan: Mapping[str, Any]) -> str:
