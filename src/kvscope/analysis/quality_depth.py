@@ -77,28 +77,44 @@ def _cut(items: Sequence[Item], slug: str, distance: Callable[[Item], float | No
     """The best split by distance from the end that arrives; the far side is what does not."""
     placed = sorted(((place, item) for item in items if (place := distance(item)) is not None), key=lambda p: -p[0])
     right = [item.right >= 0.5 for _, item in placed]
-    num, total = len(right), sum(right)
-    best: tuple[float, int] | None = None
-    for lost in range(LEAST_LOST, num - LEAST_LOST + 1):
-        error = fewer_by_chance(sum(right[:lost]), lost, total, num)
-        if best is None or error < best[0]:
-            best = (error, lost)
-    if best is None:
+    split = _best_split(right)
+    if split is None:
         return None
-    far, near = [item for _, item in placed[: best[1]]], [item for _, item in placed[best[1] :]]
+    num, lost = len(right), sum(right[:split])
+    far, near = [item for _, item in placed[:split]], [item for _, item in placed[split:]]
     lost_share, found_share = clustered_share(by_document(far)), clustered_share(by_document(near))
-    if not _is_none_against_some(sum(right[: best[1]]), best[1], sum(right[best[1] :]), num - best[1], guess):
+    if not _is_none_against_some(lost, split, sum(right) - lost, num - split, guess):
         return None
-    low, high = _arriving([place for place, _ in placed], right, best[1], guess)
+    low, high = _arriving([place for place, _ in placed], right, split, guess)
     return DepthSign(
         slug=slug,
         lost=lost_share,
         found=found_share,
-        error=min(1.0, 2 * num * best[0]),
+        error=min(1.0, 2 * num * fewer_by_chance(lost, split, sum(right), num)),
         tokens_low=low,
         tokens_high=high,
         of_tokens=max((item.document_tokens or 0 for item in items), default=None),
     )
+
+
+def _best_split(right: Sequence[bool]) -> int | None:
+    """Where two shares, one before and one behind, make these answers likeliest; None where there are too few, or
+    nothing is found less often before."""
+    total, num, before = sum(right), len(right), 0
+    best: tuple[float, int] | None = None
+    for split in range(1, num - LEAST_LOST + 1):
+        before += right[split - 1]
+        if split < LEAST_LOST or before * (num - split) >= (total - before) * split:
+            continue
+        likely = _log_likelihood(before, split) + _log_likelihood(total - before, num - split)
+        if best is None or likely > best[0]:
+            best = (likely, split)
+    return None if best is None else best[1]
+
+
+def _log_likelihood(right: int, num: int) -> float:
+    wrong = num - right
+    return (right * log(right / num) if right else 0.0) + (wrong * log(wrong / num) if wrong else 0.0)
 
 
 def _arriving(places: Sequence[float], right: Sequence[bool], best: int, guess: float) -> tuple[float, float]:

@@ -47,19 +47,24 @@ class QualityPanel:
 
 def quality_panel(design: DesignRow, attempts: Sequence[Attempt]) -> QualityPanel:
     """The panel of one design, from its last attempts at each trial. Without answers it is empty."""
+    here = [attempt for attempt in latest_attempts(attempts) if attempt.design.design_id == design.design_id]
+    return panel_of(level_answers(here), design.baseline_level, design_id=design.design_id)
+
+
+def level_answers(attempts: Sequence[Attempt]) -> tuple[LevelAnswers, ...]:
+    """The answers of measured trials of one design by level; levels without any are left out."""
     found: dict[str, list[Attempt]] = {}
-    for attempt in latest_attempts(attempts):
-        if attempt.design.design_id == design.design_id and attempt.is_measured and attempt.result.answers:
+    for attempt in attempts:
+        if attempt.is_measured and attempt.result.answers:
             found.setdefault(level_key(attempt.trial.level), []).append(attempt)
-    levels = [
+    return tuple(
         LevelAnswers(
             level=here[0].trial.level,
             rows=tuple(row for attempt in here for row in attempt.result.answers),
             repeats=len(here),
         )
         for here in found.values()
-    ]
-    return panel_of(levels, design.baseline_level, design_id=design.design_id)
+    )
 
 
 def panel_of(levels: Sequence[LevelAnswers], baseline_level: Json, *, design_id: str | None = None) -> QualityPanel:
