@@ -68,17 +68,10 @@ class RetrievalTrial:
         prompts = made.of_way(asked.way)
         for remark in (*asked.remarks, *made.remarks):
             self.rows.warn(remark.slug, remark.text, "The rest was asked all the same.")
-        self._note_unknown(prompts)
+        self._note_unplaced(prompts)
         return prompts[:WARMUP_QUESTIONS] if self.is_warmup else prompts
 
-    def _note_unknown(self, prompts: Sequence[AskedPrompt]) -> None:
-        unscored = sum(not prompt.question.expected for prompt in prompts)
-        if unscored:
-            self.rows.warn(
-                "questions-without-answers",
-                f"Of {unscored} of {len(prompts)} questions no right answer is known: they were asked, and not scored.",
-                "Write the answer beside them in the file of questions.",
-            )
+    def _note_unplaced(self, prompts: Sequence[AskedPrompt]) -> None:
         unplaced = sum(prompt.has_evidence is None for prompt in prompts if prompt.question.expected)
         if unplaced:
             self.rows.warn(

@@ -34,14 +34,12 @@ RETRIEVAL_PAGE: Mapping[str, str] = {
     "retrieval.title_once": "Whole document or retrieval? {questions:count} questions, each way measured once.",
     "retrieval.col.right": "right",
     "retrieval.col.interval": "95 %",
-    "retrieval.col.evidence": "in prompt",
-    "retrieval.col.first": "read 1st",
-    "retrieval.col.later": "later",
-    "retrieval.col.first_s": "wait 1st",
-    "retrieval.col.later_s": "later",
+    "retrieval.col.evidence": "given",
+    "retrieval.col.read": "tokens read",
+    "retrieval.col.wait": "first token",
     "retrieval.col.peak": "peak",
-    "retrieval.legend": "in prompt: questions whose evidence was in it. read: prompt tokens computed, of the first "
-    "question and of each later one. wait: to the first token. peak: all memory of the engine.",
+    "retrieval.legend": "given: questions whose evidence was in the prompt. tokens read, and the wait for the first "
+    "token: of the first question + of each later one. peak: all memory of the engine.",
     "retrieval.guessing": "With nothing given {right} of {scored:count} are right: so much is guessed or known.",
     "retrieval.whole": "The full input costs {cold_s:s} of waiting and {tokens:count} tokens once, then {warm_s:s} a "
     "question. {level} costs {each_s:s} a question.",

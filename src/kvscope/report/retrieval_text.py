@@ -47,26 +47,15 @@ def _head(panel: RetrievalPanel) -> list[str]:
 
 
 def _table(rows: Sequence[WayRow], *, with_interval: bool) -> list[str]:
-    heads = [
-        "right",
-        *(["interval"] if with_interval else []),
-        "evidence",
-        "first",
-        "later",
-        "first_s",
-        "later_s",
-        "peak",
-    ]
+    heads = ["right", *(["interval"] if with_interval else []), "evidence", "read", "wait", "peak"]
     table = [["", *(say(f"retrieval.col.{name}") for name in heads)]]
     for row in rows:
         cells = [
             f"{_number(row.num_right)}/{row.num_scored}",
             *([_share(row.share)] if with_interval else []),
             f"{row.with_evidence}/{row.evidence_known}",
-            _count(row.first_computed),
-            _count(row.later_computed),
-            _seconds(row.first_s),
-            _seconds(row.later_s),
+            f"{_count(row.first_computed)} + {_count(row.later_computed)}",
+            f"{_seconds(row.first_s)} + {_seconds(row.later_s)}",
             "?" if row.peak_bytes is None else format_mib(row.peak_bytes),
         ]
         table.append([row.level, *cells])
