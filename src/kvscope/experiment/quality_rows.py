@@ -8,9 +8,14 @@ from kvscope.engine.base import Generation
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.retrieval_answers import said
 from kvscope.prompt.counting.server_count import compare_counts
+from kvscope.quality.markers import MARKER_TASK, PARTS
 from kvscope.quality.reading import NOTHING_KNOWN, PromptSeen, Said, read_answer
 from kvscope.quality.task import Document, Form, Question
 from kvscope.record.rows import QUALITY, TRUNCATED_SLUG, AnswerRow, RequestRow
+
+# Documents whose markers were asked for, of which the answers can tell a cut; and the share that is most of them.
+LEAST_MARKED = 3
+MOSTLY = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +36,8 @@ def answer_rows(items: Sequence[AskedItem], rows: AttemptRows, *, first_index: i
         return []
     _note_cut(rows)
     requests = {row.index: row for row in rows.requests}
-    return [_row(item, requests[item.request_index], index) for index, item in enumerate(items, start=first_index)]
+    read = [_row(item, requests[item.request_index], index) for index, item in enumerate(items, start=first_index)]
+    return _without_cut_by_markers(read, rows)
 
 
 def _note_cut(rows: AttemptRows) -> None:
@@ -49,6 +55,8 @@ def _note_cut(rows: AttemptRows) -> None:
     }
     if not cut:
         return
+    # One that lacks about as many tokens as were reused looks like a server that leaves these out. This one cuts.
+    cut |= {row.index for row in answered if row.role == QUALITY and _lacks_tokens(row)}
     rows.requests = [replace(row, error_slug=TRUNCATED_SLUG) if row.index in cut else row for row in rows.requests]
     asked = sum(row.role == QUALITY for row in rows.requests)
     rows.warn(
@@ -57,6 +65,42 @@ def _note_cut(rows: AttemptRows) -> None:
         "the model, and is left out of the score.",
         "Load the model with a larger context, or ask about shorter documents (--input-tokens).",
     )
+
+
+def _lacks_tokens(row: RequestRow) -> bool:
+    ours, server = row.prompt_tokens_ours, row.prompt_tokens_server
+    return PromptSeen(counted_tokens=ours, server_tokens=server).is_cut
+
+
+def _without_cut_by_markers(read: list[AnswerRow], rows: AttemptRows) -> list[AnswerRow]:
+    """The rows, none of them right or wrong where the head or the tail of every document was missing by its markers.
+    Of a middle that is never found it is not known whether it was sent."""
+    lost = lost_part(read)
+    if lost is None:
+        return read
+    rows.warn(
+        "quality-cut-by-markers",
+        f"Of no document was the mark at its {lost} found, and those at its other places were: the prompts are cut "
+        "there, whatever the server's counts say. The answers are left out of the score.",
+        "Load the model with a larger context, or ask about shorter documents (--input-tokens).",
+    )
+    return [
+        replace(row, reading="truncated_input", score=None, facts={**row.facts, "lost_part": lost})
+        if row.reading in ("right", "wrong")
+        else row
+        for row in read
+    ]
+
+
+def lost_part(read: Sequence[AnswerRow]) -> str | None:
+    """``head`` or ``tail``, where its mark was found in none of at least LEAST_MARKED documents and another one in most
+    of them; else None."""
+    found = {part: [row.reading == "right" for row in read if row.item.endswith(f"/marker-{part}")] for part in PARTS}
+    if min(map(len, found.values())) < LEAST_MARKED:
+        return None
+    most = max(sum(each) / len(each) for each in found.values())
+    missing = [part for part in ("head", "tail") if not any(found[part])]
+    return missing[0] if len(missing) == 1 and most > MOSTLY else None
 
 
 def _row(item: AskedItem, request: RequestRow, index: int) -> AnswerRow:
@@ -71,7 +115,7 @@ def _row(item: AskedItem, request: RequestRow, index: int) -> AnswerRow:
     )
     return AnswerRow(
         index=index,
-        task=document.task,
+        task=MARKER_TASK if "/marker-" in question.item else document.task,
         item=question.item,
         document=document.name,
         language=document.language,

@@ -19,6 +19,7 @@ from kvscope.experiment.quality_rows import AskedItem, answer_rows
 from kvscope.experiment.request_counts import RequestCounts
 from kvscope.experiment.trial_scores import EVERY_PASS, FIDELITY, Scored, ScorePasses, score_document, score_floor
 from kvscope.prompt.conversation import Message
+from kvscope.quality.markers import marker_questions
 from kvscope.quality.task import Document, DocumentRequest, Form, Question, Task, prompt_text
 from kvscope.quality.tasks import task_named
 from kvscope.record.rows import QUALITY, RequestRow, TokenRow
@@ -27,6 +28,8 @@ from kvscope.record.rows import QUALITY, RequestRow, TokenRow
 FATAL = (EngineDied, OutOfMemory, ProbeLost)
 # After so many failures in a row nothing more is asked.
 MOST_FAILED = 3
+# The markers of so many documents are asked for: whether the server cuts prompts is not a matter of the document.
+MARKED_DOCUMENTS = 5
 # A text without a template goes on for ever; what is read of it is its first sentence.
 CUE_STOP = ("\n\n",)
 
@@ -232,12 +235,13 @@ class QualityTrial:
 
 
 def _questions(documents: Sequence[tuple[Document, Document | None]]) -> Iterator[tuple[Document, Question]]:
-    """Those of one document together, so that it is read once; then those of its twin."""
-    for pair in documents:
-        for document in pair:
-            for question in () if document is None else document.questions:
-                assert document is not None
-                yield document, question
+    """Those of one document together, so that it is read once, the first documents' markers behind them; then those of
+    its twin."""
+    for number, (document, twin) in enumerate(documents):
+        markers = marker_questions(document) if number < MARKED_DOCUMENTS else ()
+        yield from ((document, question) for question in (*document.questions, *markers))
+        if twin is not None:
+            yield from ((twin, question) for question in twin.questions)
 
 
 def _own(row: RequestRow) -> OwnCount | None:
