@@ -8,7 +8,7 @@ from kvscope.analysis.fit import Estimate
 from kvscope.analysis.retrieval_panel import WHOLE, Even, Lost, RetrievalPanel, WayRow, lost_by
 from kvscope.report.prediction_text import aligned
 from kvscope.report.words import NO_BREAK, name_of, say
-from kvscope.units import format_count, format_mib, format_seconds
+from kvscope.units import MIB, format_count, format_seconds
 
 WIDTH = 80
 MOST_LINES = 40
@@ -56,7 +56,7 @@ def _table(rows: Sequence[WayRow], *, with_interval: bool) -> list[str]:
             f"{row.with_evidence}/{row.evidence_known}",
             f"{_count(row.first_computed)} + {_count(row.later_computed)}",
             f"{_seconds(row.first_s)} + {_seconds(row.later_s)}",
-            "?" if row.peak_bytes is None else format_mib(row.peak_bytes),
+            "?" if row.peak_bytes is None else f"{format_count(round(row.peak_bytes / MIB))} MiB",
         ]
         table.append([row.level, *cells])
     return aligned(table)
