@@ -31,10 +31,12 @@ _START = re.compile(r"<\|start\|>assistant")
 _SENTENCE_END = re.compile(r"[.!?…]['\"”’)\]]*(?=\s|\Z)|。")
 
 _REFUSALS_EN = re.compile(
-    r"\b(?:not|n't|never|nowhere)\b[^.]{0,40}\b(?:mention|state|say|said|specif|provid|given?|contain|include|find|found|"
-    r"indicat|tell|appear|listed|in the (?:text|document|passage)|available|clear|know)"
-    r"|\bno (?:information|mention|indication|such|answer|record|data)\b|\b(?:unknown|unclear|cannot|can't|unable)\b"
-    r"|\bdo(?:es)? not (?:exist|have)\b|\bthere is no\b|\bnone of (?:the|these|them)\b",
+    r"\b(?:not|nowhere|never)(?: \w+){0,3}? (?:mention|stat|specif|provid|given?\b|contain|includ|found|indicat|listed|"
+    r"available|clear\b|known\b)\w*"
+    r"|(?:\bnot|n't|\bcannot|\bunable to)(?: \w+){0,2}? (?:mention|state|say|specify|provide|give|contain|include|find|"
+    r"indicate|tell|appear|know|answer|determine)\b"
+    r"|\bnot in the (?:text|document|passage|story)\b|\bno (?:information|mention|indication|such|answer|record|data)\b"
+    r"|\A\W*(?:unknown|unclear|none|n/a)\b|\bthere is no\b",
     re.IGNORECASE,
 )
 _REFUSALS_KO = re.compile(

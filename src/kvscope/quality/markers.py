@@ -9,15 +9,29 @@ from kvscope.quality.task import Document, Question
 
 MARKER_TASK = "markers"
 PARTS = ("head", "middle", "tail")
-_EN = ("first", "middle", "last")
-_KO = ("첫", "가운데", "마지막")
+# The sentence up to its code word and behind it, and the question. No two are alike: small models, asked for the first
+# of three marks told in the same words, name the last.
+_TOLD = {
+    "en": (
+        ("The old banner shows the word", ".", "Which word does the old banner show?"),
+        ("The bronze bell is engraved with the word", ".", "With which word is the bronze bell engraved?"),
+        ("The sailors call their boat by the word", ".", "By which word do the sailors call their boat?"),
+    ),
+    "ko": (
+        ("낡은 깃발에 그려진 낱말은 ‘", "{particle}.", "낡은 깃발에 그려진 낱말은 무엇입니까?"),
+        ("청동 종에 새겨진 낱말은 ‘", "{particle}.", "청동 종에 새겨진 낱말은 무엇입니까?"),
+        ("뱃사람들이 배를 부르는 낱말은 ‘", "{particle}.", "뱃사람들이 배를 부르는 낱말은 무엇입니까?"),
+    ),
+}
+_ALONE = {"en": "Answer with that word alone.", "ko": "그 낱말만 답하십시오."}
 
 
 def marker_sentence(part: int, word: str, language: str) -> str:
     """The sentence that holds a code word; ``part``: 0 head, 1 middle, 2 tail."""
+    before, behind, _ = _TOLD[language][part]
     if language == "ko":
-        return f"이 글의 {_KO[part]} 표시는 ‘{word}’{with_particle(word, '이라').removeprefix(word)}는 낱말이다."
-    return f"The {_EN[part]} mark of this text is the word {word}."
+        return before + word + behind.format(particle="’" + with_particle(word, "이다").removeprefix(word))
+    return f"{before} {word}{behind}"
 
 
 def marker_questions(document: Document) -> tuple[Question, ...]:
@@ -28,15 +42,10 @@ def marker_questions(document: Document) -> tuple[Question, ...]:
 
 def _question(document: Document, part: int, word: str) -> Question:
     sentence = marker_sentence(part, word, document.language)
-    if document.language == "ko":
-        text = f"이 글의 {_KO[part]} 표시는 어떤 낱말입니까? 그 낱말만 답하십시오."
-        cue = f"이 글의 {_KO[part]} 표시는"
-    else:
-        text = f"Which word is the {_EN[part]} mark of this text? Answer with that word alone."
-        cue = f"The {_EN[part]} mark of this text is the word"
+    cue, _, question = _TOLD[document.language][part]
     return Question(
         item=f"{document.name}/marker-{PARTS[part]}",
-        text=text,
+        text=f"{question} {_ALONE[document.language]}",
         cue=cue,
         expected=(word,),
         rivals=tuple(other for other in document.markers if other != word),

@@ -51,9 +51,9 @@ class Names:
         return self._new(lambda first: self._english(first) if self.language == "en" else self._korean(first, 3))
 
     def code_word(self) -> str:
-        """A word of the same making, longer and without a capital, that is no name: "torvanelis", "타루비단"."""
+        """A word of the same making that is no name: without a capital ("torvan"), or longer ("타루비단")."""
         if self.language == "en":
-            return self._new(lambda first: (self._english(first) + self._english("l")).lower())
+            return self._new(lambda first: self._english(first).lower())
         return self._new(lambda first: self._korean(first, 4))
 
     def _new(self, make: Callable[[str], str]) -> str:

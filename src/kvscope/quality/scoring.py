@@ -19,8 +19,8 @@ _BEHIND_KOREAN = (
     "라는|이라는|이란|란|이며|며|이고|고|다|이다|이었다|였다|입니다|이에요|예요|이요|요|인|라|이라|번|번이다|번입니다|씨이다|씨입니다|"
     "씨는|씨가|임"
 )
-# Numbers with fewer digits are no rivals of a long one: "1." before an answer, "in 2 lines".
-_SHORT_NUMBER_DIGITS = 3
+# Beside a long number, shorter ones are no rivals of it: "1." before an answer, "in 2 lines".
+_LONG_NUMBER_DIGITS, _SHORT_NUMBER_DIGITS = 4, 3
 _LARGEST_IN_WORDS = 20
 _QUOTES = "\"'“”‘’«»「」『』`*"
 _LONGEST_LEAD_IN = 80
@@ -69,7 +69,7 @@ def _numbers_named(question: Question, answer: str) -> tuple[list[str], list[str
     again, do not."""
     wanted = [value.lstrip("0") or "0" for value in question.expected]
     is_small = all(int(value) <= _LARGEST_IN_WORDS for value in wanted)
-    least_digits = min(_SHORT_NUMBER_DIGITS, *map(len, wanted)) if wanted else 1
+    least_digits = _SHORT_NUMBER_DIGITS if all(len(value) >= _LONG_NUMBER_DIGITS for value in wanted) else 1
     own = set(numbers_said(question.text))
     said = [number for number in numbers_said(answer, in_words=is_small) if len(number) >= least_digits]
     right = [number for number in said if number in wanted]
@@ -98,7 +98,8 @@ def _is_korean(text: str) -> bool:
 
 def _exactly(question: Question, answer: str) -> Score:
     """Word for word, letter for letter; blanks count as one, and quotation marks around it, a full stop at its end and
-    a short "Here it is:" before it are no part of it. The beginning that the question gave may be said again."""
+    a short "Here it is:" before it are no part of it. The beginning that the question gave may be said again. An answer that holds the text among others is wrong, and its
+    facts say so (also_said)."""
     wanted = _bare(question.expected[0])
     given = _bare((question.cue or "").split("\n")[-1])
     said = _bare(answer)
@@ -111,7 +112,8 @@ def _exactly(question: Question, answer: str) -> Score:
     begins_right = any(text and wanted.startswith(text) for text in candidates) or (given + " " + wanted).startswith(
         said
     )
-    return Score(value=float(is_right), names_something=is_right or not begins_right)
+    facts = {"also_said": True} if wanted in said and not is_right else {}
+    return Score(value=float(is_right), names_something=is_right or not begins_right, facts=facts)
 
 
 def _bare(text: str) -> str:

@@ -15,8 +15,9 @@ _NAME_KEYS, _ARGUMENT_KEYS = (
 
 
 def calls_said(tool_calls: Sequence[Mapping[str, Any]], text: str) -> tuple[list[tuple[str, dict[str, Any]]], str]:
-    """(name, arguments) of each call, repeats left out, and where they were read: "tool_calls", "text" or ""."""
-    for source, objects in (("tool_calls", iter(tool_calls)), ("text", _objects(text))):
+    """(name, arguments) of each call, repeats left out, and where they were read: "tool_calls", "text",
+    "cut_text" (JSON that was cut off, its last complete arguments) or ""."""
+    for source, objects in (("tool_calls", iter(tool_calls)), ("text", _objects(text)), ("cut_text", _begun(text))):
         calls: list[tuple[str, dict[str, Any]]] = []
         for found in objects:
             call = _call(found)
@@ -37,7 +38,7 @@ def scored_call(expected: str, tool_calls: Sequence[Mapping[str, Any]], text: st
     name, arguments = calls[0]
     named = {key: _told(value) for key, value in arguments.items()}
     asked = {key: _told(value) for key, value in wanted["arguments"].items()}
-    is_right = len(calls) == 1 and name == wanted["name"] and named == asked
+    is_right = source != "cut_text" and len(calls) == 1 and name == wanted["name"] and named == asked
     facts = {
         "tool_calls_read": len(calls),
         "read_from": source,
@@ -46,7 +47,8 @@ def scored_call(expected: str, tool_calls: Sequence[Mapping[str, Any]], text: st
         "arguments_expected": len(asked),
         "arguments_said": len(named),
     }
-    return Score(value=float(is_right), names_something=True, facts=facts)
+    could_be_right = name == wanted["name"] and named.items() <= asked.items()
+    return Score(value=float(is_right), names_something=source != "cut_text" or not could_be_right, facts=facts)
 
 
 def _told(value: Any) -> str:
@@ -83,3 +85,20 @@ def _objects(text: str) -> Iterator[Mapping[str, Any]]:
             continue
         if isinstance(found, dict):
             yield found
+
+
+def _begun(text: str) -> Iterator[Mapping[str, Any]]:
+    """A call whose JSON breaks off, closed behind the last argument that is whole. What it says so far may be wrong
+    already, whatever would have come."""
+    begin = text.find("{")
+    place = len(text) if begin >= 0 else -1
+    for _ in range(_MOST_OBJECTS):
+        place = text.rfind(",", begin, place) if place > begin >= 0 else -1
+        if place < 0:
+            return
+        for closing in ("}}", "}"):
+            try:
+                yield json.loads(text[begin:place] + closing)
+            except (ValueError, RecursionError):
+                continue
+            return

@@ -99,7 +99,7 @@ def _question(request: DocumentRequest, kind: str, name: str, brought: dict[str,
         scoring="normalised",
         chance=chance,
         evidence=tuple(_sentence(name, sacks, request.language) for sacks in brought[name]),
-        max_output_tokens=48,
+        max_output_tokens=64,
     )
 
 

@@ -51,7 +51,7 @@ def _question(request: DocumentRequest, crates: list[tuple[str, str]], index: in
         scoring="normalised",
         chance=1 / len(crates),
         evidence=(crate_sentence(name, number, request.language),),
-        max_output_tokens=48,
+        max_output_tokens=64,
     )
 
 

@@ -77,7 +77,7 @@ def _question(request: DocumentRequest, told: dict[int, tuple[Word, str]], kind:
         scoring="normalised",
         chance=1 / len(told),
         evidence=(sentence.format(n=name, v=number),),
-        max_output_tokens=48,
+        max_output_tokens=64,
     )
 
 

@@ -35,11 +35,11 @@ def build_reworded(request: DocumentRequest) -> tuple[Document, Document]:
 def _question(request: DocumentRequest, trade: tuple[str, str], people: list[Word], index: int) -> Question:
     does, called = trade
     if request.language == "ko":
-        text = f"이 글에 나오는 {called} 누구입니까? 이름만 답하십시오."
-        cue = f"이 글에 나오는 {called}"
+        text = f"{called}의 이름은 무엇입니까? 이름만 답하십시오."
+        cue = f"{called}의 이름은"
     else:
-        text = f"Who in the text is {called}? Answer with the name alone."
-        cue = f"The only one in the text who is {called} is"
+        text = f"What is the name of the {called}? Answer with the name alone."
+        cue = f"The name of the {called} is"
     return Question(
         item=f"{document_name(request, 'reworded')}/{index}",
         text=text,
@@ -49,15 +49,15 @@ def _question(request: DocumentRequest, trade: tuple[str, str], people: list[Wor
         scoring="normalised",
         chance=1 / len(people),
         evidence=(does.format(n=people[index]),),
-        max_output_tokens=48,
+        max_output_tokens=64,
     )
 
 
 REWORDED = Task(
     name="reworded",
     family="ability",
-    definition="The text tells what somebody does (“pulls aching teeth”); asked is who has that trade (“a dentist”): "
-    "question and sentence share no word of meaning.",
+    definition="The text tells what somebody does (“pulls aching teeth”); asked is the name of the one with that "
+    "trade (“dentist”): question and sentence share no word of meaning.",
     right="The answer names that person and no other of those with a trade.",
     build=build_reworded,
 )

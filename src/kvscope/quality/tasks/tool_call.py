@@ -32,6 +32,16 @@ def _sentence(name: str, number: str, language: str) -> str:
     return f"The locker of {name} has the number {number}."
 
 
+def _call(number: str, minutes: int) -> Mapping[str, Any]:
+    return {"name": _NAMES[0], "arguments": {"minutes": minutes, "locker_number": int(number)}}
+
+
+def _asks(name: str, minutes: int, language: str) -> str:
+    if language == "ko":
+        return f"{name}의 사물함을 {minutes}분 동안 여는 명령:"
+    return f"The command that opens the locker of {name} for {minutes} minutes:"
+
+
 def build_tool_call(request: DocumentRequest) -> tuple[Document, Document]:
     """12 lockers to a thousand tokens, at least 3; up to 6 are to be opened. Room is left for two tools."""
     random = seeded(request, "tool_call")
@@ -66,17 +76,17 @@ def _question(request: DocumentRequest, lockers: list[tuple[str, str]], index: i
             f'answer with JSON alone, of this form: {{"name": the tool, "arguments": {{"locker_number": the number of '
             f'the locker, "minutes": the minutes}}}}'
         )
-    asks = (
-        f"{name}의 사물함을 {minutes}분 동안 여는 명령:"
-        if request.language == "ko"
-        else (f"The command that opens the locker of {name} for {minutes} minutes:")
+    shown = lockers[index - 1]
+    begun = json.dumps(_call("0", minutes)).removesuffix(" 0}}")
+    cue = (
+        f"{_asks(shown[0], 25, request.language)}\n{json.dumps(_call(shown[1], 25))}\n"
+        f"{_asks(name, minutes, request.language)}\n{begun}"
     )
-    call = {"name": _NAMES[0], "arguments": {"locker_number": int(number), "minutes": minutes}}
     return Question(
         item=f"{document_name(request, 'tool_call')}/{index}",
         text=text,
-        cue=f'{asks}\n{{"name": "{_NAMES[0]}", "arguments": {{"minutes": {minutes}, "locker_number":',
-        expected=(json.dumps(call),),
+        cue=cue,
+        expected=(json.dumps(_call(number, minutes)),),
         rivals=tuple(other for _, other in lockers if other != number),
         scoring="tool_call",
         chance=1 / (len(lockers) * (1 if request.form == "cue" else len(_NAMES))),

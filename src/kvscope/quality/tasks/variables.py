@@ -13,14 +13,14 @@ _ASKED = 8
 
 def _root(name: str, value: str, language: str) -> str:
     if language == "ko":
-        return f"{name}의 값은 {with_particle(value, '이다')}."
-    return f"The value of {name} is {value}."
+        return f"{name}의 값은 숫자로 {with_particle(value, '이다')}."
+    return f"The value of {name} is the number {value}."
 
 
 def _link(name: str, before: str, language: str) -> str:
     if language == "ko":
         return f"{name}의 값은 {before}의 값과 같다."
-    return f"The value of {name} is the same as that of {before}."
+    return f"The value of {name} is the same as the value of {before}."
 
 
 def build_variables(request: DocumentRequest) -> tuple[Document, Document]:
@@ -58,13 +58,13 @@ def _question(request: DocumentRequest, chains: list[tuple[list[str], str]], cha
         text=f"{name}의 값은 얼마입니까? 숫자만 답하십시오."
         if language == "ko"
         else f"What is the value of {name}? Answer with the number alone.",
-        cue=f"{name}의 값은" if language == "ko" else f"The value of {name} is",
+        cue=f"{name}의 값은 숫자로" if language == "ko" else f"The value of {name} is the number",
         expected=(value,),
         rivals=tuple(other for _, other in chains if other != value),
         scoring="normalised",
         chance=1 / len(chains),
         evidence=(_root(members[0], value, language), *links),
-        max_output_tokens=48,
+        max_output_tokens=64,
     )
 
 
