@@ -75,10 +75,19 @@ class FidelityFloors:
 
     @property
     def high(self) -> float | None:
-        """The most that the floor can be, by its interval; None where neither was measured."""
-        limits = [each.high for each in (self.same_pattern, self.batch_shape) if each is not None]
+        """The most that the floor can be, by the intervals; None where one was measured without an interval, or
+        none was measured."""
+        limits = [each.high for each in self._measured()]
         known = [limit for limit in limits if limit is not None]
         return max(known) if known and len(known) == len(limits) else None
+
+    @property
+    def low(self) -> float:
+        """The least that it can be."""
+        return max((each.low or 0.0 for each in self._measured()), default=0.0)
+
+    def _measured(self) -> list[Estimate]:
+        return [each for each in (self.same_pattern, self.batch_shape) if each is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +189,8 @@ def _level(level: Json, comparison: Comparison, floors: FidelityFloors, *, num_l
 
 
 def _verdict(found: Estimate, floors: FidelityFloors, left_out: Mapping[str, int]) -> tuple[Verdict, str | None]:
-    """From intervals alone: a loss lies above all that the floor can be; no loss larger than the floor reaches no
-    further than it."""
+    """From intervals alone: a loss lies above the most that the floor can be; no loss larger than the floor reaches no
+    further than the least that it can be. A floor that is hardly known makes neither easier."""
     if found.value is None:
         return "cannot_tell", next(iter(left_out), "nothing_measured")
     if found.low is None or found.high is None:
@@ -191,7 +200,7 @@ def _verdict(found: Estimate, floors: FidelityFloors, left_out: Mapping[str, int
         return "cannot_tell", "no_floor"
     if found.low > floor:
         return "loss", None
-    return ("no_loss_larger_than_floor", None) if found.high <= floor else ("cannot_tell", "near_floor")
+    return ("no_loss_larger_than_floor", None) if found.high <= floors.low else ("cannot_tell", "near_floor")
 
 
 def _orders(rows: Sequence[FidelityLevel]) -> tuple[FidelityOrder, ...]:
