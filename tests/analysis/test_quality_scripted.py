@@ -1,0 +1,82 @@
+"""An engine with known errors, asked the real tasks: the panel reports what it was told to do, and nothing else."""
+
+import pytest
+from scripted_answers import documents, scripted
+
+from kvscope.analysis.quality_cell import QualityCell, cell_of
+from kvscope.analysis.quality_panel import LevelAnswers, panel_of
+from kvscope.scenario import SettingValue
+
+SEEDS = range(1, 7)
+
+
+def cell(
+    seed: int, *, task: str = "keys", number: int = 10, language: str = "en", **settings: SettingValue
+) -> QualityCell:
+    asked = documents(task, number, seed=seed, language=language)
+    return cell_of(scripted(asked, answer_seed=seed, **settings), 1)
+
+
+@pytest.mark.parametrize("right", [0.35, 0.8, 0.95])
+@pytest.mark.parametrize("task", ["keys", "needle"])
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_the_share_right_is_within_its_interval(right: float, task: str, language: str) -> None:
+    """Six studies each; all of 72 would be too many by the interval's own promise, so one of six may miss."""
+    found = [cell(seed, task=task, language=language, answer_right=right) for seed in SEEDS]
+    assert sum(each.share.contains(right) for each in found) >= 5
+    assert all(each.num_items >= 40 and each.num_documents == 10 for each in found)
+    assert all(each.sign is None for each in found)
+    assert all(each.twin is not None and each.twin.value == 0 for each in found)
+    assert all(each.num_left_out == 0 for each in found)
+
+
+def test_a_cut_that_is_stated_is_never_a_wrong_answer() -> None:
+    for seed in SEEDS:
+        found = cell(seed, answer_right=0.9, cuts_at_tokens=200, cut_states=1)
+        assert found.num_items == 0
+        assert found.readings == {"truncated_input": found.num_left_out}
+        assert found.gate == "too_few"
+
+
+@pytest.mark.parametrize("states", [0, 2])
+@pytest.mark.parametrize(("keeps_head", "slug"), [(0, "head_never_arrives"), (1, "tail_never_arrives")])
+def test_a_cut_in_silence_is_found_and_about_where_it_is(states: int, keeps_head: int, slug: str) -> None:
+    for seed in SEEDS:
+        found = cell(seed, answer_right=0.95, cuts_at_tokens=200, cut_states=states, cut_keeps_head=keeps_head)
+        assert found.sign is not None
+        assert found.sign.slug == slug
+        assert found.sign.tokens_low is not None
+        assert found.sign.tokens_high is not None
+        assert found.sign.tokens_low - 50 <= 200 <= found.sign.tokens_high + 50
+        assert found.sign.of_tokens is not None
+        assert 450 < found.sign.of_tokens <= 500
+
+
+def test_an_ignored_middle_is_found() -> None:
+    for seed in SEEDS:
+        found = cell(seed, answer_right=0.95, ignores_middle=1)
+        assert found.sign is not None
+        assert found.sign.slug == "middle_ignored"
+        assert found.thirds["middle"].value == pytest.approx(0.0, abs=0.2)
+
+
+@pytest.mark.parametrize("task", ["keys", "needle"])
+def test_guessing_is_told_from_reading(task: str) -> None:
+    guessers = [cell(seed, task=task, guesses=1) for seed in SEEDS]
+    assert sum(each.gate == "guessing" for each in guessers) >= 5
+    assert all(each.gate in ("guessing", "floor") for each in guessers)
+    assert all(cell(seed, task=task, answer_right=0.7).gate == "measured" for seed in SEEDS)
+
+
+def test_a_level_that_loses_is_called_and_one_that_does_not_is_not() -> None:
+    asked = documents("keys", 40, seed=3)
+    rows = {share: scripted(asked, answer_right=share) for share in (0.9, 0.75)}
+    again = scripted(asked, answer_right=0.9)
+    levels = [
+        LevelAnswers(level=name, rows=tuple(each))
+        for name, each in (("f16", rows[0.9]), ("q8_0", again), ("q4_0", rows[0.75]))
+    ]
+    same, lost = panel_of(levels, "f16").comparisons
+    assert same.judged.verdict == "no_loss_beyond"
+    assert lost.judged.verdict == "loss"
+    assert lost.difference.contains(-0.15)
