@@ -259,6 +259,9 @@ class Answering(BaseHTTPRequestHandler):
                 self.show(body)
             case "/api/chat":
                 self.chat(body)
+            case "/api/generate":
+                assert body["raw"] is True, "with a template it is no text as it is"
+                self.chat(body)
             case _:
                 self.reply(b"404 page not found", 404)
 
@@ -275,7 +278,7 @@ class Answering(BaseHTTPRequestHandler):
         if name not in state.models() or state.take("not_found"):
             self.error(f"model '{body['model']}' not found", 404)
             return
-        messages = body.get("messages") or []
+        messages = body.get("messages") or [body[name] for name in ("prompt",) if body.get(name)]
         if not messages and body.get("keep_alive") == 0:
             with state.lock:
                 model = state.loaded.get(name)
@@ -320,7 +323,10 @@ class Answering(BaseHTTPRequestHandler):
         if not messages:
             self.reply({"model": model.name, "message": {"role": "assistant"}, "done": True, "done_reason": "load"})
             return
-        text = model.runner.render(body) if state.llama else render(messages, body.get("tools") or [])
+        if "prompt" in body:
+            text = body["prompt"]
+        else:
+            text = model.runner.render(body) if state.llama else render(messages, body.get("tools") or [])
         if body.get("_debug_render_only") and state.has(0, 11, 5):
             self.reply({"model": model.name, "_debug_info": {"rendered_template": text}})
             return
@@ -381,6 +387,9 @@ class Answering(BaseHTTPRequestHandler):
         room = model.num_ctx - sent if body.get("shift") is False else limit
         wanted = min(limit, max(1, room))
         num = min(wanted, NATURAL_END)
+        stops = [index for index in range(num) if f" w{index}" in body["options"].get("stop", ())]
+        if stops:
+            num, wanted = stops[0], wanted + 1
         self.begin_stream()
         thinking = self.state.thinks and body.get("think") is not False
         calls = bool(body.get("tools")) and "Seoul" in json.dumps(body["messages"][-1])
@@ -448,6 +457,9 @@ class Answering(BaseHTTPRequestHandler):
         return True
 
     def line(self, value: dict[str, Any]) -> None:
+        if self.path == "/api/generate" and "message" in value:
+            value = {"response": value["message"]["content"], **value}
+            del value["message"]
         self.chunk(json.dumps(value, ensure_ascii=False).encode() + b"\n")
 
     def chunk(self, data: bytes) -> None:
