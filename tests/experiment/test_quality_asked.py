@@ -1,0 +1,190 @@
+"""What is asked of answers: in every design, in a study file, and in no identity where nothing is asked."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kvscope.engine.registry import EngineChoice
+from kvscope.errors import BadDesign, BadStudyFile, KvscopeError, UnknownName
+from kvscope.experiment.asked import Asked
+from kvscope.experiment.design import Condition, Design, design_hash
+from kvscope.experiment.designs import DESIGNS
+from kvscope.experiment.measure import model_of
+from kvscope.experiment.plan import plan
+from kvscope.experiment.plan_preview import preview_plan
+from kvscope.experiment.quality_asked import QualityAsked
+from kvscope.experiment.study_file import plan_study_file, study_text
+from kvscope.quality.tasks import TASKS
+from kvscope.report.plan_text import render_plan
+
+# A hash of each design's definition and the ids of its trials, by the release before answers were asked for. Written
+# by that release's own code (commit 2b70887), so that records of it can be gone on with.
+BEFORE = {
+    "llama.cpp concurrency": "6948372f19b611bc",
+    "llama.cpp context_limit": "c5313f00179a8f3d",
+    "llama.cpp flash_attention": "8a6f7a5dd8f06422",
+    "llama.cpp grid": "e6af097f0ac66cf0",
+    "llama.cpp host_cache": "5a78e6d11398bbd1",
+    "llama.cpp input_length": "fbcdf98f68f8b322",
+    "llama.cpp kv_dtype": "6010f481989820c3",
+    "llama.cpp microbatch": "019fd0bf0ce89440",
+    "llama.cpp offload": "4171b4e54d683ba0",
+    "llama.cpp output_length": "8ccb4268915dbc03",
+    "llama.cpp prefix_reuse": "bb4e93f6fae787ae",
+    "llama.cpp release": "bc96eedec556ab54",
+    "llama.cpp turns": "1f843cade000727a",
+    "llama.cpp window": "04beeda8780712ad",
+    "fake concurrency": "c2e45082de60f5f2",
+    "fake context_limit": "c5313f00179a8f3d",
+    "fake grid": "c6e8d83cb918b5fa",
+    "fake host_cache": "93f7b92192b7048e",
+    "fake input_length": "a6bfbb027a5a8cac",
+    "fake kv_dtype": "0a360f22a97cabc9",
+    "fake microbatch": "9731e8032437be81",
+    "fake output_length": "4f0ff8eaefef1a46",
+    "fake prefix_reuse": "fac105f1be46a154",
+    "fake release": "15f288a91c9aab1d",
+    "fake turns": "135b6dd34f5c41ab",
+    "transformers flash_attention": "5ae30adef4a5d69e",
+    "transformers grid": "c6e8d83cb918b5fa",
+    "transformers input_length": "a6bfbb027a5a8cac",
+    "transformers microbatch": "5ecdaa43b1be591c",
+    "transformers offload": "5553237682b8c837",
+    "transformers output_length": "4f0ff8eaefef1a46",
+    "transformers prefix_reuse": "fac105f1be46a154",
+    "transformers release": "a23f726ed55a6c02",
+    "transformers turns": "135b6dd34f5c41ab",
+    "transformers window": "b63df62bdd6ec217",
+}
+
+
+def design(name: str, engine: str = "fake", **asked: object) -> Design:
+    factors = {"factors": {"prompt_tokens": (128, 256), "output_tokens": (8, 16)}} if name == "grid" else {}
+    return plan(Asked(design=name, engine=engine, **{**factors, **asked})).design  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("which", BEFORE)
+def test_without_it_a_design_is_what_it_was(which: str) -> None:
+    engine, name = which.split()
+    found = design(name, engine)
+    ids = [trial.trial_id for trial in found.trials("x")]
+    assert design_hash({"d": found.definition(), "ids": ids}) == BEFORE[which]
+
+
+@pytest.mark.parametrize("name", sorted(DESIGNS.keys() - {"quality", "retrieval"}))
+def test_every_design_takes_it(name: str) -> None:
+    try:
+        plain = design(name, "llama.cpp")
+    except KvscopeError:
+        pytest.skip("not asked without more")
+    found = design(name, "llama.cpp", quality="keys", quality_documents=3)
+    assert found.definition() != plain.definition()
+    assert all(found.condition(point).quality == QualityAsked(task="keys", documents=3) for point in found.points())
+    assert {trial.trial_id for trial in found.trials("x")} == {trial.trial_id for trial in plain.trials("x")}
+
+
+def test_the_identity_says_what_was_asked_and_no_more() -> None:
+    plain = Condition(settings={}, prompt_tokens=1, output_tokens=1)
+    assert "quality_task" not in plain.to_dict()
+    asked = replace(plain, quality=QualityAsked(task="keys")).to_dict()
+    assert {**plain.to_dict(), "quality_task": "keys"} == asked
+    more = replace(plain, quality=QualityAsked(task="keys", documents=4, form="cue")).to_dict()
+    assert {**asked, "quality_documents": 4, "quality_form": "cue"} == more
+
+
+def test_an_unknown_task_names_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="kees") as raised:
+        design("input_length", quality="kees")
+    assert "keys" in str(raised.value.hint)
+
+
+def test_documents_of_no_task_are_refused() -> None:
+    with pytest.raises(BadDesign, match="not said"):
+        design("input_length", quality_documents=3)
+    with pytest.raises(BadDesign, match="not said"):
+        design("input_length", quality_form="cue")
+
+
+def test_the_design_quality_varies_the_task() -> None:
+    found = design("quality")
+    assert {task for task in TASKS if task != "fidelity"} == set(found.factor.levels)
+    tasks = {trial.level: trial.condition.quality for trial in found.trials("x")}
+    assert all(asked is not None and asked.task == level for level, asked in tasks.items())
+    assert "quality_task" not in found.definition()["held"]  # type: ignore[operator]
+    with pytest.raises(BadDesign, match="varies"):
+        design("quality", quality="keys")
+    with pytest.raises(UnknownName, match="kees"):
+        design("quality", levels=("keys", "kees"))
+    by_length = design("quality", input_tokens=(256, 512), grid=True, quality_documents=2)
+    assert [factor.name for factor in by_length.factors] == ["quality_task", "prompt_tokens"]
+    assert {by_length.condition(point).quality.documents for point in by_length.points()} == {2}  # type: ignore[union-attr]
+
+
+def test_the_task_is_a_factor_of_a_grid_too() -> None:
+    found = plan(
+        Asked(
+            design="grid",
+            engine="llama.cpp",
+            factors={"kv_dtype": ("f16", "q4_0"), "quality_task": ("keys", "needle")},
+        )
+    ).design
+    asked = [found.condition(point).quality for point in found.points()]
+    assert [each.task for each in asked if each is not None] == ["keys", "needle", "keys", "needle"]
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_the_context_has_room_for_the_questions(task: str) -> None:
+    """llama.cpp is loaded with a context that holds the prompt and the answer of every question of the task."""
+    from kvscope.quality.task import DocumentRequest
+
+    found = design("kv_dtype", "llama.cpp", quality=task, input_tokens=512, output_tokens=1)
+    n_ctx = found.held.settings["n_ctx"]
+    request = DocumentRequest(
+        seed=0, number=0, language="en", prompt_tokens=512, count=lambda text: len(text) // 4, form="chat"
+    )
+    document, _ = TASKS[task].build(request)
+    tools = max(len(str(question.tools)) // 4 for question in document.questions)
+    answers = max(question.max_output_tokens for question in document.questions)
+    assert isinstance(n_ctx, int)
+    assert n_ctx >= 512 + tools + answers
+
+
+STUDIES = [
+    {"design": "input_length", "quality": "keys"},
+    {"design": "kv_dtype", "quality": "copy", "quality_documents": 7, "quality_form": "cue"},
+    {"design": "quality", "levels": ("keys", "needle"), "quality_documents": 3},
+    {"design": "quality", "input_tokens": (256, 512), "grid": True},
+]
+
+
+@pytest.mark.parametrize("asked", STUDIES, ids=str)
+def test_a_study_file_says_the_same(asked: dict[str, object], tmp_path: Path) -> None:
+    planned = plan(Asked(engine="fake", **asked))  # type: ignore[arg-type]
+    path = tmp_path / "s.toml"
+    path.write_text(study_text([planned], path), encoding="utf-8")
+    (again,) = plan_study_file(path)
+    assert again.design.definition() == planned.design.definition()
+    assert again.design.trials("x") == planned.design.trials("x")
+
+
+def test_a_study_file_names_the_line_of_an_unknown_task(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('[study]\ndesign = "input_length"\n[study.held]\nquality = "kees"\n', encoding="utf-8")
+    with pytest.raises(BadStudyFile, match=r"line 4: .*kees"):
+        plan_study_file(path)
+
+
+def test_a_dry_run_says_what_it_costs() -> None:
+    planned = plan(Asked(design="input_length", engine="fake", levels=(256, 512), quality="keys", quality_documents=4))
+    told = preview_plan(planned.design, model_of(planned), EngineChoice(name="fake")).to_dict()
+    points = told["points"]
+    assert isinstance(points, list)
+    assert [each["quality"]["prompt_tokens"] for each in points] == [256, 512]
+    text = " ".join(render_plan(told).split())
+    assert "asks about 4 documents of the task keys" in text
+    assert "8 more prompts" in text
+    plain = plan(Asked(design="input_length", engine="fake", levels=(256, 512)))
+    assert "Answers:" not in render_plan(
+        preview_plan(plain.design, model_of(plain), EngineChoice(name="fake")).to_dict()
+    )
