@@ -11,6 +11,7 @@ from kvscope.engine.registry import ENGINES
 from kvscope.errors import BadDesign
 from kvscope.experiment.design import REQUEST_FACTORS, DesignKind
 from kvscope.experiment.designs import DESIGNS, design_kind, kv_dtype
+from kvscope.experiment.retrieval_asked import GIVEN
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "designs.md"
 BLOCK = re.compile(r"<!-- design (\w+): begin -->\n.*?<!-- design \1: end -->", re.DOTALL)
@@ -66,6 +67,8 @@ def condition_text(kind: DesignKind) -> str:
         "prompt_tokens": f"{condition.prompt_tokens:,} prompt tokens",
         "output_tokens": f"{condition.output_tokens} output tokens",
     }
+    if kind.factor == GIVEN:
+        lengths = {"": "every question of the bundled wiki's small stage", "output_tokens": lengths["output_tokens"]}
     asked = " and ".join(text for name, text in lengths.items() if name != kind.factor)
     if condition.is_conversation:
         asked += f" in each turn, {condition.num_requests} turns" if condition.num_requests > 1 else " in each turn"

@@ -331,7 +331,7 @@ SAYS: Mapping[str, Says] = {
     ),
     "documents": Says(
         help="Of retrieval: a file or folder of documents (Markdown, text, HTML, PDF); a small bundled wiki otherwise.",
-        expected="a path",
+        expected="a path, or wiki:small, wiki:medium, wiki:large",
         like="./handbook",
         read=_text,
         table="held",

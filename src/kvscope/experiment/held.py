@@ -170,5 +170,6 @@ def _with_documents(varied: Collection[str], condition: Condition, held: Held) -
         passage_tokens=PASSAGE_TOKENS if held.passage_tokens is None else held.passage_tokens,
         embeddings=held.embeddings,
         most_questions=held.requests,
+        language=held.language,
     )
     return replace(condition, retrieval=asked, requests=len(asked.questions))

@@ -15,11 +15,14 @@ from kvscope.quality.retrieval.passages import LEAST_PASSAGE_TOKENS
 from kvscope.quality.retrieval.questions import AskedQuestion, Questions, read_questions
 from kvscope.quality.retrieval.reading import read_documents
 from kvscope.quality.retrieval.source import Corpus, Remark, SourceDocument
+from kvscope.quality.wiki import STAGES, wiki
 from kvscope.scenario import SettingValue
 
 # What a level of this factor sets.
 GIVEN = "given"
 PASSAGE_TOKENS = 96
+# What names the bundled documents, alone (their small stage) or with a stage: wiki:medium.
+WIKI = "wiki"
 DEFAULT_METHOD: Method = "bigrams"
 
 
@@ -89,12 +92,13 @@ def read_material(
     passage_tokens: int = PASSAGE_TOKENS,
     embeddings: str | None = None,
     most_questions: int | None = None,
+    language: str = "en",
 ) -> RetrievalAsked:
-    """Documents and questions as they are read from a path, or of the bundled wiki (None, or one of its names), with
-    all that was doubtful of them. ``most_questions``: only the first so many are asked. Raises BadDesign where only
+    """Documents and questions as they are read from a path, or of the bundled wiki (None, or one of its names) in
+    ``language``, with all that was doubtful of them. ``most_questions``: only the first so many are asked. Raises BadDesign where only
     one of the two is there or a value cannot be, UsageError and MissingDependency as the readers do."""
     _check(documents, questions, passage_tokens, method, embeddings)
-    corpus, asked = _bundled(documents) if questions is None else _own(documents or "", questions)
+    corpus, asked = _bundled(documents, language) if questions is None else _own(documents or "", questions)
     return RetrievalAsked(
         documents=corpus.documents,
         questions=asked.asked[:most_questions],
@@ -108,9 +112,9 @@ def read_material(
 def _check(
     documents: str | None, questions: str | None, passage_tokens: int, method: Method, embeddings: str | None
 ) -> None:
-    if documents is not None and questions is None and not _is_bundled(documents):
+    if documents is not None and questions is None and not is_bundled(documents):
         raise BadDesign("These documents have no questions.", hint="Give a file with them: --questions FILE.")
-    if questions is not None and (documents is None or _is_bundled(documents)):
+    if questions is not None and (documents is None or is_bundled(documents)):
         raise BadDesign("Which documents the questions are about is not said.", hint="Name them: --documents DIR.")
     if passage_tokens < LEAST_PASSAGE_TOKENS:
         raise BadDesign(
@@ -128,12 +132,16 @@ def _own(documents: str, questions: str) -> tuple[Corpus, Questions]:
     return read_documents(Path(documents), without=[Path(questions)]), read_questions(Path(questions))
 
 
-def _is_bundled(name: str) -> bool:
-    return name == "wiki" or name.startswith("wiki:")
+def is_bundled(documents: str) -> bool:
+    """Whether this names the bundled wiki, or a stage of it, and no path: ``wiki``, ``wiki:medium``."""
+    return documents == WIKI or documents.startswith(f"{WIKI}:")
 
 
-def _bundled(name: str | None) -> tuple[Corpus, Questions]:
-    raise NotImplementedError
+def _bundled(name: str | None, language: str) -> tuple[Corpus, Questions]:
+    """Raises UnknownName."""
+    stage = (name or WIKI).partition(":")[2] or STAGES[0]
+    found = wiki(stage, language)
+    return found.corpus, found.questions
 
 
 def _remarks(corpus: Corpus, questions: Questions) -> tuple[Remark, ...]:

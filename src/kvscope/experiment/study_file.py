@@ -25,6 +25,7 @@ from kvscope.experiment.asked import FIELDS, Asked, default_of, differing
 from kvscope.experiment.asked_fields import SAYS, Table, read_value
 from kvscope.experiment.design import REQUEST_FACTORS as _REQUESTS
 from kvscope.experiment.plan import Planned, plan
+from kvscope.experiment.retrieval_asked import is_bundled
 from kvscope.experiment.quality_asked import TASK_FACTOR
 from kvscope.experiment.study_lines import StudyLines
 from kvscope.experiment.toml_text import commented, toml_value
@@ -186,13 +187,17 @@ def _unknown(file: Path, line: int | None, name: str, known: Sequence[str]) -> B
 
 
 def _with_paths(asked: Asked, folder: Path) -> Asked:
-    """Paths relative to the file: of the text always, of the model where it is one that is there, or begins as one."""
-    text, model = asked.text, asked.model
-    if text is not None:
-        text = str(folder / text)
+    """Paths relative to the file: of texts and documents always, of the model where it is one that is there, or begins as one."""
+    paths, model = _own_paths(asked), asked.model
     if model is not None and (model.startswith(("./", "../")) or _exists(folder / model)):
         model = str(folder / model)
-    return replace(asked, text=text, model=model)
+    return replace(asked, model=model, **{name: str(folder / path) for name, path in paths.items()})
+
+
+def _own_paths(asked: Asked) -> dict[str, str]:
+    """Texts, documents and questions of one's own, by field."""
+    given = {"text": asked.text, "documents": asked.documents, "questions": asked.questions}
+    return {name: path for name, path in given.items() if path is not None and not is_bundled(path)}
 
 
 def _exists(path: Path) -> bool:
@@ -250,12 +255,10 @@ def _free_lines(values: Mapping[str, Any], table: Table) -> list[str]:
 
 def _written(asked: Asked, folder: Path) -> Asked:
     """With its paths as seen from the folder of the file."""
-    text, model = asked.text, asked.model
-    if text is not None:
-        text = _seen_from(folder, text)
+    paths, model = _own_paths(asked), asked.model
     if model is not None and not model.startswith("pkg:") and _exists(Path(model)):
         model = _seen_from(folder, model)
-    return replace(asked, text=text, model=model)
+    return replace(asked, model=model, **{name: _seen_from(folder, path) for name, path in paths.items()})
 
 
 def _seen_from(folder: Path, path: str) -> str:
@@ -287,7 +290,7 @@ def complete(planned: Planned) -> Asked:
         levels=None if is_grid or design.factor.name == "rate_per_s" else design.factor.levels,
         repeats=design.repeats,
         grid=design.is_grid,
-        input_tokens=of("prompt_tokens", held.prompt_tokens),
+        input_tokens=of("prompt_tokens", held.prompt_tokens if held.retrieval is None else None),
         output_tokens=of("output_tokens", held.output_tokens),
         requests=None if held.is_conversation else held.requests,
         concurrency=of("concurrency", held.concurrency if is_closed_load else None),
@@ -296,5 +299,7 @@ def complete(planned: Planned) -> Asked:
         shared_prefix_tokens=held.shared_prefix_tokens or None,
         reuse_prefix=held.reuse_prefix,
         quality=None if held.quality is None or TASK_FACTOR in own else held.quality.task,
+        retrieval_method=None if held.retrieval is None else held.retrieval.method,
+        passage_tokens=None if held.retrieval is None else held.retrieval.passage_tokens,
         settings={**settings, **({} if is_grid else varied)} if planned.choice.takes_settings else {},
     )
