@@ -36,14 +36,25 @@ def numbers_said(text: str, *, in_words: bool = False) -> tuple[str, ...]:
 
     ``in_words``: where there is no digit at all, small numbers in words are read too ("seven", "세 번"); to be asked
     for only where a small number is the answer, since words like "one" stand in many sentences."""
-    plain = unicodedata.normalize("NFKC", text)
-    plain = _TEN_THOUSANDS.sub(lambda found: str(int(found[1]) * 10_000 + int(found[2] or 0)), plain)
-    plain = _SPELT.sub(lambda found: re.sub(r"\D", "", found[0]), plain)
-    plain = _GROUPED.sub(lambda found: re.sub(r"\D", "", found[0]), plain)
-    found = [number.lstrip("0") or "0" for number in _NUMBER.findall(plain)]
+    plain = joined_numbers(text)
+    found = [_bare(number) for number in _NUMBER.findall(plain)]
     if not found and in_words:
         found = _in_words(plain)
     return tuple(dict.fromkeys(found))
+
+
+def joined_numbers(text: str) -> str:
+    """The text (NFKC) with each number in plain digits: without separators, told digit by digit, or with 만."""
+    plain = _GROUPED.sub(lambda found: re.sub(r"\D", "", found[0]), unicodedata.normalize("NFKC", text))
+    plain = _TEN_THOUSANDS.sub(lambda found: str(int(found[1]) * 10_000 + int(found[2] or 0)), plain)
+    return _SPELT.sub(lambda found: re.sub(r"\D", "", found[0]), plain)
+
+
+def _bare(number: str) -> str:
+    """Without zeros before it or behind its point: "007" is "7", "3.50" is "3.5", "12.0" is "12"."""
+    whole, _, fraction = number.partition(".")
+    fraction = fraction.rstrip("0")
+    return (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
 
 
 def _in_words(text: str) -> list[str]:

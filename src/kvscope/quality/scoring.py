@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvscope.quality.numbers_said import numbers_said
+from kvscope.quality.numbers_said import joined_numbers, numbers_said
 from kvscope.quality.task import Question
 
 # Behind a Korean name: particles, and what a sentence ends in.
 _BEHIND_KOREAN = (
-    "이|가|은|는|을|를|과|와|의|에|도|만|로|으로|야|아|랑|이랑|씨|님|께|께서|에게|에서|한테|부터|까지|보다|처럼|라고|이라고|"
+    "이|가|은|는|을|를|과|와|의|에|도|만|로|으로|야|아|랑|이랑|씨|님|께|께서|에게|에게서|에서|한테|부터|까지|보다|처럼|라고|이라고|"
     "라는|이라는|이란|란|이며|며|이고|고|다|이다|이었다|였다|입니다|이에요|예요|이요|요|인|라|이라|번|번이다|번입니다|씨이다|씨입니다|"
     "씨는|씨가|임"
 )
@@ -48,8 +48,9 @@ def scored(question: Question, answer: str) -> Score:
 def _named(question: Question, answer: str) -> Score:
     """Which of the values are named, and which others. Normalised: all of the expected and no other. Set: precision
     times recall, so that naming everything scores its precision."""
-    if all(value.isdecimal() for value in question.expected):
-        right, other = _numbers_named(question, answer)
+    numbers = [_as_number(value) for value in question.expected]
+    if all(numbers):
+        right, other = _numbers_named(numbers, question.text, answer)
     else:
         right = [value for value in question.expected if is_named(value, answer)]
         other = [value for value in question.rivals if is_named(value, answer)]
@@ -64,13 +65,18 @@ def _named(question: Question, answer: str) -> Score:
     return Score(value=value, names_something=bool(right or other), facts=facts)
 
 
-def _numbers_named(question: Question, answer: str) -> tuple[list[str], list[str]]:
+def _as_number(value: str) -> str:
+    """A value that is a number and nothing else, as ``numbers_said`` has it; otherwise empty."""
+    said = numbers_said(value)
+    return said[0] if len(said) == 1 and not any(letter.isalpha() for letter in value) else ""
+
+
+def _numbers_named(wanted: list[str], asked: str, answer: str) -> tuple[list[str], list[str]]:
     """Any number counts, not only those of the text: a wrong digit is a wrong answer. The question's own numbers, said
     again, do not."""
-    wanted = [value.lstrip("0") or "0" for value in question.expected]
-    is_small = all(int(value) <= _LARGEST_IN_WORDS for value in wanted)
+    is_small = all(float(value) <= _LARGEST_IN_WORDS for value in wanted)
     least_digits = _SHORT_NUMBER_DIGITS if all(len(value) >= _LONG_NUMBER_DIGITS for value in wanted) else 1
-    own = set(numbers_said(question.text))
+    own = set(numbers_said(asked))
     said = [number for number in numbers_said(answer, in_words=is_small) if len(number) >= least_digits]
     right = [number for number in said if number in wanted]
     return right, [number for number in said if number not in wanted and number not in own]
@@ -80,14 +86,14 @@ def is_named(value: str, text: str) -> bool:
     """Whether a text names a value as a word of its own: in any case and width, Korean with any particle behind it and
     with or without its inner spaces. "Torvan" is not named in "Torvanel"."""
     wanted = re.escape(_plain(value)).replace(r"\ ", " ?" if _is_korean(value) else " ")
-    behind = rf"(?=(?:{_BEHIND_KOREAN})?(?![가-힣\w]))" if _is_korean(value[-1:]) else r"(?!\w)"
+    behind = rf"(?=(?:{_BEHIND_KOREAN}){{0,2}}(?![가-힣\w]))" if _is_korean(value[-1:]) else r"(?!\w)"
     before = r"(?<![가-힣])" if _is_korean(value[:1]) else r"(?<!\w)"
     return bool(wanted) and re.search(f"{before}{wanted}{behind}", _plain(text)) is not None
 
 
 def _plain(text: str) -> str:
     """Without differences of width, case, punctuation and blanks."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = joined_numbers(text).casefold()
     kept = (letter if letter.isalnum() else " " for letter in folded if not unicodedata.combining(letter))
     return " ".join("".join(kept).split())
 
@@ -98,8 +104,8 @@ def _is_korean(text: str) -> bool:
 
 def _exactly(question: Question, answer: str) -> Score:
     """Word for word, letter for letter; blanks count as one, and quotation marks around it, a full stop at its end and
-    a short "Here it is:" before it are no part of it. The beginning that the question gave may be said again. An answer that holds the text among others is wrong, and its
-    facts say so (also_said)."""
+    a short "Here it is:" before it are no part of it. The beginning that the question gave may be said again. An answer
+    that holds the text among others is wrong, and its facts say so (also_said)."""
     wanted = _bare(question.expected[0])
     given = _bare((question.cue or "").split("\n")[-1])
     said = _bare(answer)
