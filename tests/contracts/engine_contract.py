@@ -10,7 +10,16 @@ from typing import ClassVar
 
 import pytest
 
-from kvscope.engine.base import ChatRequest, Engine, EngineReport, Generation, Load, LoadResult, Message
+from kvscope.engine.base import (
+    ChatRequest,
+    Engine,
+    EngineReport,
+    Generation,
+    Load,
+    LoadResult,
+    Message,
+    ScoreRequest,
+)
 from kvscope.engine.statistics import STATISTICS
 from kvscope.errors import ContextOverflow, EngineError, EngineStartFailed, InvalidSettings, UsageError
 from kvscope.probe.proc import ProcessTreeProbe, process_exists
@@ -318,6 +327,61 @@ class EngineContract:
             assert engine.settings == {}
         elif self.context_setting is not None:
             assert engine.settings[self.context_setting] == CONTEXT_TOKENS
+
+    # --- texts, and how likely they are -------------------------------------------------------------------------------
+
+    def test_a_text_is_sent_as_it_is(self, engine: Engine) -> None:
+        can = engine.capabilities
+        if not can.completes_text:
+            pytest.skip("it takes no text without a chat template")
+        for text in TEXTS:
+            answer = engine.generate(ChatRequest(messages=(), text=text, max_output_tokens=1))
+            if not can.reports_prompt_tokens:
+                assert answer.prompt_tokens is None
+            elif can.scores_tokens:
+                assert answer.prompt_tokens == len(engine.tokenize(text, with_special=True))
+            else:
+                assert answer.prompt_tokens is not None
+        with pytest.raises(UsageError):
+            engine.generate(ChatRequest(messages=user("Hello."), text="Hello.", max_output_tokens=1))
+
+    def test_the_tokens_of_a_text_are_scored(self, engine: Engine) -> None:
+        if not engine.capabilities.scores_tokens:
+            with pytest.raises(UsageError):
+                engine.tokenize("Hello.", with_special=True)
+            with pytest.raises(UsageError):
+                engine.score(ScoreRequest(prompt=(1,), continuation=(2,)))
+            return
+        prompt = engine.tokenize("The quick brown fox jumps over the", with_special=True)
+        continuation = engine.tokenize(" lazy dog. 안녕하세요", with_special=False)
+        request = ScoreRequest(prompt=prompt, continuation=continuation, num_top=4)
+        scores, again = engine.score(request), engine.score(request)
+        assert tuple(each.token for each in scores.tokens) == continuation
+        assert [each.logprob for each in again.tokens] == [each.logprob for each in scores.tokens]
+        assert again.pattern == scores.pattern
+        for each in scores.tokens:
+            assert each.logprob <= 0
+            assert len(set(each.top_tokens)) == len(each.top_tokens) == len(each.top_logprobs) == 4
+            assert list(each.top_logprobs) == sorted(each.top_logprobs, reverse=True)
+            assert sum(math.exp(top) for top in each.top_logprobs) < 1.001
+            listed = dict(zip(each.top_tokens, each.top_logprobs, strict=True))
+            assert each.logprob <= each.top_logprobs[0]
+            assert listed.get(each.token, each.logprob) == each.logprob
+        assert len({each.logprob for each in scores.tokens}) > 1
+        fresh = engine.score(ScoreRequest(prompt=prompt, continuation=continuation, num_top=4, is_fresh=True))
+        assert fresh.pattern != scores.pattern
+        assert fresh.cached_tokens in (0, None)
+        for ours, anew in zip(scores.tokens, fresh.tokens, strict=True):
+            assert anew.logprob == pytest.approx(ours.logprob, abs=0.5)  # another batch shape
+
+    def test_what_cannot_be_scored_is_refused(self, engine: Engine) -> None:
+        if not engine.capabilities.scores_tokens:
+            pytest.skip("it scores nothing")
+        with pytest.raises(UsageError):
+            engine.score(ScoreRequest(prompt=(), continuation=(2,)))
+        if self.context_limit_tokens is not None and self.refuses_long_prompts:
+            with pytest.raises(ContextOverflow):
+                engine.score(ScoreRequest(prompt=(3,) * (self.context_limit_tokens + 1), continuation=(4, 5)))
 
     # --- several at once ------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from kvscope.engine.fake_law import fake_law as fake_law
 from kvscope.engine.fake_load import Given, ManyAtOnce
 from kvscope.engine.fake_memory import FakeMemory as FakeMemory
 from kvscope.engine.fake_scores import scores_of, tokens_of
+from kvscope.engine.openai_text import check_prompt, check_text
 from kvscope.errors import (
     ContextOverflow,
     EngineDied,
@@ -179,6 +180,7 @@ class FakeEngine:
     def score(self, request: ScoreRequest) -> TokenScores:
         """See ``fake_scores``: a distribution whose divergence from that of an engine without ``score_kl`` is known."""
         self._needs(self.memory.loaded, "Call load() first.")
+        check_prompt(request)
         num_tokens = len(request.prompt) + len(request.continuation)
         if num_tokens > self.law.slot_tokens:
             raise self._overflow(num_tokens)
@@ -201,6 +203,7 @@ class FakeEngine:
 
     def _begin(self, request: ChatRequest, free: Sequence[int]) -> Given:
         """The request in one of the free slots. Raises ContextOverflow, and EngineDied where the settings say so."""
+        check_text(request)
         self._requests += 1
         num_prompt = self._prompt_tokens(request)
         if self._requests == self.law.die_at_request:

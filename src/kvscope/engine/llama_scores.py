@@ -16,7 +16,8 @@ from typing import Any
 from kvscope.engine.base import ScoredToken, ScoreRequest, TokenScores
 from kvscope.engine.http_client import Limits, Reply
 from kvscope.engine.openai_http import body_text, json_object
-from kvscope.errors import EngineReplyError, UsageError
+from kvscope.engine.openai_text import check_prompt
+from kvscope.errors import EngineReplyError
 
 BIAS = 1e4
 TOKENIZE_TIMEOUT_S = 60.0
@@ -67,8 +68,7 @@ class LlamaScores:
     async def score(self, request: ScoreRequest) -> TokenScores:
         """As ``Engine.score``. Raises UsageError for an empty prompt, EngineReplyError as in the module's docstring."""
         prefix = list(request.prompt)
-        if not prefix:
-            raise UsageError("Nothing can be scored after an empty prompt.", hint="Begin it with one token at least.")
+        check_prompt(request)
         tokens: list[ScoredToken] = []
         counts: list[int] = []
         for token in request.continuation:

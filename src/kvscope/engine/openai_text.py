@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.engine.base import ChatRequest
+from kvscope.engine.base import ChatRequest, ScoreRequest
 from kvscope.engine.openai_http import prepare_chat, prepare_completion
 from kvscope.engine.prepared import Prepared
 from kvscope.errors import UsageError
@@ -38,3 +38,9 @@ def check_text(chat: ChatRequest) -> None:
         )
     if not chat.text:
         raise UsageError("The text to be sent is empty.", hint="Give it at least one character.")
+
+
+def check_prompt(request: ScoreRequest) -> None:
+    """Raises UsageError for an empty prompt."""
+    if not request.prompt:
+        raise UsageError("Nothing can be scored after an empty prompt.", hint="Begin it with one token at least.")

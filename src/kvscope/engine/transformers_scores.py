@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kvscope.engine.base import ScoredToken, ScoreRequest, TokenScores
+from kvscope.engine.openai_text import check_prompt
 from kvscope.errors import EngineReplyError, UsageError
 
 _ONE_BY_ONE = "one token a pass on the kept prompt"
@@ -13,8 +14,7 @@ _IN_ONE_PASS = "the whole text anew in one pass"
 
 def check_score(request: ScoreRequest, *, vocab_size: int) -> None:
     """Raises UsageError for an empty prompt, and for tokens that the model does not have."""
-    if not request.prompt:
-        raise UsageError("Nothing can be scored after an empty prompt.", hint="Begin it with one token at least.")
+    check_prompt(request)
     outside = [token for token in (*request.prompt, *request.continuation) if not 0 <= token < vocab_size]
     if outside:
         raise UsageError(
