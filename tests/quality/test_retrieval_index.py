@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import bm25s
@@ -13,7 +14,7 @@ from kvscope.quality.retrieval.index import METHODS, Hit, make_index
 from kvscope.quality.retrieval.passages import Passage
 from kvscope.quality.retrieval.source import Remark
 from kvscope.quality.retrieval.term_index import TERMS
-from kvscope.quality.retrieval.terms import WORD_PATTERN, bigrams, korean_share, words
+from kvscope.quality.retrieval.terms import WORD_PATTERN, bigrams, korean_share, without_asking, words
 
 KOREAN = [
     "부산 여객선은 오후 네 시에 출발합니다.",
@@ -56,16 +57,47 @@ class Embedder:
     [
         ("A Tide of 3.5 m, 1,200 ships", ["a", "tide", "of", "3.5", "m", "1,200", "ships"]),
         ("at 15:30. v2 KX42 don't", ["at", "15:30", "v2", "kx42", "don", "t"]),
-        ("서울에 3.5배 늘", ["서울", "울에", "3.5", "배", "늘"]),
-        ("GPT4의 값은 12개", ["gpt4", "의", "값은", "12", "개"]),
+        ("서울에 3.5배 늘", ["서울", "울에", "서", "울", "에", "3.5", "배", "늘"]),
+        ("GPT4의 값은 12개", ["gpt4", "의", "값은", "값", "은", "12", "개"]),
         ("ＡＢＣ １２．５", ["abc", "12.5"]),
-        ("東京タワー", ["東京", "京タ", "タワ", "ワー"]),
+        ("東京タワー", ["東京", "京タ", "タワ", "ワー", "東", "京", "タ", "ワ", "ー"]),
         ("Überfahrt café", ["überfahrt", "café"]),
         ("... !?", []),
     ],
 )
 def test_terms(text: str, wanted: list[str]) -> None:
     assert bigrams([text]) == [wanted]
+
+
+def test_bigrams_with_single_characters_are_those_of_the_definition() -> None:
+    """Written the plain way, on a text in which words come again."""
+    text = "굴밥을 굴밥을 바닷가에서"
+    plainly = []
+    for word in text.split():
+        plainly += [a + b for a, b in pairwise(word)] + list(word)
+    assert bigrams([text]) == [plainly]
+
+
+@pytest.mark.parametrize(
+    ("question", "rest"),
+    [
+        ("만조는 몇 시입니까?", "만조는"),
+        ("배가 언제 떠나는지 알려 주세요.", "배가 떠나는지"),
+        ("굴밥은 무슨 요일에 먹을 수 있나요?", "굴밥은 요일에 먹을 수"),
+        ("누구인가요?", "누구인가요?"),  # nothing else is left
+        ("When does it leave?", "When does it leave?"),
+        ("아무나 오나요", "아무나"),
+        ("주말의 나무", "주말의 나무"),
+    ],
+)
+def test_korean_that_only_asks_is_left_out_of_a_question(question: str, rest: str) -> None:
+    assert " ".join(without_asking(question).split()).rstrip("?. ") == rest.rstrip("?. ")
+
+
+def test_pages_of_questions_are_not_found_for_being_questions() -> None:
+    texts = ["언제 여나요? 얼마인가요? 무엇을 파나요?", "등대는 아침에 엽니다."]
+    assert found(make_index(passages(texts)).search("등대는 언제 여나요?", 1)) == [1]
+    assert found(make_index(passages(["소금은 창고에 있다.", "굴밥은 토요일에 나온다."])).search("굴을", 1)) == [1]
 
 
 def test_words_are_those_of_bm25s_with_a_better_pattern() -> None:

@@ -78,5 +78,5 @@ def make_index(
 
 
 def searched_text(passage: Passage) -> str:
-    """A passage under its headings."""
-    return "\n".join([*passage.section, passage.text])
+    """A passage under those of its headings that are not in it."""
+    return "\n".join([*(each for each in passage.section if each not in passage.text), passage.text])
