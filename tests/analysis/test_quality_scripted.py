@@ -1,10 +1,19 @@
 """An engine with known errors, asked the real tasks: the panel reports what it was told to do, and nothing else."""
 
-import pytest
-from scripted_answers import documents, scripted
+from statistics import fmean
 
+import pytest
+from scripted_answers import Documents, documents, scripted
+from study_rows import design_row, trial_row
+
+from kvscope.analysis.fidelity_panel import fidelity_panel
 from kvscope.analysis.quality_cell import QualityCell, cell_of
 from kvscope.analysis.quality_panel import LevelAnswers, panel_of
+from kvscope.engine.fake import FakeEngine, VirtualClock
+from kvscope.engine.fake_scores import position_divergence
+from kvscope.experiment.trial_scores import score_document, split_text
+from kvscope.quality.task import prompt_text
+from kvscope.record.rows import AnswerRow, ScoredTokenRow, TrialResult
 from kvscope.scenario import SettingValue
 
 SEEDS = range(1, 7)
@@ -80,3 +89,53 @@ def test_a_level_that_loses_is_called_and_one_that_does_not_is_not() -> None:
     assert same.judged.verdict == "no_loss_beyond"
     assert lost.judged.verdict == "loss"
     assert lost.difference.contains(-0.15)
+
+
+@pytest.mark.parametrize("divergence", [0.01, 0.1])
+def test_a_known_divergence_comes_out_as_the_fidelity_of_a_level(divergence: float) -> None:
+    """Every position's divergence is known; what is kept of it (100 tokens and a rest) states at most that, and most of
+    it: a tail of 1 in 60 is in the rest."""
+    asked = documents("fidelity", 8, seed=1)
+    results = [_scored(asked, score_kl=each) for each in (0.0, divergence)]
+    panel = fidelity_panel([(0.0, [results[0], results[0]]), (divergence, [results[1]])])
+    assert panel is not None
+    level = panel.level(divergence)
+    assert level is not None
+    truth = _mean_divergence(asked, divergence)
+    assert level.divergence.value is not None
+    assert 0.9 * truth < level.divergence.value <= truth * (1 + 1e-6)
+    assert len(level.comparison.documents) == 8
+
+
+def _engine(**settings: SettingValue) -> FakeEngine:
+    engine = FakeEngine(settings=settings, clock=VirtualClock())
+    engine.launch()
+    engine.load()
+    return engine
+
+
+def _scored(asked: Documents, **settings: SettingValue) -> TrialResult:
+    """One attempt's rows of the documents, each behind the one before."""
+    engine = _engine(**settings)
+    answers: list[AnswerRow] = []
+    tokens: list[ScoredTokenRow] = []
+    for document, _ in asked:
+        found = score_document(engine, document, first_index=len(answers))
+        answers += found.answers
+        tokens += found.scored_tokens
+    trial = trial_row(design_row(), str(settings))
+    return TrialResult(trial=trial, answers=tuple(answers), scored_tokens=tuple(tokens))
+
+
+def _mean_divergence(asked: Documents, divergence: float) -> float:
+    """By the engine's law, from the tokens before each position: the mean over documents of the mean over positions."""
+    engine = _engine()
+    means = []
+    for document, _ in asked:
+        found = []
+        for question in document.questions:
+            text = split_text(engine, prompt_text(document, question, "cue"), question.continuation or "")
+            for number in range(len(text.continuation)):
+                found.append(position_divergence((*text.prompt, *text.continuation[:number]), divergence))
+        means.append(fmean(found))
+    return fmean(means)

@@ -1,7 +1,7 @@
 """Distributions of the fake engine whose divergence is known: what ``Engine.score`` of it answers.
 
 A word with the blanks before it is one token. At each position the tokens have ranks, drawn from the tokens before, and
-each rank its probability: p(r) ∝ (r + 2)^−1.3, the *reference*. A token that stands in the prompt already has one of
+each rank its probability: p(r) ∝ (r + 2)^−2, the *reference*. A token that stands in the prompt already has one of
 the first four ranks, so what was told is likelier than what was not. An engine with ``score_kl`` has every rank's
 logarithm moved by t · cos(r), where t is such that the divergence Σ p log(p ÷ q) of the reference from it is half of
 ``score_kl`` at one half of the positions and one and a half times that at the others.
@@ -99,7 +99,7 @@ def reference() -> tuple[float, ...]:
 
 def moved_by(strength: float) -> tuple[float, ...]:
     """The logarithm of each rank's probability, moved by strength · cos(rank)."""
-    raw = [-1.3 * log(rank + 2) + strength * cos(rank) for rank in range(VOCABULARY)]
+    raw = [-2 * log(rank + 2) + strength * cos(rank) for rank in range(VOCABULARY)]
     most = max(raw)
     total = most + log(sum(exp(value - most) for value in raw))
     return tuple(value - total for value in raw)
