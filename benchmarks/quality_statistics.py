@@ -74,9 +74,8 @@ def calls(studies: int) -> Iterator[str]:
     yield "| baseline | otherwise | items/document | levels | items asked (median) | null called | 5 points found |"
     yield "|--:|--:|--:|--:|--:|--:|--:|"
     chance = np.random.default_rng(2)
-    for share, discordance, (items, correlation), levels in product(
-        SHARES, DISCORDANCES, ((1, 0.0), (3, 0.1), (5, 0.2)), (1, 3)
-    ):
+    kinds = ((1, 0.0, 1), (1, 0.0, 3), (3, 0.1, 1), (5, 0.2, 1))
+    for share, discordance, (items, correlation, levels) in product(SHARES, DISCORDANCES, kinds):
         truth = Truth(share=share, loss=0.05, discordance=discordance, per_document=items, correlation=correlation)
         if not truth.is_possible:
             continue
