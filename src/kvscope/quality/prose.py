@@ -15,6 +15,7 @@ from kvscope.quality.prose_en import english_sentence
 from kvscope.quality.prose_ko import korean_sentence
 
 LANGUAGES = ("en", "ko")
+_DENSITY = {"en": 1.0, "ko": 0.5}
 _SENTENCES = {"en": english_sentence, "ko": korean_sentence}
 
 _FIRST_LETTERS = "BDFGHKLMNPRSTVZ"
@@ -102,10 +103,13 @@ class Numbers:
                 return number
 
 
-def num_facts(prompt_tokens: int, *, per_thousand: float, least: int, most: int | None = None) -> int:
+def num_facts(
+    prompt_tokens: int, *, per_thousand: float, least: int, most: int | None = None, language: str = "en"
+) -> int:
     """How many facts a document of this size holds: so many to a thousand tokens, so that a longer document is not a
-    thinner one; ``least`` and ``most`` bound it."""
-    wanted = max(least, round(per_thousand * prompt_tokens / 1000))
+    thinner one; ``least`` and ``most`` bound it. Half as many in Korean, whose sentences take up to three times the
+    tokens where a vocabulary has few of its syllables."""
+    wanted = max(least, round(per_thousand * _DENSITY[language] * prompt_tokens / 1000))
     return wanted if most is None else min(wanted, most)
 
 

@@ -28,7 +28,7 @@ def build_copy(request: DocumentRequest) -> tuple[Document, Document]:
     """6 such sentences to a thousand tokens, at least 2; up to 6 of them are asked for."""
     random = seeded(request, "copy")
     names = Names(request.language, random)
-    number = num_facts(request.prompt_tokens, per_thousand=6, least=2)
+    number = num_facts(request.prompt_tokens, per_thousand=6, least=2, language=request.language)
     sentences = [copied_sentence(request.language, names, random) for _ in range(number)]
     asked = sorted(random.sample(range(number), min(_MOST_ASKED, number)))
     facts = tuple(

@@ -60,7 +60,10 @@ def build_count(request: DocumentRequest) -> tuple[Document, Document]:
     brought, who came most often. In the twin other people did what those had done."""
     random = seeded(request, "count")
     names = Names(request.language, random)
-    people = [names.draw() for _ in range(num_facts(request.prompt_tokens, per_thousand=5, least=3))]
+    people = [
+        names.draw()
+        for _ in range(num_facts(request.prompt_tokens, per_thousand=5, least=3, language=request.language))
+    ]
     leader, summed, *_ = people
     brought = {name: random.sample(_SACKS, random.choice(_VISITS)) for name in people}
     brought[leader] = random.sample(_SACKS, _LEADER_VISITS)

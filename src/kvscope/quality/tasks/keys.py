@@ -19,7 +19,8 @@ def build_keys(request: DocumentRequest) -> tuple[Document, Document]:
     """12 crates to a thousand tokens, at least 3; up to 8 of them are asked for."""
     random = seeded(request, "keys")
     names, numbers = Names(request.language, random), Numbers(random)
-    crates = [(names.draw(), numbers.draw()) for _ in range(num_facts(request.prompt_tokens, per_thousand=12, least=3))]
+    number = num_facts(request.prompt_tokens, per_thousand=12, least=3, language=request.language)
+    crates = [(names.draw(), numbers.draw()) for _ in range(number)]
     asked = sorted(random.sample(range(len(crates)), min(_MOST_ASKED, len(crates))))
     others = {index: (names.draw(), numbers.draw()) for index in asked}
     facts = tuple(

@@ -50,7 +50,7 @@ def build_needle(request: DocumentRequest) -> tuple[Document, Document]:
     random = seeded(request, "needle")
     names, numbers = Names(request.language, random), Numbers(random)
     kinds = _KINDS[request.language]
-    num_kinds = num_facts(request.prompt_tokens, per_thousand=8, least=2, most=len(kinds))
+    num_kinds = num_facts(request.prompt_tokens, per_thousand=8, least=2, most=len(kinds), language=request.language)
     chosen = random.sample(range(len(kinds)), num_kinds)
     told = {kind: (Word(names.draw()), numbers.draw()) for kind in chosen}
     facts = tuple(

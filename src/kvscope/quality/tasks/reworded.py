@@ -16,7 +16,7 @@ def build_reworded(request: DocumentRequest) -> tuple[Document, Document]:
     random = seeded(request, "reworded")
     names = Names(request.language, random)
     trades = random.sample(TRADES[request.language], len(TRADES[request.language]))
-    number = num_facts(request.prompt_tokens, per_thousand=12, least=3, most=_MOST_FACTS)
+    number = num_facts(request.prompt_tokens, per_thousand=12, least=3, most=_MOST_FACTS, language=request.language)
     told, spare = trades[:number], trades[number:]
     people = [Word(names.draw()) for _ in told]
     asked = sorted(random.sample(range(number), min(_MOST_ASKED, number)))

@@ -46,7 +46,7 @@ def build_tool_call(request: DocumentRequest) -> tuple[Document, Document]:
     """12 lockers to a thousand tokens, at least 3; up to 6 are to be opened. Room is left for two tools."""
     random = seeded(request, "tool_call")
     names, numbers = Names(request.language, random), Numbers(random)
-    number = num_facts(request.prompt_tokens, per_thousand=12, least=3)
+    number = num_facts(request.prompt_tokens, per_thousand=12, least=3, language=request.language)
     lockers = [(names.draw(), numbers.draw()) for _ in range(number)]
     asked = sorted(random.sample(range(number), min(_MOST_ASKED, number)))
     facts = tuple(

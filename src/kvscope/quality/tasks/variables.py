@@ -28,7 +28,7 @@ def build_variables(request: DocumentRequest) -> tuple[Document, Document]:
     0 to 3; in the twin, the chains that are asked for begin with another name and value."""
     random = seeded(request, "variables")
     names, numbers = Names(request.language, random), Numbers(random)
-    num_chains = num_facts(request.prompt_tokens, per_thousand=6, least=2)
+    num_chains = num_facts(request.prompt_tokens, per_thousand=6, least=2, language=request.language)
     chains = [([names.draw() for _ in range(MOST_HOPS + 1)], numbers.draw()) for _ in range(num_chains)]
     asked = [((place + place // (MOST_HOPS + 1)) % num_chains, place % (MOST_HOPS + 1)) for place in range(_ASKED)]
     chains_asked = {chain for chain, _ in asked}
