@@ -95,8 +95,9 @@ def read_material(
     language: str = "en",
 ) -> RetrievalAsked:
     """Documents and questions as they are read from a path, or of the bundled wiki (None, or one of its names) in
-    ``language``, with all that was doubtful of them. ``most_questions``: only the first so many are asked. Raises BadDesign where only
-    one of the two is there or a value cannot be, UsageError and MissingDependency as the readers do."""
+    ``language``, with all that was doubtful of them. ``most_questions``: only the first so many are asked. Raises
+    BadDesign where only one of the two is there or a value cannot be, UsageError and MissingDependency as the readers
+    do."""
     _check(documents, questions, passage_tokens, method, embeddings)
     corpus, asked = _bundled(documents, language) if questions is None else _own(documents or "", questions)
     return RetrievalAsked(

@@ -25,8 +25,8 @@ from kvscope.experiment.asked import FIELDS, Asked, default_of, differing
 from kvscope.experiment.asked_fields import SAYS, Table, read_value
 from kvscope.experiment.design import REQUEST_FACTORS as _REQUESTS
 from kvscope.experiment.plan import Planned, plan
-from kvscope.experiment.retrieval_asked import is_bundled
 from kvscope.experiment.quality_asked import TASK_FACTOR
+from kvscope.experiment.retrieval_asked import is_bundled
 from kvscope.experiment.study_lines import StudyLines
 from kvscope.experiment.toml_text import commented, toml_value
 
@@ -187,7 +187,8 @@ def _unknown(file: Path, line: int | None, name: str, known: Sequence[str]) -> B
 
 
 def _with_paths(asked: Asked, folder: Path) -> Asked:
-    """Paths relative to the file: of texts and documents always, of the model where it is one that is there, or begins as one."""
+    """Paths relative to the file: of texts and documents always, of the model where it is one that is there, or begins
+    as one."""
     paths, model = _own_paths(asked), asked.model
     if model is not None and (model.startswith(("./", "../")) or _exists(folder / model)):
         model = str(folder / model)
