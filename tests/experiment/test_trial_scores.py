@@ -7,7 +7,7 @@ import pytest
 
 from kvscope.engine.base import ScoredToken, ScoreRequest, TokenScores
 from kvscope.errors import EngineDied, PromptDoesNotFit, UsageError
-from kvscope.experiment.trial_scores import FLOOR, FLOOR_POSITIONS, NUM_TOP, score_document, score_floor, split_text
+from kvscope.experiment.trial_scores import FLOOR, FLOOR_DOCUMENTS, NUM_TOP, score_document, score_floor, split_text
 from kvscope.quality.task import Document, DocumentRequest
 from kvscope.quality.tasks import task_named
 
@@ -112,21 +112,29 @@ def test_fidelity_keeps_the_likeliest_tokens_and_has_no_score_of_its_own() -> No
     assert not any(request.is_fresh for request in engine.requests)
 
 
-def test_the_floor_is_the_last_position_of_another_item_in_each_document() -> None:
+def test_the_floor_is_an_item_of_each_document_behind_keys_and_values_of_one_pass() -> None:
     engine = PairsEngine()
-    own = [document for document, _ in documents("fidelity", FLOOR_POSITIONS + 1)]
+    own = [document for document, _ in documents("fidelity", FLOOR_DOCUMENTS + 1)]
     kept = [score_document(engine, document) for document in own]  # type: ignore[arg-type]
+    engine.requests.clear()
     floor = score_floor(engine, own, first_index=50)  # type: ignore[arg-type]
-    assert len(floor.answers) == len(floor.scored_tokens) == FLOOR_POSITIONS
-    assert [row.index for row in floor.answers] == list(range(50, 50 + FLOOR_POSITIONS))
-    assert len({str(row.facts["of_item"]).rsplit("/", 1)[1] for row in floor.answers}) == FLOOR_POSITIONS
-    for row, fresh, scored in zip(floor.answers, floor.scored_tokens, kept, strict=False):
+    assert [row.index for row in floor.answers] == list(range(50, 50 + FLOOR_DOCUMENTS))
+    kinds = [str(row.facts["of_item"]).rsplit("/", 1)[1] for row in floor.answers]
+    assert kinds == ["copy-head", "copy-middle", "copy-tail", "new", "copy-head", "copy-middle"]
+    for row, scored in zip(floor.answers, kept, strict=False):
         assert row.facts[FLOOR] == "batch_shape"
         (item,) = [each for each in scored.answers if each.item == row.facts["of_item"]]
-        last = [each for each in scored.scored_tokens if each.answer_index == item.index][-1]
-        assert (fresh.position, fresh.token) == (last.position, last.token)
-        assert fresh.logprob == last.logprob  # the same text before it
-        assert fresh.pattern != last.pattern
+        same = [each for each in scored.scored_tokens if each.answer_index == item.index]
+        mine = [each for each in floor.scored_tokens if each.answer_index == row.index]
+        # Every position but the first, of the same text: this engine says the same of it in any pass.
+        assert [(e.position, e.token, e.logprob) for e in mine] == [(e.position, e.token, e.logprob) for e in same[1:]]
+        assert {each.pattern for each in mine}.isdisjoint(each.pattern for each in same)
+    # One pass over the whole text first, then backwards on what it has left.
+    lengths = [len(request.prompt) for request in engine.requests[: len(kept[0].scored_tokens)]]
+    fresh = [request.is_fresh for request in engine.requests]
+    assert fresh.count(True) == FLOOR_DOCUMENTS
+    assert fresh[0]
+    assert lengths[1] == lengths[0] - 1
 
 
 def test_an_item_that_does_not_fit_is_a_row_and_the_others_go_on() -> None:

@@ -156,7 +156,7 @@ def _floors(of_reference: Sequence[TrialResult]) -> FidelityFloors:
     shape = compare_floor(reference)
     return FidelityFloors(
         same_pattern=mean_divergence(values) if values else None,
-        batch_shape=mean_divergence([each.divergence for each in shape.positions]) if shape.positions else None,
+        batch_shape=mean_divergence([each.divergence for each in shape.documents]) if shape.positions else None,
     )
 
 

@@ -18,8 +18,8 @@ FIDELITY = "fidelity"
 # Likeliest tokens kept at each position. The divergence seen through them and one rest bucket is a lower bound of the
 # whole one; docs/reference/quality.md says how tight it was measured to be.
 NUM_TOP = 100
-# Positions of a whole trial that are computed anew in one pass, to see what the shape of a batch does alone.
-FLOOR_POSITIONS = 6
+# In so many documents of a trial one item is computed in passes of another shape, to see what that does alone.
+FLOOR_DOCUMENTS = 6
 # Facts of an AnswerRow that is measured for the floor alone: the same text in passes of another shape.
 FLOOR = "floor"
 BATCH_SHAPE = "batch_shape"
@@ -92,14 +92,14 @@ def score_document(engine: Engine, document: Document, twin: Document | None = N
 
 
 def score_floor(engine: Engine, documents: Sequence[Document], *, first_index: int = 0) -> Scored:
-    """The last position of one item in each of the first FLOOR_POSITIONS documents, another kind of item in each, its
-    whole prefix computed anew in one pass. To be called when all documents have been scored, because it changes what
-    the engine keeps."""
+    """One item in each of the first FLOOR_DOCUMENTS documents, another kind of item in each, all its positions but the
+    first behind a prefix that was computed in one pass. To be called when all documents have been scored, because it
+    changes what the engine keeps."""
     rows = _Rows(engine, first_index)
-    for number, document in enumerate(documents[:FLOOR_POSITIONS]):
-        questions = [question for question in document.questions if question.continuation is not None]
+    for number, document in enumerate(documents[:FLOOR_DOCUMENTS]):
+        questions = [each for each in document.questions if len((each.continuation or "").split()) > 1]
         if questions:
-            rows.add(document, questions[number % len(questions)], is_fresh=True)
+            rows.add_floor(document, questions[number % len(questions)])
     return rows.scored()
 
 
@@ -113,26 +113,51 @@ class _Rows:
     def scored(self) -> Scored:
         return Scored(answers=tuple(self.answers), scored_tokens=tuple(self.tokens))
 
-    def add(self, document: Document, question: Question, *, is_fresh: bool = False) -> None:
-        """One item; ``is_fresh``: its last position alone, computed anew in one pass, as a row of the floor."""
+    def add(self, document: Document, question: Question) -> None:
+        """One item, all its positions."""
         row = _row(document, question, self.next_index)
-        if is_fresh:
-            row = replace(row, item=f"{row.item}/{BATCH_SHAPE}", facts={FLOOR: BATCH_SHAPE, "of_item": row.item})
         try:
-            text = split_text(self.engine, prompt_text(document, question, "cue"), question.continuation or "")
-            first = len(text.continuation) - 1 if is_fresh else 0
-            scores = self.engine.score(
-                ScoreRequest(
-                    prompt=(*text.prompt, *text.continuation[:first]),
-                    continuation=text.continuation[first:],
-                    num_top=NUM_TOP if document.task == FIDELITY else 1,
-                    is_fresh=is_fresh,
-                )
-            )
+            text = self._text(document, question)
+            scores = self._score(document, text, 0, len(text.continuation))
         except _OF_ONE_ITEM as error:
             self._keep(_failed(row, error))
             return
-        self._keep(_scored(row, text, scores), scores, first_position=first)
+        self._keep(_scored(row, text, scores), scores)
+
+    def add_floor(self, document: Document, question: Question) -> None:
+        """The last position with its whole prefix computed in one pass; then, from there backwards, each position on
+        what that pass has left, so that the keys and values before it are those of one pass and not of single tokens.
+        The first position is left out: what stands before it was computed together in the first place."""
+        row = _row(document, question, self.next_index)
+        row = replace(row, item=f"{row.item}/{BATCH_SHAPE}", facts={FLOOR: BATCH_SHAPE, "of_item": row.item})
+        try:
+            text = self._text(document, question)
+            last = len(text.continuation) - 1
+            found = [self._score(document, text, last, last + 1, is_fresh=True)]
+            for position in range(last - 1, 0, -1):
+                found.insert(0, self._score(document, text, position, position + 1))
+        except _OF_ONE_ITEM as error:
+            self._keep(_failed(row, error))
+            return
+        tokens = tuple(token for each in found for token in each.tokens)
+        scores = TokenScores(tokens=tokens, pattern=f"keys and values of one pass: {found[-1].pattern}")
+        self._keep(_scored(row, text, scores), scores, first_position=last + 1 - len(tokens))
+
+    def _text(self, document: Document, question: Question) -> ScoredText:
+        return split_text(self.engine, prompt_text(document, question, "cue"), question.continuation or "")
+
+    def _score(
+        self, document: Document, text: ScoredText, first: int, end: int, *, is_fresh: bool = False
+    ) -> TokenScores:
+        """Positions ``first`` to ``end`` of the continuation."""
+        return self.engine.score(
+            ScoreRequest(
+                prompt=(*text.prompt, *text.continuation[:first]),
+                continuation=text.continuation[first:end],
+                num_top=NUM_TOP if document.task == FIDELITY else 1,
+                is_fresh=is_fresh,
+            )
+        )
 
     def _keep(self, row: AnswerRow, scores: TokenScores | None = None, *, first_position: int = 0) -> None:
         self.answers.append(row)
