@@ -16,6 +16,8 @@ from kvscope.record.rows import AnswerRow, DesignRow, Json
 
 # Questions that ask whether a prompt arrived whole count for no ability.
 MARKERS = "markers"
+# It was asked, and no right answer is known.
+UNSCORED = "unscored"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ def panel_of(levels: Sequence[LevelAnswers], baseline_level: Json, *, design_id:
             (row.task, row.language)
             for level in levels
             for row in level.rows
-            if row.reading != SCORED and row.task != MARKERS
+            if row.reading not in (SCORED, UNSCORED) and row.task != MARKERS
         }
     )
     num_changed = max(1, sum(level_key(level.level) != base_key for level in levels))
@@ -104,7 +106,9 @@ def panel_of(levels: Sequence[LevelAnswers], baseline_level: Json, *, design_id:
 
 
 def _rows(level: LevelAnswers, kind: tuple[str, str]) -> tuple[AnswerRow, ...]:
-    return tuple(row for row in level.rows if (row.task, row.language) == kind and row.reading != SCORED)
+    return tuple(
+        row for row in level.rows if (row.task, row.language) == kind and row.reading not in (SCORED, UNSCORED)
+    )
 
 
 def _against_baseline(

@@ -19,6 +19,8 @@ from kvscope.analysis.break_even import (
 from kvscope.analysis.fit import Estimate, mean
 from kvscope.analysis.levels import at_level
 from kvscope.analysis.proportions import clustered_share
+from kvscope.analysis.quality_comparison import QualityComparison
+from kvscope.analysis.quality_panel import quality_panel
 from kvscope.record.metrics import computed_prompt_tokens, request_metrics, tokens_by_request
 from kvscope.record.rows import AnswerRow, DesignRow, Json, RequestRow
 from kvscope.record.store import Records
@@ -98,11 +100,13 @@ class Even:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalPanel:
     """``design``: whose rows these are. ``rows``: the baseline first. ``evens``: of each way of passages that was
-    measured beside the whole document."""
+    measured beside the whole document. ``comparisons``: right answers of each level against the baseline's, on the same
+    questions, by language."""
 
     design: DesignRow
     rows: tuple[WayRow, ...]
     evens: tuple[Even, ...]
+    comparisons: tuple[QualityComparison, ...] = ()
 
     def row(self, level: str) -> WayRow | None:
         """Of one way."""
@@ -119,7 +123,8 @@ def retrieval_panel(
     rows = tuple(_way(str(level), at_level(attempts, level)) for level in design.levels)
     passages = [str(level) for level in design.levels if str(level).startswith("passages=")]
     evens = [found for level in passages if (found := _even(attempts, level, earlier)) is not None]
-    return RetrievalPanel(design=design, rows=rows, evens=tuple(evens))
+    comparisons = quality_panel(design, attempts).comparisons
+    return RetrievalPanel(design=design, rows=rows, evens=tuple(evens), comparisons=comparisons)
 
 
 # --- one way ------------------------------------------------------------------------------------------------------

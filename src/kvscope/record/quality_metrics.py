@@ -59,7 +59,9 @@ def quality_metrics(answers: Sequence[AnswerRow]) -> QualityMetrics:
         quality_items=len(own) if answers else None,
         quality_twin_score=_mean(twins),
         quality_truncated=sum(row.reading == "truncated_input" for row in mine) if answers else None,
-        quality_unread=sum(row.reading not in (*_READ, "truncated_input") for row in mine) if answers else None,
+        quality_unread=sum(row.reading not in (*_READ, "truncated_input", "unscored") for row in mine)
+        if answers
+        else None,
     )
 
 

@@ -296,6 +296,7 @@ READINGS = (
     "cut_output",  # the answer ran into its limit before it could be read
     "no_answer",  # nothing but thinking, or nothing at all
     "failed",  # the request ended in an error
+    "unscored",  # it was asked, and no right answer is known
     "scored",  # no answer was asked for: ``score`` is a log-probability or a divergence, in nats
 )
 
