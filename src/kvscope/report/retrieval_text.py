@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Sequence
 
 from kvscope.analysis.fit import Estimate
+from kvscope.analysis.quality_comparison import QualityComparison
 from kvscope.analysis.retrieval_panel import WHOLE, Even, Lost, RetrievalPanel, WayRow, lost_by
 from kvscope.report.prediction_text import aligned
 from kvscope.report.words import NO_BREAK, name_of, say
@@ -20,7 +21,7 @@ _GUESSED = "nothing"
 def retrieval_lines(panel: RetrievalPanel) -> list[str]:
     """The table of ways, the costs and the break-even, the facts lost. Facts are left out where there is no room."""
     for most_facts in range(MOST_FACTS, -1, -1):
-        lines = [*_head(panel), *_costs(panel), *_facts(panel, most_facts)]
+        lines = [*_head(panel), *_costs(panel), *_verdicts(panel), *_facts(panel, most_facts)]
         if len(lines) <= MOST_LINES:
             break
     return lines[:MOST_LINES]
@@ -34,8 +35,12 @@ def _head(panel: RetrievalPanel) -> list[str]:
     measured = [row for row in panel.rows if row.num_trials]
     if measured:
         table = _table(measured, with_interval=True)
-        is_wide = max(map(len, table)) > WIDTH
-        lines += ["", *(_table(measured, with_interval=False) if is_wide else table), ""]
+        if max(map(len, table)) > WIDTH:
+            table = _table(measured, with_interval=False)
+        too_wide = max(map(len, table)) - WIDTH
+        if too_wide > 0:
+            table = _table(measured, with_interval=False, most=max(len(row.level) for row in measured) - too_wide)
+        lines += ["", *table, ""]
         lines += _wrapped(say("retrieval.legend"))
     for row in panel.rows:
         if row.why_not is not None:
@@ -46,7 +51,8 @@ def _head(panel: RetrievalPanel) -> list[str]:
     return lines
 
 
-def _table(rows: Sequence[WayRow], *, with_interval: bool) -> list[str]:
+def _table(rows: Sequence[WayRow], *, with_interval: bool, most: int = WIDTH) -> list[str]:
+    """``most``: characters of a way's name."""
     heads = ["right", *(["interval"] if with_interval else []), "evidence", "read", "wait", "peak"]
     table = [["", *(say(f"retrieval.col.{name}") for name in heads)]]
     for row in rows:
@@ -58,7 +64,7 @@ def _table(rows: Sequence[WayRow], *, with_interval: bool) -> list[str]:
             f"{_seconds(row.first_s)} + {_seconds(row.later_s)}",
             "?" if row.peak_bytes is None else f"{format_count(round(row.peak_bytes / MIB))} MiB",
         ]
-        table.append([row.level, *cells])
+        table.append([_short(row.level, most), *cells])
     return aligned(table)
 
 
@@ -145,6 +151,41 @@ def _memory(panel: RetrievalPanel, even: Even) -> list[str]:
         return [say("retrieval.memory", level=even.level, difference=-difference)]
     slug = "retrieval.memory_less" if difference >= 0 else "retrieval.memory_more"
     return [say(slug, level=even.level, difference=abs(difference), cache=cache)]
+
+
+def _verdicts(panel: RetrievalPanel) -> list[str]:
+    """Whether passages answer less, on the same questions."""
+    lines = []
+    told = [even.level for even in panel.evens[:2]]
+    for each in panel.comparisons:
+        if each.level in told and each.difference.value is not None:
+            lines += _wrapped(_verdict(each))
+    return ["", *lines] if lines else []
+
+
+def _verdict(found: QualityComparison) -> str:
+    difference, judged = found.difference, found.judged
+    interval = ""
+    if difference.low is not None and difference.high is not None:
+        interval = say("retrieval.answers_interval", low=_points(difference.low), high=_points(difference.high))
+    needed = "" if found.needed is None else say("retrieval.needed", items=found.needed.items)
+    verdict = say(
+        f"retrieval.verdict.{judged.verdict}",
+        bound=None if judged.bound is None else f"{100 * judged.bound:.0f}",
+        reason=say(f"retrieval.because.{judged.reason}") if judged.reason is not None else "",
+        needed=needed if judged.reason == "too_few" else "",
+    )
+    return say(
+        "retrieval.answers",
+        level=str(found.level),
+        difference=_points(difference.value or 0.0),
+        interval=interval,
+        verdict=verdict,
+    )
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.0f}"
 
 
 def _facts(panel: RetrievalPanel, most: int) -> list[str]:
