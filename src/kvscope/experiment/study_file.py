@@ -192,7 +192,8 @@ def _with_paths(asked: Asked, folder: Path) -> Asked:
     paths, model = _own_paths(asked), asked.model
     if model is not None and (model.startswith(("./", "../")) or _exists(folder / model)):
         model = str(folder / model)
-    return replace(asked, model=model, **{name: str(folder / path) for name, path in paths.items()})
+    seen: dict[str, Any] = {name: str(folder / path) for name, path in paths.items()}
+    return replace(asked, model=model, **seen)
 
 
 def _own_paths(asked: Asked) -> dict[str, str]:
@@ -259,7 +260,8 @@ def _written(asked: Asked, folder: Path) -> Asked:
     paths, model = _own_paths(asked), asked.model
     if model is not None and not model.startswith("pkg:") and _exists(Path(model)):
         model = _seen_from(folder, model)
-    return replace(asked, model=model, **{name: _seen_from(folder, path) for name, path in paths.items()})
+    seen: dict[str, Any] = {name: _seen_from(folder, path) for name, path in paths.items()}
+    return replace(asked, model=model, **seen)
 
 
 def _seen_from(folder: Path, path: str) -> str:
