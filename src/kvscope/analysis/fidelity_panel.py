@@ -132,7 +132,7 @@ def mean_divergence(values: Sequence[float], *, confidence: float = CONFIDENCE) 
     if not any(values):
         return Estimate(value=0.0, low=0.0, high=0.0, num=count)
     if count < LEAST_DOCUMENTS:
-        return Estimate(value=center, num=count, reason=note("one_document"))
+        return Estimate(value=center, num=count, reason=note("few_documents"))
     if min(values) <= 0:
         return mean(values, floor=0.0, confidence=confidence)
     logs = [log(value) for value in values]

@@ -137,6 +137,8 @@ _FINDINGS: dict[str, str] = {
     "note.nothing_measured": "Nothing was measured.",
     "note.one_repeat": "One repeat only, so no interval can be given.",
     "note.one_document": "Questions on a single document say nothing of other documents: no interval can be given.",
+    "note.few_documents": "Fewer than three documents, or one that lost nothing: no interval can be given.",
+    "note.is_reference": "The others are held against this one.",
     "note.any_ratio": "Too few and too different values: the ratio could be anything.",
     "note.not_above_zero": "Not all values are above zero, so no ratio can be given.",
     "note.few_repeats": "Only {count} repeats, so the interval is wide.",
