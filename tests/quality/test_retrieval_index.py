@@ -14,7 +14,7 @@ from kvscope.quality.retrieval.index import METHODS, Hit, make_index
 from kvscope.quality.retrieval.passages import Passage
 from kvscope.quality.retrieval.source import Remark
 from kvscope.quality.retrieval.term_index import TERMS
-from kvscope.quality.retrieval.terms import WORD_PATTERN, bigrams, korean_share, without_asking, words
+from kvscope.quality.retrieval.terms import WORD_PATTERN, bigrams, korean_share, words
 
 KOREAN = [
     "부산 여객선은 오후 네 시에 출발합니다.",
@@ -78,25 +78,8 @@ def test_bigrams_with_single_characters_are_those_of_the_definition() -> None:
     assert bigrams([text]) == [plainly]
 
 
-@pytest.mark.parametrize(
-    ("question", "rest"),
-    [
-        ("만조는 몇 시입니까?", "만조는"),
-        ("배가 언제 떠나는지 알려 주세요.", "배가 떠나는지"),
-        ("굴밥은 무슨 요일에 먹을 수 있나요?", "굴밥은 요일에 먹을 수"),
-        ("누구인가요?", "누구인가요?"),  # nothing else is left
-        ("When does it leave?", "When does it leave?"),
-        ("아무나 오나요", "아무나"),
-        ("주말의 나무", "주말의 나무"),
-    ],
-)
-def test_korean_that_only_asks_is_left_out_of_a_question(question: str, rest: str) -> None:
-    assert " ".join(without_asking(question).split()).rstrip("?. ") == rest.rstrip("?. ")
-
-
-def test_pages_of_questions_are_not_found_for_being_questions() -> None:
-    texts = ["언제 여나요? 얼마인가요? 무엇을 파나요?", "등대는 아침에 엽니다."]
-    assert found(make_index(passages(texts)).search("등대는 언제 여나요?", 1)) == [1]
+def test_a_word_of_one_syllable_is_found_whatever_stands_behind_it() -> None:
+    """굴을 (oysters, as an object) and 굴밥 (rice with oysters) have no two characters in common."""
     assert found(make_index(passages(["소금은 창고에 있다.", "굴밥은 토요일에 나온다."])).search("굴을", 1)) == [1]
 
 

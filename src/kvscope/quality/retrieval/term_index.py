@@ -8,7 +8,7 @@ from kvscope.quality.retrieval.index import Hit, Method
 from kvscope.quality.retrieval.morphemes import morphemes
 from kvscope.quality.retrieval.passages import Passage
 from kvscope.quality.retrieval.source import Remark
-from kvscope.quality.retrieval.terms import bigrams, korean_share, without_asking, words
+from kvscope.quality.retrieval.terms import bigrams, korean_share, words
 
 TermMethod = Literal["bigrams", "words", "morphemes"]
 TERMS: dict[TermMethod, Callable[[Sequence[str]], list[list[str]]]] = {
@@ -43,8 +43,7 @@ class TermIndex:
         """Passages without any term of the question are no hits."""
         import numpy
 
-        terms = self._terms([question if self.method == "words" else without_asking(question)])[0]
-        known = self._index.get_tokens_ids(terms) if self._has_terms else []
+        known = self._index.get_tokens_ids(self._terms([question])[0]) if self._has_terms else []
         if not known:
             return ()
         scores = self._index.get_scores_from_ids(known)

@@ -49,21 +49,6 @@ def _grams(word: str) -> list[str]:
     return [*(word[at : at + 2] for at in range(len(word) - 1)), *word]
 
 
-# Korean that makes a sentence a question and says nothing of what is asked for. Such forms are rare in documents, so
-# BM25 would weigh them most: it would find the pages that hold questions.
-_ASKING = re.compile(
-    r"(?<![가-힣])(?:무엇|무슨|뭐|뭘|얼마|언제|어디|누구|누가|어떤|어느|어떻게|왜|몇)[가-힣]*"
-    r"|[가-힣]*(?:나요|까요|가요|는지요|습니까|입니까|ㅂ니까|알려|주세요)(?=[?.!\s]|$)"
-)
-
-
-def without_asking(question: str) -> str:
-    """A question without the Korean words that only make it one: interrogatives, and words with an ending of
-    questions; as it is where nothing else would be left."""
-    rest = _ASKING.sub(" ", question)
-    return rest if _WORD.search(rest) else question
-
-
 _CJK_CHARACTER = re.compile(f"[{_CJK}]")
 
 
