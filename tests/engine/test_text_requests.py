@@ -5,6 +5,7 @@ import asyncio
 import json
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,17 +20,21 @@ from openai_proxy import CHAT, TEXT, proxy
 from running_llama import Running, running_llama
 from scripted_server import read_request
 
+from kvscope.engine.api_key import ApiKey
 from kvscope.engine.base import ChatRequest, Message, ScoreRequest
-from kvscope.engine.http_client import Limits
+from kvscope.engine.http_client import Limits, run
 from kvscope.engine.kept_connection import KeptConnection
 from kvscope.engine.ollama import OllamaEngine
 from kvscope.engine.openai_server import OpenAIServer
 from kvscope.engine.openai_text import prepare_request
+from kvscope.engine.served_facts import LLAMA_CPP, UNKNOWN, ServedFacts
 from kvscope.engine.server_address import ServerAddress
+from kvscope.engine.server_texts import score_served, tokenize_served
 from kvscope.engine.stop_texts import StopTexts, cut_at_stop
 from kvscope.engine.vllm import VllmEngine, request_fields
-from kvscope.errors import ConnectionLost, EngineReplyError, UsageError
+from kvscope.errors import ConnectionLost, EngineReplyError, KvscopeError, UsageError
 
+KEY = "sk-never-shown-0123456789"
 LIMITS = Limits(timeout_s=10.0, stall_s=10.0)
 TEXT_REQUEST = ChatRequest(messages=(), text="The capital of France is", max_output_tokens=6)
 
@@ -116,9 +121,7 @@ def test_an_engine_that_scores_nothing_says_so(kind: Any) -> None:
         engine.tokenize("Hello.", with_special=True)
 
 
-def _unknown_facts() -> Any:
-    from kvscope.engine.served_facts import UNKNOWN, ServedFacts
-
+def _unknown_facts() -> ServedFacts:
     return ServedFacts(kind=UNKNOWN, version=UNKNOWN, build=UNKNOWN, model="m", others=(), limit=None)
 
 
@@ -162,6 +165,26 @@ def test_a_text_to_a_server_that_has_no_completions_is_not_sent_as_a_chat(llama:
         assert raised.value.evidence["http_status"] == 404
         assert [body for body in server.bodies if "messages" not in body] == []
         assert engine.generate(ChatRequest(messages=(Message(role="user", content="Hi"),), max_output_tokens=1)).events
+
+
+@pytest.mark.engine
+def test_scores_through_a_proxy_that_wants_a_key_and_keeps_nothing(llama: Running) -> None:
+    """It closes each connection with its answer, and tells the server to keep no prompt: then only what is computed
+    anew can be scored. The key is shown nowhere."""
+    facts = replace(_unknown_facts(), kind=LLAMA_CPP)
+    with proxy(llama.url, key=KEY, paths=("/completion", "/tokenize")) as server:
+        address = ServerAddress(server.url, ApiKey(KEY))
+        prompt = run(tokenize_served(address, facts, "The capital of France is " * 8, with_special=True))
+        assert len(prompt) > 40
+        request = ScoreRequest(prompt=prompt, continuation=(7042, 30), is_fresh=True)
+        assert len(run(score_served(address, facts, request)).tokens) == 2
+        with pytest.raises(EngineReplyError, match="anew where only the last one was new"):
+            run(score_served(address, facts, replace(request, is_fresh=False)))
+    with proxy(llama.url, key="another", paths=("/completion", "/tokenize")) as server:
+        address = ServerAddress(server.url, ApiKey(KEY))
+        with pytest.raises(KvscopeError, match="Incorrect API key") as refused:
+            run(score_served(address, facts, request))
+    assert KEY not in "".join(traceback.format_exception(refused.value)) + repr(refused.value.evidence)
 
 
 @pytest.fixture(scope="module")

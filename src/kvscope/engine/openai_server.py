@@ -372,8 +372,7 @@ class OpenAIServer:
 
     async def _scored(self, asking: Coroutine[Any, Any, T]) -> T:
         try:
-            with self.server.hidden_in_errors():
-                return await asking
+            return await asking
         except (ConnectionLost, ConnectionRefused) as error:
             raise await self._death(error) or error from error
 

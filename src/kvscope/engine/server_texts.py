@@ -20,16 +20,18 @@ async def tokenize_served(
 ) -> tuple[int, ...]:
     """As ``Engine.tokenize``. Raises UsageError for a server that scores nothing."""
     _check_scores(facts)
-    async with KeptConnection(server.url, server.headers) as connection:
-        return await tokenize(connection.post, text, with_special=with_special, timeout_s=TOKENIZE_TIMEOUT_S)
+    with server.hidden_in_errors():
+        async with KeptConnection(server.url, server.headers) as connection:
+            return await tokenize(connection.post, text, with_special=with_special, timeout_s=TOKENIZE_TIMEOUT_S)
 
 
 async def score_served(server: ServerAddress, facts: ServedFacts, request: ScoreRequest) -> TokenScores:
     """As ``Engine.score``. Raises UsageError for a server that scores nothing."""
     _check_scores(facts)
-    async with KeptConnection(server.url, server.headers) as connection:
-        fields = {"model": facts.model}
-        return await LlamaScores(connection.post, version=facts.version, fields=fields).score(request)
+    fields = {"model": facts.model}
+    with server.hidden_in_errors():
+        async with KeptConnection(server.url, server.headers) as connection:
+            return await LlamaScores(connection.post, version=facts.version, fields=fields).score(request)
 
 
 def _check_scores(facts: ServedFacts) -> None:
