@@ -6,14 +6,17 @@ import json
 from dataclasses import replace
 from math import exp
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import study_rows
 from numpy.random import Generator
 from scored_rows import Logits, attempt, position
 
+from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.fidelity import NO_REFERENCE, OTHER_PATTERN
-from kvscope.analysis.fidelity_panel import FidelityPanel, fidelity_panel, mean_divergence
+from kvscope.analysis.fidelity_panel import FidelityPanel, design_fidelity, fidelity_panel, mean_divergence
 from kvscope.record.rows import AnswerRow, TrialResult
 
 REAL = json.loads((Path(__file__).parent / "real_divergences.json").read_text(encoding="utf-8"))
@@ -150,3 +153,26 @@ def test_six_real_documents_tell_the_order_of_cache_types() -> None:
         highs, lows = [each.high or 1.0 for each in limits], [each.low or 0.0 for each in limits]
         apart += highs[0] < lows[1] and highs[1] < lows[2]
     assert apart >= 0.99 * 300
+
+
+def test_a_design_has_its_baseline_first_and_only_what_was_measured() -> None:
+    row = study_rows.design_row(levels=("q8_0", "f16", "q4_0"), baseline_level="f16")
+
+    def made(level: str, result: TrialResult, repeat: int = 0, **changes: Any) -> Attempt:
+        trial = study_rows.trial_row(row, level, repeat, position=repeat, **changes)
+        return study_rows.attempt(
+            trial,
+            design=row,
+            answers=result.answers,
+            scored_tokens=result.scored_tokens,
+            effective=result.effective,
+        )
+
+    attempts = [made("q8_0", scored(0.05)), made("f16", scored(0)), made("f16", scored(0), 1)]
+    failed = made("q4_0", scored(0.5), outcome="out_of_memory")
+    found = design_fidelity(row, [*attempts, failed])
+    assert found is not None
+    assert [(each.level, each.verdict) for each in found.levels] == [("f16", "reference"), ("q8_0", "loss")]
+    assert found.floors.same_pattern is not None
+    assert found.floors.same_pattern.high == 0
+    assert design_fidelity(row, [failed]) is None

@@ -28,6 +28,7 @@ NO_REFERENCE = "no_reference"
 OTHER_PATTERN = "other_pattern"
 OTHER_TOKENS = "other_tokens"
 OTHER_BUILD = "other_engine_build"
+OTHER_ITEMS = "other_items"
 NOT_SCORED = "not_scored"
 
 
@@ -196,8 +197,10 @@ def _item_positions(
     row: AnswerRow, mine: Sequence[ScoredTokenRow], before: Sequence[ScoredTokenRow] | None
 ) -> tuple[str | None, list[PositionLoss]]:
     """The positions of one item, or why there are none."""
-    if row.reading != "scored" or not mine or not before:
+    if row.reading != "scored" or not mine:
         return NOT_SCORED, []
+    if not before:
+        return OTHER_ITEMS, []
     if {each.pattern for each in mine} != {each.pattern for each in before}:
         return OTHER_PATTERN, []
     if [(each.position, each.token) for each in mine] != [(each.position, each.token) for each in before]:

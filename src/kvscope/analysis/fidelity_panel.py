@@ -15,11 +15,13 @@ from math import exp, log, sqrt
 from statistics import fmean, variance
 from typing import Literal
 
+from kvscope.analysis.attempts import Attempt, latest_attempts
 from kvscope.analysis.effects import FIXED
 from kvscope.analysis.fidelity import FIDELITY, FLOOR, Comparison, compare_floor, compare_scores
 from kvscope.analysis.fit import CONFIDENCE, Estimate, mean, t_quantile
+from kvscope.analysis.levels import level_key
 from kvscope.analysis.notes import note
-from kvscope.record.rows import Json, TrialResult
+from kvscope.record.rows import DesignRow, Json, TrialResult
 
 Verdict = Literal["reference", "loss", "no_loss_larger_than_floor", "cannot_tell"]
 # Fewer documents give no interval that means anything.
@@ -119,6 +121,18 @@ def fidelity_panel(levels: Sequence[tuple[Json, Sequence[TrialResult]]]) -> Fide
     if reference is not None:
         rows = [_reference_level(reference_level, reference), *rows]
     return FidelityPanel(reference_level=reference_level, levels=tuple(rows), orders=_orders(rows), floors=floors)
+
+
+def design_fidelity(design: DesignRow, attempts: Sequence[Attempt]) -> FidelityPanel | None:
+    """The panel of one design, from its last attempts at each trial; None where nothing was scored."""
+    here = [each for each in latest_attempts(attempts) if each.design.design_id == design.design_id]
+    by_level: dict[str, list[TrialResult]] = {}
+    for attempt in sorted(here, key=lambda each: each.trial.position):
+        if attempt.is_measured:
+            by_level.setdefault(level_key(attempt.trial.level), []).append(attempt.result)
+    base_key = level_key(design.baseline_level)
+    levels = sorted(design.levels, key=lambda level: level_key(level) != base_key)
+    return fidelity_panel([(level, by_level.get(level_key(level), [])) for level in levels])
 
 
 def mean_divergence(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
+from kvscope.analysis.attempts import Attempt, latest_attempts
 from kvscope.analysis.effects import FIXED
 from kvscope.analysis.fit import Estimate, mean
-from kvscope.record.rows import AnswerRow, Json
+from kvscope.analysis.levels import level_key
+from kvscope.record.rows import AnswerRow, DesignRow, Json
 
 COPY_GAIN = "copy_gain"
 GainVerdict = Literal["used", "not_used", "cannot_tell"]
@@ -60,6 +62,18 @@ def copy_gains(levels: Sequence[tuple[Json, Iterable[AnswerRow]]]) -> tuple[Gain
                 change = None if number == 0 else _change(baseline, pairs, num_levels)
                 cells.append(_cell(level, language, pairs, unpaired, change))
     return tuple(cells)
+
+
+def design_gains(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[GainCell, ...]:
+    """The gains of one design, from its last attempts at each trial; empty where none was scored."""
+    here = [each for each in latest_attempts(attempts) if each.design.design_id == design.design_id]
+    rows: dict[str, list[AnswerRow]] = {}
+    for attempt in here:
+        if attempt.is_measured:
+            rows.setdefault(level_key(attempt.trial.level), []).extend(attempt.result.answers)
+    base_key = level_key(design.baseline_level)
+    levels = sorted(design.levels, key=lambda level: level_key(level) != base_key)
+    return copy_gains([(level, rows.get(level_key(level), [])) for level in levels])
 
 
 def _pairs(rows: Sequence[AnswerRow]) -> tuple[Pairs, int]:
