@@ -27,6 +27,8 @@ grep -q "</html>" report.html
 if command -v cc >/dev/null; then
     "$work/venv/bin/python" -c 'import os; from kvscope.selftest.native import compile_server; os.fstat(compile_server())'
 fi
+# So is the wiki, pages and questions.
+"$work/venv/bin/python" -c 'from kvscope.quality.wiki import wiki; w = wiki("large"); assert len(w.corpus.documents) > 200 and len(w.questions.asked) == 60'
 # With no engine installed, asking for one says so and what to install.
 code=0; "$kvscope" lab --model "$root/tests/golden/gguf/tiny-gemma3.gguf" 2>lab.err || code=$?
 [ "$code" = 2 ] && grep -q "pip install" lab.err || { echo "kvscope lab without an engine: exit $code"; cat lab.err; exit 1; }

