@@ -54,7 +54,7 @@ def _head(panel: RetrievalPanel) -> list[str]:
 def _table(rows: Sequence[WayRow], *, with_interval: bool, most: int = WIDTH) -> list[str]:
     """``most``: characters of a way's name."""
     heads = ["right", *(["interval"] if with_interval else []), "evidence", "read", "wait", "peak"]
-    table = [["", *(say(f"retrieval.col.{name}") for name in heads)]]
+    table = [["", *(say(f"retrieval_col.{name}") for name in heads)]]
     for row in rows:
         cells = [
             f"{_number(row.num_right)}/{row.num_scored}",
@@ -110,7 +110,7 @@ def _even(panel: RetrievalPanel, even: Even) -> list[str]:
     if even.predicted_on_time is None:
         sentences.append(say("retrieval.not_said_before"))
     else:
-        law_from = say(f"retrieval.law_from.{even.law_from}")
+        law_from = say(f"retrieval_law_from.{even.law_from}")
         sentences.append(say("retrieval.said_before", questions=even.predicted_on_time, law_from=law_from))
     if even.predicted_on_tokens is None and even.on_tokens is not None:
         sentences.append(say("retrieval.tokens_stated", questions=even.on_tokens))
@@ -170,9 +170,9 @@ def _verdict(found: QualityComparison) -> str:
         interval = say("retrieval.answers_interval", low=_points(difference.low), high=_points(difference.high))
     needed = "" if found.needed is None else say("retrieval.needed", items=found.needed.items)
     verdict = say(
-        f"retrieval.verdict.{judged.verdict}",
+        f"retrieval_verdict.{judged.verdict}",
         bound=None if judged.bound is None else f"{100 * judged.bound:.0f}",
-        reason=say(f"retrieval.because.{judged.reason}") if judged.reason is not None else "",
+        reason=say(f"retrieval_because.{judged.reason}") if judged.reason is not None else "",
         needed=needed if judged.reason == "too_few" else "",
     )
     return say(
@@ -219,7 +219,8 @@ def _named(lost: Sequence[Lost], most: int) -> list[str]:
         rest = say("retrieval.fact", question="", expected=_short(each.expected or "?", 24), failure=failure)
         lines.append(f"  {_short(each.question, WIDTH - len(rest) - 2)}{rest}")
     left = len(lost) - most
-    return [*lines, *([f"  {say('retrieval.more', count=left)}"] if left > 0 and most else [])]
+    more = "  " + say("retrieval.more", count=left)
+    return [*lines, *([more] if left > 0 and most else [])]
 
 
 def _short(text: str, width: int) -> str:
