@@ -103,6 +103,17 @@ def test_documents_flips_the_worst_position_and_the_texts_own_tokens() -> None:
     assert after < before  # perplexity improved, and a flip and a divergence were seen all the same
 
 
+def test_items_of_a_document_count_alike_however_long_they_are() -> None:
+    def scored(name: str, long: Logits, short: Logits) -> TrialResult:
+        return attempt({("d0", "d0/long"): [(long, 0)] * 9, ("d0", "d0/short"): [(short, 0)]}, trial_id=name)
+
+    found = compare_scores(scored("q8_0", A, C), scored("f16", A, A))
+    c = 0.7 * log(0.7 / 0.3) + 0.2 * log(0.2 / 0.6)
+    assert found.documents[0].divergence == pytest.approx(c / 2)
+    rows = with_fidelity(scored("q8_0", A, C), scored("f16", A, A)).answers
+    assert found.documents[0].divergence == pytest.approx(sum(row.score or 0.0 for row in rows) / len(rows))
+
+
 def with_other_tokens(result: TrialResult) -> TrialResult:
     return replace(result, scored_tokens=tuple(replace(each, token=1) for each in result.scored_tokens))
 
