@@ -14,7 +14,7 @@ def question(expected: str | tuple[str, ...], *rivals: str, scoring: Scoring = "
         rivals=rivals,
         scoring=scoring,
         chance=0.0,
-        evidence=(),
+        evidence=other.pop("evidence", ()),
         max_output_tokens=16,
         **other,
     )

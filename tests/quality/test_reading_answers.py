@@ -11,7 +11,7 @@ from kvscope.record.rows import READINGS
 NUMBER = question("48213", "10990", "73906")
 NAME = question("타루빈", "미로단")
 REST = "left the spare key and a straw hat in Lindol."
-COPY = question(REST, scoring="exact", cue="Torvan and Belkis")
+COPY = question(REST, scoring="exact", evidence=(f"Torvan and Belkis {REST}",))
 SET = question(("Torvan", "Belkis"), "Ulmon", scoring="set")
 
 WHOLE = PromptSeen(counted_tokens=1000, server_tokens=1000)

@@ -143,11 +143,11 @@ COPIES = [
 
 @pytest.mark.parametrize(("answer", "value"), COPIES)
 def test_a_copy_is_exact(answer: str, value: float) -> None:
-    assert scored(question(REST, scoring="exact", cue="Torvan and Belkis"), answer).value == value
+    assert scored(question(REST, scoring="exact", evidence=(f"Torvan and Belkis {REST}",)), answer).value == value
 
 
 def test_a_copy_among_other_text_is_told_apart_from_none() -> None:
-    asked = question(REST, scoring="exact", cue="Torvan and Belkis")
+    asked = question(REST, scoring="exact", evidence=(f"Torvan and Belkis {REST}",))
     assert scored(asked, f"Torvan and Belkis {REST} The dog barked.").facts == {"also_said": True}
     assert scored(asked, "The dog barked.").facts == {}
 
@@ -180,6 +180,6 @@ def test_no_text_breaks_scoring(answer: str) -> None:
     for asked in (
         question("48213", "10990"),
         question("타루빈", "미로단", scoring="set"),
-        question(REST, scoring="exact", cue="Torvan"),
+        question(REST, scoring="exact", evidence=(f"Torvan {REST}",)),
     ):
         assert 0.0 <= scored(asked, answer).value <= 1.0

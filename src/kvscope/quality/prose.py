@@ -113,6 +113,14 @@ def num_facts(
     return wanted if most is None else min(wanted, most)
 
 
+def recalled(begin: str, language: str) -> str:
+    """The beginning of an answer for a model that goes on with a text, tied to the text above it: without that, a
+    small model tells something new ("the number is 1000")."""
+    if language == "ko":
+        return f"위 글에 따르면 {begin}"
+    return f"As the text above says, {begin[0].lower()}{begin[1:]}"
+
+
 def listed(words: Sequence[str], language: str) -> str:
     """Words in a row, as a sentence has them: "a, b and c"."""
     if language == "ko" or len(words) < 2:

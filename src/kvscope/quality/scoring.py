@@ -104,10 +104,10 @@ def _is_korean(text: str) -> bool:
 
 def _exactly(question: Question, answer: str) -> Score:
     """Word for word, letter for letter; blanks count as one, and quotation marks around it, a full stop at its end and
-    a short "Here it is:" before it are no part of it. The beginning that the question gave may be said again. An answer
+    a short "Here it is:" before it are no part of it. The beginning of the sentence may be said again. An answer
     that holds the text among others is wrong, and its facts say so (also_said)."""
     wanted = _bare(question.expected[0])
-    given = _bare((question.cue or "").split("\n")[-1])
+    given = _bare(question.evidence[0].removesuffix(question.expected[0])) if question.evidence else ""
     said = _bare(answer)
     lead_in, colon, rest = answer.partition(":")
     candidates = [said, *([_bare(rest)] if colon and len(lead_in) <= _LONGEST_LEAD_IN else [])]

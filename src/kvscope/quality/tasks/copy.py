@@ -46,13 +46,15 @@ def build_copy(request: DocumentRequest) -> tuple[Document, Document]:
 def _question(request: DocumentRequest, parts: tuple[str, str], index: int) -> Question:
     begin, rest = parts
     if request.language == "ko":
+        cue = f"위 글에서 인용: “{begin}"
         text = f"이 글에서 “{begin}”으로 시작하는 문장을 한 글자도 바꾸지 말고 그대로 적으십시오. 그 문장만 적으십시오."
     else:
+        cue = f"Quotation from the text above: “{begin}"
         text = f"Copy, word for word, the sentence of the text that begins with “{begin}”. Write that sentence alone."
     return Question(
         item=f"{document_name(request, 'copy')}/{index}",
         text=text,
-        cue=begin,
+        cue=cue,
         expected=(rest,),
         scoring="exact",
         chance=0.0,

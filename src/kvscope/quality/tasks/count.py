@@ -5,7 +5,7 @@ from random import Random
 
 from kvscope.quality.korean import Word
 from kvscope.quality.planting import Fact, Plan, document_name, planted, seeded
-from kvscope.quality.prose import Names, num_facts
+from kvscope.quality.prose import Names, num_facts, recalled
 from kvscope.quality.task import Document, DocumentRequest, Question, Task
 
 _SACKS = range(2, 10)
@@ -96,7 +96,7 @@ def _question(request: DocumentRequest, kind: str, name: str, brought: dict[str,
     return Question(
         item=f"{document_name(request, 'count')}/{kind}-{name}",
         text=text.format(n=Word(name)),
-        cue=cue.format(n=Word(name)),
+        cue=recalled(cue.format(n=Word(name)), request.language),
         expected=(expected,),
         rivals=tuple(other for other in brought if other != name) if kind == "most" else (),
         scoring="normalised",

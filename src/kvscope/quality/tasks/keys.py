@@ -2,7 +2,7 @@
 
 from kvscope.quality.korean import with_particle
 from kvscope.quality.planting import Fact, Plan, document_name, planted, seeded
-from kvscope.quality.prose import Names, Numbers, num_facts
+from kvscope.quality.prose import Names, Numbers, num_facts, recalled
 from kvscope.quality.task import Document, DocumentRequest, Question, Task
 
 _MOST_ASKED = 8
@@ -46,7 +46,7 @@ def _question(request: DocumentRequest, crates: list[tuple[str, str]], index: in
     return Question(
         item=f"{document_name(request, 'keys')}/{index}",
         text=text,
-        cue=cue,
+        cue=recalled(cue, request.language),
         expected=(number,),
         rivals=tuple(other for _, other in crates if other != number),
         scoring="normalised",

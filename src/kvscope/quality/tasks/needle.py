@@ -2,7 +2,7 @@
 
 from kvscope.quality.korean import Word
 from kvscope.quality.planting import Fact, Plan, document_name, planted, seeded
-from kvscope.quality.prose import Names, Numbers, num_facts
+from kvscope.quality.prose import Names, Numbers, num_facts, recalled
 from kvscope.quality.task import Document, DocumentRequest, Question, Task
 
 # The sentence, and the question for its number. {n}: a name; {v}: the number.
@@ -71,7 +71,7 @@ def _question(request: DocumentRequest, told: dict[int, tuple[Word, str]], kind:
     return Question(
         item=f"{document_name(request, 'needle')}/{kind}",
         text=f"{question.format(n=name)} {_ALONE[request.language]}",
-        cue=sentence.partition("{v}")[0].format(n=name).rstrip(),
+        cue=recalled(sentence.partition("{v}")[0].format(n=name).rstrip(), request.language),
         expected=(number,),
         rivals=tuple(other for _, other in told.values() if other != number),
         scoring="normalised",

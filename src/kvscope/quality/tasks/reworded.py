@@ -2,7 +2,7 @@
 
 from kvscope.quality.korean import Word
 from kvscope.quality.planting import Fact, Plan, document_name, planted, seeded
-from kvscope.quality.prose import Names, num_facts
+from kvscope.quality.prose import Names, num_facts, recalled
 from kvscope.quality.task import Document, DocumentRequest, Question, Task
 from kvscope.quality.trades import TRADES
 
@@ -43,7 +43,7 @@ def _question(request: DocumentRequest, trade: tuple[str, str], people: list[Wor
     return Question(
         item=f"{document_name(request, 'reworded')}/{index}",
         text=text,
-        cue=cue,
+        cue=recalled(cue, request.language),
         expected=(str(people[index]),),
         rivals=tuple(str(other) for place, other in enumerate(people) if place != index),
         scoring="normalised",

@@ -4,7 +4,7 @@ from random import Random
 
 from kvscope.quality.korean import with_particle
 from kvscope.quality.planting import Fact, Plan, document_name, planted, seeded
-from kvscope.quality.prose import Names, Numbers, num_facts
+from kvscope.quality.prose import Names, Numbers, num_facts, recalled
 from kvscope.quality.task import Document, DocumentRequest, Question, Task
 
 MOST_HOPS = 3
@@ -58,7 +58,7 @@ def _question(request: DocumentRequest, chains: list[tuple[list[str], str]], cha
         text=f"{name}의 값은 얼마입니까? 숫자만 답하십시오."
         if language == "ko"
         else f"What is the value of {name}? Answer with the number alone.",
-        cue=f"{name}의 값은 숫자로" if language == "ko" else f"The value of {name} is the number",
+        cue=recalled(f"{name}의 값은 숫자로" if language == "ko" else f"The value of {name} is the number", language),
         expected=(value,),
         rivals=tuple(other for _, other in chains if other != value),
         scoring="normalised",
