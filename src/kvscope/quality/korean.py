@@ -2,7 +2,7 @@
 
 _INITIALS = "ㄱㄲㄴㄷㄸㄹㅁㅂㅃㅅㅆㅇㅈㅉㅊㅋㅌㅍㅎ"
 _VOWELS = "ㅏㅐㅑㅒㅓㅔㅕㅖㅗㅘㅙㅚㅛㅜㅝㅞㅟㅠㅡㅢㅣ"
-_FINALS = ("", *"ㄱㄲㄳㄴㄵㄶㄷㄹㄺㄻㄼㄽㄾㄿㅀㅁㅂㅄㅅㅆㅇㅈㅊㅋㅌㅍㅎ")
+_FINALS: tuple[str, ...] = ("", *"ㄱㄲㄳㄴㄵㄶㄷㄹㄺㄻㄼㄽㄾㄿㅀㅁㅂㅄㅅㅆㅇㅈㅊㅋㅌㅍㅎ")
 _FIRST, _LAST = 0xAC00, 0xD7A3  # 가 … 힣; a syllable is (initial × 21 + vowel) × 28 + final behind the first
 # Read in Korean, these digits end in a consonant (영 일 삼 육 칠 팔); those of 1, 7 and 8 in ㄹ.
 _DIGITS_WITH_FINAL, _DIGITS_WITH_L = "013678", "178"
