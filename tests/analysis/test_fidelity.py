@@ -19,6 +19,7 @@ from kvscope.analysis.fidelity import (
     divergence,
     with_fidelity,
 )
+from kvscope.record.quality_metrics import quality_metrics
 from kvscope.record.rows import AnswerRow, TrialResult
 
 RANDOM = np.random.default_rng(5)
@@ -103,15 +104,21 @@ def test_documents_flips_the_worst_position_and_the_texts_own_tokens() -> None:
     assert after < before  # perplexity improved, and a flip and a divergence were seen all the same
 
 
-def test_items_of_a_document_count_alike_however_long_they_are() -> None:
+def test_the_records_score_is_the_panels_mean_over_documents() -> None:
     def scored(name: str, long: Logits, short: Logits) -> TrialResult:
-        return attempt({("d0", "d0/long"): [(long, 0)] * 9, ("d0", "d0/short"): [(short, 0)]}, trial_id=name)
+        texts = {("d0", "d0/long"): [(long, 0)] * 9, ("d0", "d0/short"): [(short, 0)], ("d1", "d1/a"): [(short, 0)]}
+        found = attempt(texts, trial_id=name)
+        counted = [
+            replace(row, facts={"num_positions": len(each)})
+            for row, each in zip(found.answers, texts.values(), strict=True)
+        ]
+        return replace(found, answers=tuple(counted))
 
-    found = compare_scores(scored("q8_0", A, C), scored("f16", A, A))
+    setting, reference = scored("q8_0", A, C), scored("f16", A, A)
     c = 0.7 * log(0.7 / 0.3) + 0.2 * log(0.2 / 0.6)
-    assert found.documents[0].divergence == pytest.approx(c / 2)
-    rows = with_fidelity(scored("q8_0", A, C), scored("f16", A, A)).answers
-    assert found.documents[0].divergence == pytest.approx(sum(row.score or 0.0 for row in rows) / len(rows))
+    assert [each.divergence for each in compare_scores(setting, reference).documents] == pytest.approx([c / 10, c])
+    score = quality_metrics(with_fidelity(setting, reference).answers)["quality_score"]
+    assert score == pytest.approx((c / 10 + c) / 2)
 
 
 def with_other_tokens(result: TrialResult) -> TrialResult:

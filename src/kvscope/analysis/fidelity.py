@@ -75,8 +75,7 @@ class PositionLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLoss:
-    """All positions of one document: the cluster that intervals are made over. ``divergence`` and ``logprob_change``
-    are means of its items' means, so that a value of six tokens counts as much as a sentence of thirty."""
+    """All positions of one document: the cluster that intervals are made over. ``divergence`` is their mean."""
 
     document: str
     num_positions: int
@@ -222,13 +221,12 @@ def _position(row: AnswerRow, reference: ScoredTokenRow, setting: ScoredTokenRow
 
 
 def _document(name: str, rows: Sequence[PositionLoss]) -> DocumentLoss:
-    items = _grouped(rows, "item").values()
     return DocumentLoss(
         document=name,
         num_positions=len(rows),
         num_flips=sum(each.is_flip for each in rows),
-        divergence=fmean(fmean(each.divergence for each in item) for item in items),
-        logprob_change=fmean(fmean(each.logprob_change for each in item) for item in items),
+        divergence=fmean(each.divergence for each in rows),
+        logprob_change=fmean(each.logprob_change for each in rows),
     )
 
 

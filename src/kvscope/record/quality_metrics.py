@@ -47,17 +47,17 @@ def quality_metrics(answers: Sequence[AnswerRow]) -> QualityMetrics:
     then the score is that of the first one asked."""
     task = answers[0].task if answers else None
     mine = [row for row in answers if row.task == task and _FLOOR not in row.facts]
-    own = [score for row in mine if not row.is_twin and (score := _score(row)) is not None]
-    twins = [score for row in mine if row.is_twin and (score := _score(row)) is not None]
+    read = [row for row in mine if row.reading in _READ and row.score is not None]
+    own = [row for row in read if not row.is_twin]
     is_share = bool(own) and all(row.reading != "scored" for row in mine)
-    low, high = wilson(sum(own), len(own)) if is_share else (None, None)
+    low, high = wilson(sum(row.score or 0.0 for row in own), len(own)) if is_share else (None, None)
     return QualityMetrics(
         quality_task=task,
         quality_score=_mean(own),
         quality_low=low,
         quality_high=high,
         quality_items=len(own) if answers else None,
-        quality_twin_score=_mean(twins),
+        quality_twin_score=_mean([row for row in read if row.is_twin]),
         quality_truncated=sum(row.reading == "truncated_input" for row in mine) if answers else None,
         quality_unread=sum(row.reading not in (*_READ, "truncated_input", "unscored") for row in mine)
         if answers
@@ -65,12 +65,16 @@ def quality_metrics(answers: Sequence[AnswerRow]) -> QualityMetrics:
     )
 
 
-def _score(row: AnswerRow) -> float | None:
-    return row.score if row.reading in _READ else None
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _mean(rows: Sequence[AnswerRow]) -> float | None:
+    """Of answers, over all of them. Of scored texts, over documents of each one's mean, in which a text counts by its
+    positions: that is what the analysis makes its interval of."""
+    groups: dict[str, list[tuple[float, int]]] = {}
+    for row in rows:
+        is_scored = row.reading == "scored"
+        positions = int(row.facts.get("num_positions", 1)) if is_scored else 1
+        groups.setdefault(row.document if is_scored else "", []).append((row.score or 0.0, positions))
+    means = [sum(score * n for score, n in each) / sum(n for _, n in each) for each in groups.values()]
+    return sum(means) / len(means) if means else None
 
 
 def wilson(right: float, items: int) -> tuple[float, float]:
