@@ -72,9 +72,9 @@ def test_the_rank_says_from_how_many_passages_on_the_evidence_is_there(asked: Re
 def test_passages_first_begin_with_them_and_end_with_the_instruction(asked: RetrievalAsked) -> None:
     first, stable = texts(asked, "passages=2/passages-first")[0], texts(asked, "passages=2")[0]
     assert sorted(first) == sorted(stable)
-    assert stable.startswith("Read the text below")
+    assert stable.startswith("Read this text.")
     assert first.startswith("[")
-    assert first.endswith("as few words as you can.")
+    assert first.endswith("in a few words.")
 
 
 def test_the_evidence_alone_is_the_passages_that_hold_it(asked: RetrievalAsked) -> None:
@@ -108,5 +108,5 @@ def test_where_the_evidence_is_not_known_nothing_is_said_of_it(asked: RetrievalA
 def test_korean_questions_are_asked_in_korean(asked: RetrievalAsked) -> None:
     korean = replace(asked.questions[0], text="창고 번호가 몇 번입니까?", language=None)
     (text,) = texts(replace(asked, questions=(korean,)), "whole")
-    assert text.startswith("아래 글을 읽고")
+    assert text.startswith("이 글을 읽으세요.")
     assert text.endswith("질문: 창고 번호가 몇 번입니까?")

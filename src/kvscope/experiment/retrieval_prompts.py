@@ -23,22 +23,26 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """What stands around documents and question, in one language. ``closed``: what is asked without documents."""
+    """What stands around documents and question, in one language: before the text, behind it, and where there is no
+    text. Of the forms tried, small models answered best where they are told what to do behind the text."""
 
-    instruction: str
+    before: str
+    behind: str
     closed: str
     question: str
 
 
 _WORDS: Mapping[str, Words] = {
     "en": Words(
-        instruction="Read the text below and answer the question about it. Answer with as few words as you can.",
-        closed="Answer the question. Answer with as few words as you can.",
+        before="Read this text.",
+        behind="Answer the question from the text above, in a few words.",
+        closed="Answer the question in a few words.",
         question="Question",
     ),
     "ko": Words(
-        instruction="아래 글을 읽고 질문에 답하세요. 되도록 짧게 답하세요.",
-        closed="질문에 답하세요. 되도록 짧게 답하세요.",
+        before="이 글을 읽으세요.",
+        behind="위의 글에서 찾아 질문에 짧게 답하세요.",
+        closed="질문에 짧게 답하세요.",
         question="질문",
     ),
 }
@@ -149,16 +153,16 @@ class RetrievalPrompts:
         if way.gives == "nothing":
             parts = [words.closed, asked]
         elif not way.is_volatile_first:
-            parts = [words.instruction, given, asked]
+            parts = [words.before, given, words.behind, asked]
         elif way.gives == "whole":
-            parts = [asked, words.instruction, given]
+            parts = [asked, words.before, given, words.behind]
         else:
-            parts = [given, asked, words.instruction]
+            parts = [given, asked, words.before, words.behind]
         return "\n\n".join(part for part in (self.salt, *parts) if part)
 
     @property
     def _language(self) -> str:
-        """Of the instruction: that of most questions. It is the same for all of them, so that it can be shared."""
+        """Of what stands around them: that of most questions, and the same for all, so that it can be shared."""
         languages = [question_language(question) for question in self.asked.questions]
         return max(sorted(set(languages)), key=languages.count)
 
