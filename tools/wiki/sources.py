@@ -16,7 +16,7 @@ from wiki.grammar import Draws, Pool, filled
 from wiki.korean import with_particles
 
 _DIRECTIVE = re.compile(r"@(pool|list|log) (\w+) (\S+)")
-_BEGINS = re.compile(r"(^(?:# )?|[a-z\d)”\"][.!?] )([a-z])", re.MULTILINE)
+_BEGINS = re.compile(r"(^(?:# |\")?|[a-z\d)”\"][.!?] )([a-z])", re.MULTILINE)
 _YEAR = re.compile(r"- 20\d\d(?:년)?: ")
 _FIRST_MINUTE = 6 * 60
 
