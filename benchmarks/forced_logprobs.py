@@ -14,6 +14,7 @@ the middle of a character.
 
 import argparse
 import itertools
+import json
 import math
 import random
 import sys
@@ -24,9 +25,8 @@ from dataclasses import dataclass, field
 from kvscope import load_model
 from kvscope.engine.base import ScoreRequest
 from kvscope.engine.event_loop import run
-from kvscope.engine.http_client import Limits
+from kvscope.engine.http_client import Limits, request
 from kvscope.engine.llama_cpp import LlamaCppEngine
-from kvscope.engine.openai_http import post_json
 
 PER_DOCUMENT = 20
 NUM_TOP = 64
@@ -74,6 +74,8 @@ def main() -> None:
             look(engine, model.vocab_size, prefix, token, found)
             if found.positions % 50 == 0:
                 sys.stderr.write(f"{found.positions} {found.same_in_answer} {found.same_apart}\n")
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped: the row is of the positions so far.\n")
     finally:
         engine.stop()
     found.seconds = time.monotonic() - begun_s
@@ -98,30 +100,32 @@ def positions(
 def look(engine: LlamaCppEngine, vocabulary: int, prefix: tuple[int, ...], token: int, found: Found) -> None:
     """One position, three times."""
     whole = engine.score(ScoreRequest(prompt=prefix, continuation=(token,), num_top=vocabulary)).tokens[0]
-    listed = dict(zip(whole.top_tokens, whole.top_logprobs, strict=True))
+    listed = whole.top_logprobs[whole.top_tokens.index(token)]
     apart, is_partial = plain(engine, vocabulary, prefix, token)
     begun_s = time.monotonic()
     short = engine.score(ScoreRequest(prompt=prefix, continuation=(token,), num_top=NUM_TOP)).tokens[0]
     found.short_s += time.monotonic() - begun_s
     found.positions += 1
-    found.same_in_answer += listed[token] == whole.logprob
+    found.same_in_answer += listed == whole.logprob
     found.same_apart += apart == whole.logprob
     found.partial += is_partial
     found.beyond_top += token not in short.top_tokens
     found.furthest = max(found.furthest, abs(short.logprob - whole.logprob))
     found.lowest = min(found.lowest, whole.logprob)
-    found.sums.append(math.fsum(math.exp(each) for each in listed.values()))
+    found.sums.append(math.fsum(math.exp(each) for each in whole.top_logprobs))
 
 
 def plain(engine: LlamaCppEngine, vocabulary: int, prefix: tuple[int, ...], token: int) -> tuple[float | None, bool]:
     """What the server says of ``token`` where nothing is forced, and whether it is but a part of a character. An answer
     that is such a part has no list; it is asked for then beside a token that was forced by hand."""
-    body = {"prompt": prefix, "n_predict": 1, "n_probs": vocabulary, "cache_prompt": True}
-    reply = run(post_json(f"{engine.url}/completion", body, limits=LIMITS))
-    if not reply.get("completion_probabilities"):
+    body = {"prompt": prefix, "n_predict": 1, "n_probs": vocabulary, "cache_prompt": True, "temperature": 0}
+    said = run(request("POST", f"{engine.url}/completion", body, limits=LIMITS)).body
+    if b'"completion_probabilities"' not in said:
         body["logit_bias"] = [[engine.tokenize("a", with_special=False)[-1], 1e5]]
-        reply = run(post_json(f"{engine.url}/completion", body, limits=LIMITS))
-    entry = next(each for each in reply["completion_probabilities"][0]["top_logprobs"] if each["id"] == token)
+        said = run(request("POST", f"{engine.url}/completion", body, limits=LIMITS)).body
+    # The entry as it stands in the list; all of it would take longer to read than all else here.
+    at = said.index(b'{"id":%d,' % token, said.index(b'"top_logprobs":'))
+    entry, _ = json.JSONDecoder().raw_decode(said[at : at + 4096].decode(errors="ignore"))
     return entry["logprob"], "\ufffd" in entry["token"]
 
 
