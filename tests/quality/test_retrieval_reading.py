@@ -138,6 +138,15 @@ def test_a_file_over_the_limit_is_never_opened(tmp_path: Path) -> None:
         read_documents(tmp_path / "good.txt", most_bytes=4)
 
 
+def test_more_than_fits_into_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_BYTES_TOGETHER", 10)
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text(f"Text{number}")
+    corpus = read_documents(tmp_path)
+    assert [each.name for each in corpus.documents] == ["0.txt", "1.txt"]
+    assert slugs(corpus) == {"2.txt": "file-too-large", "3.txt": "file-too-large"}
+
+
 def test_the_same_text_is_used_once(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# Tides\n\nHigh water at three.\n")
     (tmp_path / "b.txt").write_text("#  TIDES\r\nHigh\twater at three.")

@@ -218,7 +218,7 @@ def _undecodable(encoding: str, mark: bytes, at: int, block: bytes, head: bytes)
     which = "" if likely == "CP949" else ", where ENCODING is what the file was written in (iconv -l lists names)"
     return (
         f"byte {at:,} is not UTF-8, and nothing says what it is: convert it, for example with "
-        f"iconv -f {likely} -t UTF-8{which}, and count the result"
+        f"iconv -f {likely} -t UTF-8{which}"
     )
 
 

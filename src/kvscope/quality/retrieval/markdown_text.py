@@ -39,11 +39,13 @@ def _headings(text: str) -> tuple[Heading, ...]:
     if "#" not in text and "\n=" not in text and "\n-" not in text:
         return ()
     line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
-    tokens = MarkdownIt("commonmark").parse(text)
+    tokens = MarkdownIt("commonmark").disable("inline").parse(text)  # links and emphasis: of headings alone
+    inside = MarkdownIt("commonmark")
     headings = []
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open" and opening.map is not None:
-            words = "".join(child.content or " " for child in inline.children or () if child.type in _WORDS)
+            children = inside.parseInline(inline.content)[0].children or ()
+            words = "".join(child.content or " " for child in children if child.type in _WORDS)
             start = line_starts[opening.map[0]]
             headings.append(Heading(start=start, level=int(opening.tag[1:]), text=" ".join(words.split())))
     return tuple(headings)

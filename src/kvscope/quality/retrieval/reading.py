@@ -16,6 +16,7 @@ from kvscope.quality.retrieval.source import Corpus, Kind, LeftOut, Remark, Sour
 from kvscope.units import format_bytes
 
 MOST_BYTES = 64 << 20  # of one file; a larger one is left out
+MOST_BYTES_TOGETHER = 1 << 30  # all texts are held in memory
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd"), "markdown"),
     **dict.fromkeys((".txt", ".text", ".rst", ".adoc", ""), "text"),
@@ -52,6 +53,7 @@ class _Reader:
         self.missing: MissingDependency | None = None
         self._root = root
         self._most_bytes = most_bytes
+        self._num_bytes = 0
         self._names_by_text: dict[bytes, str] = {}
 
     def take(self, source: Source) -> None:
@@ -90,6 +92,10 @@ class _Reader:
         if source.num_bytes > self._most_bytes:
             size, most = format_bytes(source.num_bytes), format_bytes(self._most_bytes)
             raise NoText("file-too-large", f"It has {size}; at most {most} are read of one document. Split it.")
+        if self._num_bytes + source.num_bytes > MOST_BYTES_TOGETHER:
+            most = format_bytes(MOST_BYTES_TOGETHER)
+            raise NoText("file-too-large", f"With the documents before it, it would be more than {most}. Name fewer.")
+        self._num_bytes += source.num_bytes
         data = path.read_bytes()
         name = path.name if path == self._root else path.relative_to(self._root).as_posix()
         document = _document(writable_name(name), str(path), data, "pdf" if data.startswith(b"%PDF-") else kind)
