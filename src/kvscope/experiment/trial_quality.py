@@ -31,7 +31,7 @@ MOST_FAILED = 3
 # The markers of so many documents are asked for: whether the server cuts prompts is not a matter of the document.
 MARKED_DOCUMENTS = 5
 # A text without a template goes on for ever; what is read of it is its first sentence.
-CUE_STOP = ("\n\n",)
+CUE_STOP = ("\n", ". ")
 
 
 @dataclass(slots=True, kw_only=True)
