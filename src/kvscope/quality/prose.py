@@ -46,6 +46,8 @@ class Names:
     random: Random
     taken: set[str] = field(default_factory=set)
     _letters: list[str] = field(default_factory=list)
+    _whole: set[str] = field(default_factory=set)
+    _parts: set[str] = field(default_factory=set)
 
     def draw(self) -> str:
         """A name: "Torvan", "타루빈"."""
@@ -60,8 +62,11 @@ class Names:
     def _new(self, make: Callable[[str], str]) -> str:
         while True:
             name = make(self._first_letter())
-            if not any(name.lower() in other.lower() or other.lower() in name.lower() for other in self.taken):
+            parts = _parts(name)
+            if name.lower() not in self._parts and not parts & self._whole:
                 self.taken.add(name)
+                self._whole.add(name.lower())
+                self._parts |= parts
                 return name
 
     def _first_letter(self) -> str:
@@ -79,6 +84,12 @@ class Names:
         middle = "".join(syllable(pick(_KO_INITIALS), pick(_KO_VOWELS)) for _ in range(length - 2))
         last = syllable(pick(_KO_INITIALS), pick(_KO_VOWELS), pick(_KO_FINALS))
         return syllable(first, pick(_KO_VOWELS)) + middle + last
+
+
+def _parts(name: str) -> set[str]:
+    """Everything that stands in a name, the name itself too."""
+    low = name.lower()
+    return {low[begin:end] for begin in range(len(low)) for end in range(begin + 1, len(low) + 1)}
 
 
 @dataclass(slots=True)
