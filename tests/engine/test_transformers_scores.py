@@ -16,7 +16,7 @@ from kvscope.errors import ContextOverflow, EngineReplyError, EngineStartFailed,
 from kvscope.model.load import load_model
 
 sys.path.append(str(Path(__file__).parent))
-from transformers_models import Child, folder_of, llama_config, write_tokenizer
+from transformers_models import Child, folder_of, golden_config, llama_config, write_tokenizer
 
 pytestmark = pytest.mark.engine
 
@@ -98,6 +98,25 @@ def test_one_token_a_pass_whatever_was_kept(load: Load, saved: str) -> None:
     fresh = engine.score(ScoreRequest(prompt=PROMPT, continuation=CONTINUATION, is_fresh=True))
     assert fresh.pattern != first.pattern
     assert fresh.cached_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("gemma3_text", {}),  # windows that move on
+        ("mamba", {}),  # states that cannot be cut back
+        ("qwen2", {"cache_implementation": "static", "max_cache_len": 64}),
+        ("gpt2", {}),
+    ],
+)
+def test_one_by_one_and_all_at_once_agree(load: Load, tmp_path: Path, family: str, settings: dict[str, Any]) -> None:
+    """Two ways through the same model, whatever it keeps from step to step. float32, a few thousand additions each."""
+    engine = load(folder_of(tmp_path / family, golden_config(family)), random_weights=True, **settings)
+    request = ScoreRequest(prompt=tuple(range(40, 70)), continuation=tuple(range(90, 110)), num_top=3)
+    kept, fresh = engine.score(request), engine.score(replace(request, is_fresh=True))
+    assert kept.tokens == engine.score(request).tokens
+    for ours, anew in zip(kept.tokens, fresh.tokens, strict=True):
+        assert ours.logprob == pytest.approx(anew.logprob, abs=2e-3)
 
 
 def test_the_whole_vocabulary_sums_to_one(load: Load, saved: str) -> None:

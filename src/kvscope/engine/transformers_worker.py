@@ -103,6 +103,7 @@ class Worker:
 
     def load(self, folder: str, settings: dict[str, Any], tokenizer: bool) -> dict[str, Any]:
         """Load the model, from its weights or with random ones. What it has become."""
+        self.clear()  # of a model before it, whose cache is not this one's
         self._settings = settings
         if "num_threads" in self._settings:
             self._torch.set_num_threads(self._settings["num_threads"])
