@@ -7,7 +7,23 @@ import pytest
 from kvscope.cli.progress import show_progress
 from kvscope.experiment.device_lock import Busy
 from kvscope.experiment.runner import Progress
-from kvscope.record.rows import TrialResult, TrialRow
+from kvscope.record.rows import AnswerRow, TrialResult, TrialRow
+
+TRIAL = TrialRow(
+    trial_id="t",
+    attempt=1,
+    design_id="d",
+    run_id="r",
+    role="measured",
+    levels={"prompt_tokens": 64},
+    level=64,
+    repeat=0,
+    block=0,
+    position=1,
+    started_at="2026-01-01T00:00:00.000+00:00",
+    settings={},
+    outcome="ok",
+)
 
 
 def test_it_says_for_whom_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,22 +42,30 @@ def test_what_a_killed_one_left_behind_is_said_as_such() -> None:
 
 
 def test_a_trial_whose_times_may_be_the_clients_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
-    trial = TrialRow(
-        trial_id="t",
-        attempt=1,
-        design_id="d",
-        run_id="r",
-        role="measured",
-        levels={"prompt_tokens": 64},
-        level=64,
-        repeat=0,
-        block=0,
-        position=1,
-        started_at="2026-01-01T00:00:00.000+00:00",
-        settings={},
-        outcome="ok",
-    )
     for client, is_marked in (({}, False), ({"client_limited": False}, False), ({"client_limited": True}, True)):
-        result = TrialResult(trial=replace(trial, client=client))
+        result = TrialResult(trial=replace(TRIAL, client=client))
         show_progress(Progress(design="x", done=1, total=3, kept=0, result=result, next_trial=None, left_s=None))
         assert ("client_limited: its times may be too long" in capsys.readouterr().err) == is_marked
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([("keys", "right", 1.0), ("keys", "right", 1.0), ("keys", "wrong", 0.0)], "keys 67% of 3"),
+        ([("keys", "right", 1.0), ("keys", "truncated_input", None)], "keys 100% of 1 (1 of its prompts cut)"),
+        ([("keys", "truncated_input", None)], "keys not known (1 of its prompts cut)"),
+        ([("fidelity", "scored", 0.01234)], "fidelity 0.0123 nats"),
+        ([("fidelity", "scored", None)], "fidelity not known"),
+    ],
+    ids=str,
+)
+def test_a_trials_answers_are_told(
+    capsys: pytest.CaptureFixture[str], answers: list[tuple[str, str, float | None]], said: str
+) -> None:
+    rows = tuple(
+        AnswerRow(index=n, task=task, item=str(n), document="d", language="en", reading=reading, score=score)
+        for n, (task, reading, score) in enumerate(answers)
+    )
+    result = TrialResult(trial=TRIAL, answers=rows)
+    show_progress(Progress(design="x", done=1, total=3, kept=0, result=result, next_trial=None, left_s=None))
+    assert capsys.readouterr().err.rstrip().endswith(said)

@@ -52,7 +52,19 @@ def _figures(metrics: TrialMetrics, outcome: str | None) -> list[str]:
         figures.append(f"memory {format_mib(metrics.memory_after_bytes - metrics.memory_baseline_bytes, signed=True)}")
     if outcome == "stopped_early":
         figures.append("the answer ended early")
+    if metrics.quality_task is not None:
+        figures.append(_quality(metrics))
     return figures or ["no figures"]
+
+
+def _quality(metrics: TrialMetrics) -> str:
+    """The score, as a share where answers are right or wrong, else in nats; how many prompts of it were cut."""
+    cut = f" ({metrics.quality_truncated} of its prompts cut)" if metrics.quality_truncated else ""
+    if metrics.quality_score is None:
+        return f"{metrics.quality_task} not known{cut}"
+    if metrics.quality_low is None:
+        return f"{metrics.quality_task} {metrics.quality_score:.3g} nats{cut}"
+    return f"{metrics.quality_task} {metrics.quality_score:.0%} of {metrics.quality_items}{cut}"
 
 
 def _left(progress: Progress) -> str:
