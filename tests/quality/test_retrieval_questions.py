@@ -149,6 +149,7 @@ def test_rows_with_too_many_cells(tmp_path: Path) -> None:
         ("q.jsonl", "{}", "Line 1 is left out"),
         ("q.json", "[1", "no JSON"),
         ("q.csv", "a,b\n1,2\n", "no column called question"),
+        ("q.csv", '"question,answer\n1,2\n', "no column called question"),
         ("q.txt", b"\x00\x01", "binary"),
         ("q.txt", "Café?".encode("latin-1"), "not UTF-8"),
     ],

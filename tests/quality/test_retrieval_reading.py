@@ -201,6 +201,14 @@ def test_a_page_is_read_block_by_block() -> None:
     ]
 
 
+def test_a_heading_in_a_cell_begins_behind_the_mark_of_the_cell() -> None:
+    text, _, headings = html_text.read_html("<table><tr><td>A<td><h2>B c</h2></table><ul><li><h3>D</h3></ul>")
+    assert [(text[each.start : each.start + len(each.text)], each.text) for each in headings] == [
+        ("B c", "B c"),
+        ("D", "D"),
+    ]
+
+
 def test_a_page_nested_deeper_than_python_calls_is_read() -> None:
     text, _, _ = html_text.read_html("<div>" * 3000 + "deep" + "</div>" * 3000)
     assert text == "deep\n"

@@ -21,6 +21,7 @@ _PARAGRAPHS = {
 }
 _LINES = {"li", "tr", "dt", "dd", "br", "caption", "option", "legend"}
 _HEADING = re.compile(r"h[1-6]")
+_BEFORE_WORDS = re.compile(r"\A[ \n]*(?:\| |- )?[ \n]*")  # line ends, and the mark of an item or a cell
 _BLANKS = re.compile(r"[ \t\n\r\f]+")
 
 
@@ -107,9 +108,9 @@ class _Writer:
         if self._heading_start is None:
             return
         pieces = self._pieces[self._heading_start :]
-        text = "".join(pieces)
+        text = _BEFORE_WORDS.sub("", "".join(pieces))
         if text.strip():
-            start = self._length - len(text.lstrip("\n"))
+            start = self._length - len(text)
             self.headings.append(Heading(start=start, level=level, text=" ".join(text.split())))
         self._heading_start = None
 

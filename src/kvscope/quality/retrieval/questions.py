@@ -5,6 +5,7 @@ import io
 import json
 import unicodedata
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,9 @@ def _from_table(path: Path, text: str, *, is_tsv: bool) -> Iterator[tuple[int, M
     head = text.lstrip("\n").partition("\n")[0]
     delimiter = "\t" if is_tsv else max(",;\t", key=head.count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    header = [each.strip().lower() for each in next(rows, [])]
+    header: list[str] = []
+    with suppress(csv.Error):
+        header = [each.strip().lower() for each in next(rows, [])]
     if not set(header) & set(_FIELDS["question"]):
         raise UsageError(
             f"The first line of {path} names no column called question: it says {head[:200]!r}.", hint=_HOW
