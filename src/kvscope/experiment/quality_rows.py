@@ -20,14 +20,14 @@ MOSTLY = 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedItem:
-    """One question as it was sent. ``answer``: None where it failed."""
+    """One question as it is sent. ``answer``: what came; None where it failed. ``request_index``: its request's."""
 
     document: Document
     question: Question
     form: Form
     text: str
-    answer: Generation | None
-    request_index: int
+    answer: Generation | None = None
+    request_index: int = 0
 
 
 def answer_rows(items: Sequence[AskedItem], rows: AttemptRows, *, first_index: int = 0) -> list[AnswerRow]:

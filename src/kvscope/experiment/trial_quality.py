@@ -136,7 +136,12 @@ class QualityTrial:
     # --- questions ------------------------------------------------------------------------------------------------
 
     def _ask_all(self, form: Form, documents: Sequence[tuple[Document, Document | None]], count: TextCount) -> None:
-        for document, question in _questions(documents):
+        asked = [
+            AskedItem(document=document, question=question, form=form, text=prompt_text(document, question, form))
+            for document, question in _questions(documents)
+        ]
+        requests = [self._request(item) for item in asked]
+        for item, request, counted in zip(asked, requests, self._counted(requests, count), strict=True):
             if self.failed_in_a_row >= MOST_FAILED:
                 self.rows.warn(
                     "quality-given-up",
@@ -144,47 +149,47 @@ class QualityTrial:
                     "Times and memory stand. The errors are in the rows (kvscope export --rows requests).",
                 )
                 return
-            self._ask_one(form, document, question, count)
+            self._ask_one(item, request, counted)
 
-    def _ask_one(self, form: Form, document: Document, question: Question, count: TextCount) -> None:
-        text = prompt_text(document, question, form)
-        request = ChatRequest(
-            messages=() if form == "cue" else (Message(role="user", content=text),),
-            text=text if form == "cue" else None,
-            stop=CUE_STOP if form == "cue" else (),
-            tools=() if form == "cue" else question.tools,
+    def _request(self, item: AskedItem) -> ChatRequest:
+        is_cue, question = item.form == "cue", item.question
+        return ChatRequest(
+            messages=() if is_cue else (Message(role="user", content=item.text),),
+            text=item.text if is_cue else None,
+            stop=CUE_STOP if is_cue else (),
+            tools=() if is_cue else question.tools,
             max_output_tokens=question.max_output_tokens,
             ignore_end=False,
             reuse_prefix=True,
             seed=self.seed,
         )
-        sent = self._row(request, self._counted(request, text, count))
+
+    def _ask_one(self, item: AskedItem, request: ChatRequest, counted: OwnCount | None) -> None:
+        sent = self._row(request, counted)
         answer: Generation | None = None
         try:
-            self.counts.check_fit(_own(sent), request)
+            self.counts.check_fit(counted, request)
             answer = self.engine.generate(request)
         except BaseException as error:
             self._note_failed(sent, error)
             if isinstance(error, FATAL) or not isinstance(error, KvscopeError):
                 raise
         finally:
-            self.items.append(
-                AskedItem(
-                    document=document, question=question, form=form, text=text, answer=answer, request_index=sent.index
-                )
-            )
+            self.items.append(replace(item, answer=answer, request_index=sent.index))
         if answer is not None:
             self.failed_in_a_row = 0
             self._note_answered(sent, answer)
 
-    def _counted(self, request: ChatRequest, text: str, count: TextCount) -> OwnCount | None:
-        """Our count of the prompt; None where only the server counts, by being sent it."""
-        if request.text is not None:
-            return OwnCount(tokens=count(text), counted_by=FROM_ENGINE)
-        by_engine = None
-        if self.counts.counter is None and not self.counts.counts_by_sending:
-            by_engine = self.engine.count_prompt_tokens(request.messages, request.tools)
-        return self.counts.before_sending(request, by_engine=by_engine, index=len(self.rows.requests))
+    def _counted(self, requests: Sequence[ChatRequest], count: TextCount) -> Sequence[OwnCount | None]:
+        """Our count of each prompt, those by the model's files all at once; None where only the server counts, by being
+        sent it."""
+        if any(request.text is not None for request in requests):
+            return [OwnCount(tokens=count(request.text or ""), counted_by=FROM_ENGINE) for request in requests]
+        can = self.engine.capabilities
+        by_engine: list[int | None] = [None] * len(requests)
+        if self.counts.counter is None and can.counts_prompt_tokens and not can.counts_by_requests:
+            by_engine = [self.engine.count_prompt_tokens(request.messages, request.tools) for request in requests]
+        return self.counts.before_sending_all(requests, by_engine=by_engine, first_index=len(self.rows.requests))
 
     def _row(self, request: ChatRequest, counted: OwnCount | None) -> RequestRow:
         return RequestRow(
@@ -242,9 +247,3 @@ def _questions(documents: Sequence[tuple[Document, Document | None]]) -> Iterato
         yield from ((document, question) for question in (*document.questions, *markers))
         if twin is not None:
             yield from ((twin, question) for question in twin.questions)
-
-
-def _own(row: RequestRow) -> OwnCount | None:
-    if row.prompt_tokens_ours is None:
-        return None
-    return OwnCount(tokens=row.prompt_tokens_ours, counted_by=row.prompt_tokens_ours_from or FROM_ENGINE)
