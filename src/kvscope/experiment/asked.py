@@ -49,6 +49,8 @@ class Asked:
     quality: str | None = None
     quality_documents: int | None = None
     quality_form: AskedForm = "auto"
+    quality_judge: str | None = None
+    quality_judge_model: str | None = None
     documents: str | None = None
     questions: str | None = None
     retrieval_method: Method | None = None

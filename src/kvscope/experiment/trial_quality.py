@@ -15,6 +15,7 @@ from kvscope.experiment.design import Condition
 from kvscope.experiment.own_count import FROM_ENGINE, OwnCount
 from kvscope.experiment.quality_asked import QualityAsked
 from kvscope.experiment.quality_form import TextCount, chosen_form, text_count
+from kvscope.experiment.quality_judge import judged_rows
 from kvscope.experiment.quality_rows import AskedItem, answer_rows
 from kvscope.experiment.request_counts import RequestCounts
 from kvscope.experiment.trial_scores import EVERY_PASS, FIDELITY, Scored, ScorePasses, score_document, score_floor
@@ -22,7 +23,7 @@ from kvscope.prompt.conversation import Message
 from kvscope.quality.markers import marker_questions
 from kvscope.quality.task import Document, DocumentRequest, Form, Question, Task, prompt_text
 from kvscope.quality.tasks import task_named
-from kvscope.record.rows import QUALITY, RequestRow, TokenRow
+from kvscope.record.rows import QUALITY, AnswerRow, RequestRow, TokenRow
 
 # Errors that say the engine is gone: they end the trial. Any other one is of its question.
 FATAL = (EngineDied, OutOfMemory, ProbeLost)
@@ -57,10 +58,14 @@ class QualityTrial:
         if self.language not in task.languages:
             self._unknown(f"The task {task.name} has no questions in {self.language}.")
             return
+        read: list[AnswerRow] = []
         try:
             self._ask(task)
         finally:
-            self.rows.answers += answer_rows(self.items, self.rows, first_index=len(self.rows.answers))
+            read = answer_rows(self.items, self.rows, first_index=len(self.rows.answers))
+            self.rows.answers += read
+        if read:
+            self.rows.answers[-len(read) :] = judged_rows(read, self.items, self.asked, self.rows)
 
     @property
     def language(self) -> str:
