@@ -63,6 +63,9 @@ def spoken(finding: Finding) -> dict[str, object]:
     if "outcome" in values:
         values["outcome"] = name_of("outcome", str(values["outcome"]))
     values |= _of_level(values)
+    failures = values.get("failures")
+    if isinstance(failures, Mapping):
+        values["failures"] = tuple(f"{name_of('failure', name)}: {num}" for name, num in failures.items())
     sizes = [values.get(f"{name}_bytes") for name in ("seen", "rule", "shared", "measured")]
     if all(isinstance(size, int) for size in sizes):
         values["named"] = named_text(*(size for size in sizes if isinstance(size, int)))

@@ -17,12 +17,12 @@ RETRIEVAL_FINDINGS: Mapping[str, str] = {
     "finding.retrieval_even_tokens_unknown": "The server does not state how many tokens it reused: the break-even in "
     "tokens with {condition} is known only as counted before they were sent, {predicted_token_questions:rate} "
     "questions.",
-    "finding.retrieval_right": "{condition}: {right:rate} of {scored:count} questions were answered right.",
-    "finding.retrieval_guessed": "With nothing given, {right:rate} of {scored:count} questions were answered right: so "
+    "finding.retrieval_right": "{condition}: {right} of {scored:count} questions were answered right.",
+    "finding.retrieval_guessed": "With nothing given, {right} of {scored:count} questions were answered right: so "
     "much is guessed, or known without the documents.",
     "finding.retrieval_failed": "{condition}: what was not answered right, by reason: {failures:list}.",
-    "finding.retrieval_lost": "{condition}: what was not answered right, by reason: {failures:list}. Of those, {lost} "
-    "were right with the whole document; {gained} that were not are right here.",
+    "finding.retrieval_lost": "{condition}: what was not answered right, by reason: {failures:list}. Right with the "
+    "whole document and not here: {lost}; right here and not there: {gained}.",
     "finding.retrieval_not_measured": "{condition} was not measured: {why}.",
     "size.questions": "95 % interval {low:rate} to {high:rate} questions, {num} repeats.",
     "size.right": "95 % interval {low:percent} to {high:percent}, {num} questions.",

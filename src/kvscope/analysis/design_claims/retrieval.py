@@ -57,7 +57,12 @@ def _evens(panel: RetrievalPanel, even: Even) -> list[Finding]:
 
 
 def _answers(panel: RetrievalPanel, row: WayRow) -> list[Finding]:
-    values: dict[str, object] = {**named(panel.design, row.level), "right": row.num_right, "scored": row.num_scored}
+    right = round(row.num_right, 1)
+    values: dict[str, object] = {
+        **named(panel.design, row.level),
+        "right": int(right) if right == int(right) else right,  # of several repeats it may be between two questions
+        "scored": row.num_scored,
+    }
     if row.why_not is not None:
         return [Finding(slug="retrieval_not_measured", values={**values, "why": row.why_not.rstrip(".")})]
     if not row.num_trials or not row.num_scored:
@@ -66,7 +71,7 @@ def _answers(panel: RetrievalPanel, row: WayRow) -> list[Finding]:
     if row.level == NOTHING:
         return [replace(found[0], slug="retrieval_guessed")]
     if row.failures:
-        values |= {"failures": tuple(f"{name}: {count}" for name, count in row.failures.items())}
+        values |= {"failures": dict(row.failures)}
         values |= {"lost": len(lost_by(panel, row.level)), "gained": len(lost_by(panel, WHOLE, row.level))}
         slug = "retrieval_failed" if row.level == WHOLE else "retrieval_lost"
         found.append(Finding(slug=slug, values=values))
