@@ -21,7 +21,7 @@ from study_rows import (
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.design_claims import claims_of
 from kvscope.analysis.finding import Finding
-from kvscope.record.rows import DesignRow, WarningRow
+from kvscope.record.rows import AnswerRow, DesignRow, WarningRow
 from kvscope.report.claims import claim_text
 from kvscope.report.words import NO_BREAK
 
@@ -174,6 +174,14 @@ def test_a_longer_wait_is_told_with_its_interval() -> None:
     assert slower.size.low is not None
     assert slower.size.low == pytest.approx(0.25 - 4.303 * 0.01 / 3**0.5, abs=1e-5)
     assert "answers_not_judged" in slugs(KV, kv_rows())
+
+
+def test_where_answers_were_asked_for_it_is_not_said_that_they_are_not_judged() -> None:
+    row = AnswerRow(
+        index=0, task="keys", item="d/0", document="d", language="en", reading="right", score=1.0, chance=0.1
+    )
+    asked = [replace(each, result=replace(each.result, answers=(row,))) for each in kv_rows()]
+    assert "answers_not_judged" not in slugs(KV, asked)
 
 
 def test_noise_is_not_called_an_effect_and_the_repeats_needed_are_named() -> None:

@@ -247,3 +247,14 @@ def test_what_is_not_there_cannot_be_lost() -> None:
 def test_items_keep_their_order_and_skip_what_was_scored_otherwise() -> None:
     rows = [answer("a"), answer("b", reading="scored"), answer("c", is_right=False)]
     assert [item.item for item in items_of(rows)] == ["a", "c"]
+
+
+def test_what_is_said_on_twins_is_counted_apart() -> None:
+    asked = [answer(f"d{n}/0", document=f"d{n}") for n in range(5)]
+    twins = [answer(f"d{n}/0", document=f"d{n}", is_twin=True, is_right=False) for n in range(5)]
+    named = [replace(row, facts={"also_named": ["52302"]}) for row in twins[:3]]
+    refused = [replace(row, facts={"refused": True}) for row in twins[3:4]]
+    empty = [replace(row, reading="no_answer") for row in twins[4:]]
+    cell = cell_of([*asked, *named, *refused, *empty], 1)
+    assert (cell.readings, cell.twin_readings) == ({"right": 5}, {"wrong": 4, "no_answer": 1})
+    assert (cell.twin_named, cell.twin_refused, cell.left_out) == (3, 1, {"no_answer": 1})

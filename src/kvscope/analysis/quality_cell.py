@@ -1,5 +1,6 @@
 """One cell of the panel: a task in one language at one level, its share right and what may be said of it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -9,7 +10,7 @@ from kvscope.analysis.items_needed import ItemsNeeded, items_needed
 from kvscope.analysis.proportions import clustered_share, paired_counts, share_clustering, unpaired_difference
 from kvscope.analysis.quality_depth import DepthSign, Third, depth_sign, thirds
 from kvscope.analysis.quality_gate import Gate, gate_of
-from kvscope.analysis.quality_items import Item, by_document, grouped, items_of, readings
+from kvscope.analysis.quality_items import RIGHT, WRONG, Item, by_document, grouped, items_of, readings
 from kvscope.record.rows import AnswerRow, Json
 
 # Rows with a log-probability in place of an answer are measured elsewhere (``quality_gain``, ``fidelity``).
@@ -23,10 +24,11 @@ class QualityCell:
     ``share``: right ÷ items read, with its 95 % interval by documents. ``chance``: for who guesses. ``twin``: the share
     right on documents without the fact; ``above_twin``: share − twin on the same items. ``useful``: the share right
     with the evidence in the prompt; ``right_without_evidence``: items that were right without, which are guesses.
-    ``readings``: rows by what they were read as, each repeat counted; only right and wrong ones are in a share.
-    ``num_unsteady``: items whose repeats disagree. ``num_guessed_values``: twin answers that named a value of the kind
-    all the same; None where that was not read. ``needed``: items for a five-point loss, with nothing known of how many
-    items a change turns."""
+    ``readings``: rows by what they were read as, each repeat counted, and ``twin_readings`` those of twins; only right
+    and wrong ones are in a share.
+    ``num_unsteady``: items whose repeats disagree. ``twin_named``: answers on twins that named something else of the
+    text, where nothing was told; ``twin_refused``: those that said so. ``needed``: items for a five-point loss, with
+    nothing known of how many items a change turns."""
 
     task: str
     language: str
@@ -43,7 +45,10 @@ class QualityCell:
     above_twin: Estimate | None
     thirds: Mapping[Third, Estimate]
     readings: Mapping[str, int]
+    twin_readings: Mapping[str, int]
     num_unsteady: int
+    twin_named: int
+    twin_refused: int
     useful: Estimate | None
     right_without_evidence: int
     gate: Gate
@@ -57,8 +62,14 @@ class QualityCell:
 
     @property
     def num_left_out(self) -> int:
-        """Rows that were in no share."""
-        return sum(count for reading, count in self.readings.items() if reading not in ("right", "wrong", SCORED))
+        """Rows that were in no share, those of twins included."""
+        return sum(self.left_out.values())
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """Those rows by what they were read as."""
+        both = Counter(self.readings) + Counter(self.twin_readings)
+        return {reading: count for reading, count in both.items() if reading not in (RIGHT, WRONG)}
 
 
 def cell_of(
@@ -92,8 +103,11 @@ def cell_of(
         twin=twin,
         above_twin=above,
         thirds=thirds(asked),
-        readings=readings(rows),
+        readings=readings(row for row in rows if not row.is_twin),
+        twin_readings=readings(row for row in rows if row.is_twin),
         num_unsteady=sum(not item.is_steady for item in items),
+        twin_named=sum(row.is_twin and bool(row.facts.get("also_named")) for row in rows),
+        twin_refused=sum(row.is_twin and row.facts.get("refused") is True for row in rows),
         useful=_useful(known) if known else None,
         right_without_evidence=sum(item.right >= 0.5 and item.evidence_in_prompt is False for item in known),
         gate=gate_of(share, chance=chance, above_twin=above, num_documents=together.num_documents),

@@ -80,8 +80,8 @@ def _doubts(cell: QualityCell, keys: tuple[str, ...]) -> list[Finding]:
         }
         found.append(Finding(slug=OF_SIGN[cell.sign.slug], values=values, evidence=keys, size=cell.sign.lost))
     if cell.num_left_out:
-        counts = {name: count for name, count in cell.readings.items() if name not in ("right", "wrong")}
-        values = {**_of_cell(cell), "count": cell.num_left_out, "of": sum(cell.readings.values()), "readings": counts}
+        asked = sum(cell.readings.values()) + sum(cell.twin_readings.values())
+        values = {**_of_cell(cell), "count": cell.num_left_out, "of": asked, "readings": dict(cell.left_out)}
         found.append(Finding(slug="quality_left_out", values=values, evidence=keys))
     if cell.num_unsteady:
         values = {**_of_cell(cell), "count": cell.num_unsteady, "items": cell.num_items, "repeats": cell.num_repeats}
@@ -102,6 +102,8 @@ def _share(cell: QualityCell, keys: tuple[str, ...]) -> Finding:
         "documents": cell.num_documents,
         "chance": cell.chance,
         "twin": None if cell.twin is None else cell.twin.value,
+        "twin_named": cell.twin_named,
+        "twin_refused": cell.twin_refused,
         **_needed(cell.needed),
     }
     return Finding(slug="quality_share", values=values, evidence=keys, size=cell.share)

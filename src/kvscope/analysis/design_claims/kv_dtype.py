@@ -1,4 +1,4 @@
-"""What a KV cache of fewer bits saved, and what it cost in time. Whether the answers still hold is not asked here."""
+"""What a KV cache of fewer bits saved, and what it cost in time. Whether answers hold: ``quality_findings``."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,8 @@ from kvscope.record.rows import DesignRow
 
 
 def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    """Bytes saved, all memory after the load beside them, and times; last what these rows do not say."""
+    """Bytes saved, all memory after the load beside them, and times; last, where no answers were asked for, that these
+    rows do not say whether they hold."""
     return (
         *buffer_findings(design, attempts, "kv_cache"),
         *memory_findings(
@@ -20,5 +21,5 @@ def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...
             lambda level: predicted_difference(design, attempts, level, "kv_cache"),
         ),
         *time_findings(design, attempts),
-        Finding(slug="answers_not_judged", evidence=()),
+        *(() if any(each.result.answers for each in attempts) else (Finding(slug="answers_not_judged"),)),
     )
