@@ -74,7 +74,7 @@ def _asked_of(question: AskedQuestion) -> dict[str, object]:
 
 def _digest(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 def with_way(asked: RetrievalAsked | None, level: object) -> RetrievalAsked:
