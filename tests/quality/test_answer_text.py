@@ -81,6 +81,7 @@ def test_the_first_sentence_of_a_continuation(text: str, sentence: str, is_whole
         "There is no crate called Torvan.",
         "I cannot find it in the document.",
         "Unknown.",
+        "The astronomer is unknown.",
         "No information is provided.",
         "I'm unable to determine that.",
         "본문에 나와 있지 않습니다.",

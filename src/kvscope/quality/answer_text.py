@@ -36,7 +36,8 @@ _REFUSALS_EN = re.compile(
     r"|(?:\bnot|n't|\bcannot|\bunable to)(?: \w+){0,2}? (?:mention|state|say|specify|provide|give|contain|include|find|"
     r"indicate|tell|appear|know|answer|determine)\b"
     r"|\bnot in the (?:text|document|passage|story)\b|\bno (?:information|mention|indication|such|answer|record|data)\b"
-    r"|\A\W*(?:unknown|unclear|none|n/a)\b|\bthere is no\b",
+    r"|\A\W*(?:unknown|unclear|none|n/a)\b|\bthere is no\b"
+    r"|\b(?:is|are|was|remains) (?:unknown|unclear)\b",
     re.IGNORECASE,
 )
 _REFUSALS_KO = re.compile(
