@@ -171,6 +171,17 @@ def test_a_divergence_is_from_the_first_baseline_of_the_record(tmp_path: Path) -
     assert (kept[0.05] or 0) < (kept[0.4] or 0)
 
 
+def test_a_comparison_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("kvscope.experiment.quality_reference.with_fidelity", broken)
+    found = fidelity(tmp_path / "r.db", factors={"score_kl": (0.0, 0.05), "output_tokens": (8, 9)})
+    assert {result.trial.outcome for result in found.values()} == {"ok"}
+    assert all(result.scored_tokens for result in found.values())
+    assert all("quality-not-compared" in [w.slug for w in result.warnings] for result in found.values())
+
+
 def test_exported_in_every_format_and_merged(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     parquet = pytest.importorskip("pyarrow.parquet")

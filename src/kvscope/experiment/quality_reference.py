@@ -2,12 +2,12 @@
 scored. So that its texts are theirs, it has their own length, task and all else that belongs to the requests."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kvscope.analysis.fidelity import with_fidelity
 from kvscope.experiment.design import REQUEST_FACTORS, Design, Level, Trial
 from kvscope.experiment.trial_scores import FIDELITY
-from kvscope.record.rows import MEASURED_OUTCOMES, TrialResult
+from kvscope.record.rows import MEASURED_OUTCOMES, TrialResult, WarningRow
 from kvscope.record.store import Recorder
 
 
@@ -26,11 +26,19 @@ class References:
         asked = trial.condition.quality
         if asked is None or asked.task != FIDELITY or not result.scored_tokens:
             return result
-        levels = self._reference_levels(trial)
-        reference = self._reference(levels)
-        if reference is None and levels == dict(trial.levels):
-            reference = result
-        return with_fidelity(result, reference)
+        try:
+            levels = self._reference_levels(trial)
+            reference = self._reference(levels)
+            if reference is None and levels == dict(trial.levels):
+                reference = result
+            return with_fidelity(result, reference)
+        except Exception as error:  # what was measured is recorded whatever becomes of this; the report compares anew
+            doubt = WarningRow(
+                slug="quality-not-compared",
+                message=f"Scores were not held against the baseline's: {type(error).__name__}: {error}",
+                hint="kvscope report compares them anew from the positions that are in the record.",
+            )
+            return replace(result, warnings=(*result.warnings, doubt))
 
     def _reference_levels(self, trial: Trial) -> Mapping[str, Level]:
         return {
