@@ -210,3 +210,22 @@ class TestSeveralProbes:
         sampler.start()
         assert sampler.stop() == []
         assert sampler.streams[0].error is None
+
+
+def test_paused_it_reads_nothing_and_misses_nothing() -> None:
+    probe = Steps()
+    sampler = Sampler(one(probe, 0.002))
+    sampler.start()
+    assert probe.reached.wait(10)
+    sampler.pause()
+    time.sleep(0.1)  # a reading that was under way has come back by then, or comes once more
+    read, missed = probe.count, sampler.streams[0].missed
+    time.sleep(0.1)
+    assert probe.count <= read + 1
+    assert sampler.streams[0].missed <= missed + 1
+    sampler.pause(is_paused=False)
+    deadline = time.perf_counter() + 10
+    while probe.count <= read + 1 and time.perf_counter() < deadline:
+        time.sleep(0.005)
+    assert probe.count > read + 1
+    sampler.stop()
