@@ -1,6 +1,9 @@
 """Korean of the bundled wiki: particles fit the sound before them. These rules are written without those of tools."""
 
 import re
+from collections.abc import Callable
+
+import pytest
 
 from kvscope.quality.wiki import wiki
 
@@ -91,3 +94,24 @@ def test_it_is_written_in_a_written_style() -> None:
         if name != "questions":
             unquoted = re.sub(r"“[^”]*”", "", text)
             assert re.findall(r"\S+[해져와워려겨여]요\.", unquoted) == [], name
+
+
+@pytest.mark.parametrize(
+    ("wrong", "rule"),
+    [
+        ("펌프을 켭니다.", test_objects_are_marked_as_their_last_sound_asks),
+        ("등를 켭니다.", test_objects_are_marked_as_their_last_sound_asks),
+        ("벨트과 함께", test_together_and_ways_are_marked_as_their_last_sound_asks),
+        ("등와 함께", test_together_and_ways_are_marked_as_their_last_sound_asks),
+        ("물으로 갑니다.", test_together_and_ways_are_marked_as_their_last_sound_asks),
+        ("물양장로 갑니다.", test_together_and_ways_are_marked_as_their_last_sound_asks),
+        ("미르 선장가 왔습니다.", test_names_and_things_carry_the_right_topic_and_subject),
+        ("크레인는 섰습니다.", test_names_and_things_carry_the_right_topic_and_subject),
+        ("자리는 가-7를 씁니다.", test_numbers_carry_the_particle_that_they_are_read_with),
+        ("오늘은 쉬어요. 안 해요.", test_it_is_written_in_a_written_style),
+    ],
+)
+def test_each_rule_finds_what_is_wrong(wrong: str, rule: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TEXTS, "wrong", wrong)
+    with pytest.raises(AssertionError):
+        rule()
