@@ -39,7 +39,7 @@ def _question(request: DocumentRequest, trade: tuple[str, str], people: list[Wor
         cue = f"{called}의 이름은"
     else:
         text = f"What is the name of the {called}? Answer with the name alone."
-        cue = f"The name of the {called} is"
+        cue = f"The {called} is called"
     return Question(
         item=f"{document_name(request, 'reworded')}/{index}",
         text=text,
