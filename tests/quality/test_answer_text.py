@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvscope.quality.answer_text import first_sentence, is_refusal, without_thinking
+from kvscope.quality.answer_text import first_sentence, goes_round, is_refusal, without_thinking
 
 THINKING = [
     ("<think>It says 10990, no, 48213.</think>\n\n48213", "48213"),
@@ -111,3 +111,19 @@ def test_refusals(text: str) -> None:
 )
 def test_answers_are_no_refusals(text: str) -> None:
     assert not is_refusal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "round_and_round"),
+    [
+        ("The value of Nolvul is the same as the value of Nolvul. " * 4 + "The value of", True),  # SmolLM2 said so
+        ("Torvan and Belkis\n\n" * 5 + "Torv", True),
+        ("그런데 그런데 그런데 그런데", True),
+        ("The first mark is a. The second mark is b. The third mark is c.", False),
+        ("The number of the crate is 11111", False),
+        ("no, no", False),
+        ("", False),
+    ],
+)
+def test_a_text_that_goes_round_in_circles(text: str, round_and_round: bool) -> None:
+    assert goes_round(text) is round_and_round

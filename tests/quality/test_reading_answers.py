@@ -62,6 +62,8 @@ READ = [
     (NUMBER, "The number of the crate is 482", "", "stop", "wrong"),
     (NUMBER, "The number of the crate is 487", "", "length", "wrong"),
     (NUMBER, "The text does not mention", "", "length", "wrong"),
+    (NUMBER, "The value of Nolvul is that of Nolvul. " * 4, "", "length", "wrong"),  # no limit would have helped
+    (NUMBER, "The number of the number of the number of 48213 " + "and so on " * 9, "", "length", "right"),
     (NUMBER, "Let me see. The number of the", "", "stop", "wrong"),
     (NAME, "타루빈입니다.", "", "stop", "right"),
     (NAME, "미로단입니다.", "", "stop", "wrong"),

@@ -46,6 +46,7 @@ _REFUSALS_KO = re.compile(
     r"|정보(?:가|는)?\s*없|내용(?:이|은)?\s*없|없습니다|존재하지\s*않"
 )
 _LONGEST = 20_000
+_SHORTEST_CIRCLE, _LONGEST_CIRCLE = 4, 400
 
 
 def without_thinking(text: str) -> tuple[str, bool]:
@@ -68,6 +69,14 @@ def first_sentence(text: str) -> tuple[str, bool]:
     if end is not None:
         return lines[0][: end.end()].strip(), True
     return lines[0].strip(), len(lines) > 1
+
+
+def goes_round(text: str) -> bool:
+    """Whether a text ends in circles: the same words three times over, the third perhaps not to their end. Such a
+    text goes on so for ever; no larger limit would have brought an answer."""
+    end = text.rstrip()
+    periods = range(_SHORTEST_CIRCLE, min(_LONGEST_CIRCLE, len(end) // 3) + 1)
+    return any(end[-2 * period :] == end[-3 * period : -period] for period in periods)
 
 
 def is_refusal(text: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvscope.quality.answer_text import first_sentence, is_refusal, without_thinking
+from kvscope.quality.answer_text import first_sentence, goes_round, is_refusal, without_thinking
 from kvscope.quality.numbers_said import numbers_said
 from kvscope.quality.scoring import Score, scored
 from kvscope.quality.task import Form, Question
@@ -53,7 +53,7 @@ class PromptSeen:
 class ReadAnswer:
     """``reading``: one of the record's READINGS. ``score``: 1.0, 0.0, between them a part; None where nothing can be
     said of the model. ``answer``: the text that was judged, without thinking. ``facts``: refused, also_named,
-    precision, recall, had_thinking, finish_reason ..., for the record."""
+    precision, recall, goes_round, had_thinking, finish_reason ..., for the record."""
 
     reading: str
     score: float | None
@@ -100,7 +100,9 @@ def _judged(
     facts |= score.facts
     if score.value < 1.0 and is_refusal(text):
         facts["refused"] = True
-    if was_cut and _may_go_on(question, text, score):
+    if was_cut and goes_round(text):
+        facts["goes_round"] = True
+    elif was_cut and _may_go_on(question, text, score):
         return ReadAnswer(reading="cut_output", score=None, answer=text, facts=facts)
     reading = "right" if score.value == 1.0 else "wrong"
     return ReadAnswer(reading=reading, score=score.value, answer=text, facts=facts)
