@@ -81,6 +81,12 @@ def test_a_question_without_an_answer_is_asked_and_not_scored() -> None:
     )
 
 
+def test_that_an_unscored_answer_refuses_is_kept() -> None:
+    bare = replace(prompt(), question=replace(QUESTION, expected=(), evidence=()))
+    assert row("The text does not say.", bare).facts["refused"] is True
+    assert "refused" not in row("It is 90264.", bare).facts
+
+
 def test_one_of_several_answers_is_enough_where_the_file_says_so() -> None:
     either = replace(prompt(), question=replace(QUESTION, expected=("41873", "gate money"), is_any=True))
     assert row("Gate money.", either).reading == "right"

@@ -110,3 +110,12 @@ def test_korean_questions_are_asked_in_korean(asked: RetrievalAsked) -> None:
     (text,) = texts(replace(asked, questions=(korean,)), "whole")
     assert text.startswith("이 글을 읽으세요.")
     assert text.endswith("질문: 창고 번호가 몇 번입니까?")
+
+
+def test_where_nothing_is_found_the_question_stands_alone(asked: RetrievalAsked) -> None:
+    strange = replace(asked, questions=(replace(asked.questions[0], text="Xylophon qwrtz?"),))
+    (found,) = prompts(strange, "passages=2")
+    (closed,) = prompts(strange, "nothing")
+    assert found.passages == ()
+    assert found.has_evidence is False
+    assert found.messages == closed.messages

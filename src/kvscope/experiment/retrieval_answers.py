@@ -7,6 +7,7 @@ from kvscope.engine.base import Generation
 from kvscope.experiment.retrieval_failures import CUT, failure_of, named_rivals
 from kvscope.experiment.retrieval_prompts import AskedPrompt, question_language
 from kvscope.experiment.retrieval_ways import Way
+from kvscope.quality.answer_text import is_refusal
 from kvscope.quality.reading import ReadAnswer, Said, read_answer
 from kvscope.quality.retrieval.questions import AskedQuestion
 from kvscope.quality.scoring import is_named
@@ -49,7 +50,8 @@ def questions_of(prompt: AskedPrompt, questions: Sequence[AskedQuestion]) -> lis
 
 def _read(prompt: AskedPrompt, came: Said, questions: Sequence[AskedQuestion]) -> ReadAnswer:
     if not prompt.question.expected:
-        return ReadAnswer(reading=UNSCORED, score=None, answer=came.content or None)
+        refused = {"refused": True} if is_refusal(came.content) else {}
+        return ReadAnswer(reading=UNSCORED, score=None, answer=came.content or None, facts=refused)
     each = [read_answer(question, came) for question in questions_of(prompt, questions)]
     return next((read for read in each if read.reading == "right"), each[0])
 

@@ -150,7 +150,7 @@ class RetrievalPrompts:
         """What is the same for all questions first, unless the way says otherwise."""
         asked = f"{_WORDS[question_language(question)].question}: {question.text}"
         words = _WORDS[self._language]
-        if way.gives == "nothing":
+        if not given:  # nothing is to be given, or nothing was found
             parts = [words.closed, asked]
         elif not way.is_volatile_first:
             parts = [words.before, given, words.behind, asked]
