@@ -18,7 +18,14 @@ SHOWN = (
     *("ttft_max_s", "queue_wait_s", "load_wall_s", "output_tokens_per_s_all"),
     *(f"memory_{moment}_bytes" for moment in ("loaded", "peak", "after", "released")),
 )
-_COLUMNS = [column.name for column in TRIAL_COLUMNS if column.kind in ("int", "float") and column.name not in _ASKED]
+# Answers scatter over questions and not over repeats, which ask the same ones again: five repeats of one score would
+# look like a certain difference. Scores are compared question by question (``analysis.quality_comparison``).
+_OF_QUESTIONS = "quality_"
+_COLUMNS = [
+    column.name
+    for column in TRIAL_COLUMNS
+    if column.kind in ("int", "float") and column.name not in _ASKED and not column.name.startswith(_OF_QUESTIONS)
+]
 # Every number that can be compared and asked for by --fail-if.
 METRICS: tuple[str, ...] = (*SHOWN, *(name for name in _COLUMNS if name not in SHOWN))
 
