@@ -114,6 +114,7 @@ def test_counts_are_what_a_count_of_the_text_gives(language: str, seed: int, siz
         kind, _, name = question.item.rpartition("/")[2].partition("-")
         wanted = {"times": str(len(brought[name])), "sum": str(sum(brought[name])), "most": most[0]}[kind]
         assert question.expected == (wanted,)
+        assert wanted not in re.findall(r"\d+", document.text)  # said of one visit, it would be right by chance
         assert name not in twin.text
 
 
@@ -181,7 +182,7 @@ def test_items_are_the_same_however_tokens_are_counted() -> None:
 @pytest.mark.parametrize("form", ["chat", "cue"])
 def test_no_prompt_is_longer_than_was_asked(source: str, task: str, form: Form) -> None:
     count = counter(source)
-    for number, (language, size) in enumerate((("en", 512), ("en", 1500), ("ko", 1200), ("ko", 2048))):
+    for number, (language, size) in enumerate((("en", 640), ("en", 1500), ("ko", 1200), ("ko", 2048))):
         request_count = [0]
 
         def counted(text: str, request_count: list[int] = request_count) -> int:
@@ -240,18 +241,19 @@ def test_chance_is_that_of_naming_any_value_of_the_text(task: str) -> None:
 
 
 def test_the_chance_of_a_sum_is_that_of_its_likeliest_value() -> None:
-    """By trying: two or three different numbers from 2 to 9, both as likely."""
+    """By trying: two or three different numbers from 5 to 9, both as likely."""
     random = Random(3)
-    sums = [sum(random.sample(range(2, 10), random.choice((2, 3)))) for _ in range(60_000)]
+    sums = [sum(random.sample(range(5, 10), random.choice((2, 3)))) for _ in range(60_000)]
     assert max(sums.count(value) for value in set(sums)) / len(sums) == pytest.approx(chance_of_sum(), abs=0.01)
 
 
 def test_facts_are_as_dense_in_a_long_document_as_in_a_short_one() -> None:
-    for task, fact in (("keys", "crate"), ("variables", "the number"), ("copy", " and "), ("count", "sacks")):
+    for task, fact in (("keys", "crate"), ("variables", "the number"), ("count", "sacks"), ("tool_call", "locker")):
         density = [
-            build(task, prompt_tokens=size)[0].text.count(fact) / size for size in (2000, 8000) if task != "copy"
-        ] or [len(build(task, prompt_tokens=size)[0].questions) for size in (2000, 8000)]
-        assert density[0] == pytest.approx(density[1], rel=0.25)
+            sum(build(task, number=number, prompt_tokens=size)[0].text.count(fact) for number in range(8)) / size
+            for size in (2000, 8000)
+        ]
+        assert density[0] == pytest.approx(density[1], rel=0.15)
 
 
 def test_facts_stand_anywhere_and_not_at_the_same_places() -> None:

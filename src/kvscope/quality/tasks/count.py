@@ -8,7 +8,8 @@ from kvscope.quality.planting import Fact, Plan, document_name, planted, seeded
 from kvscope.quality.prose import Names, num_facts, recalled
 from kvscope.quality.task import Document, DocumentRequest, Question, Task
 
-_SACKS = range(2, 10)
+# More than anybody has visits, and any two are more than the most: no answer is a number of the text.
+_SACKS = range(5, 10)
 _VISITS, _LEADER_VISITS = (1, 2, 3), 5
 _ASK = {
     "en": {
@@ -49,7 +50,7 @@ def _sentence(name: str, sacks: int, language: str) -> str:
 
 
 def chance_of_sum() -> float:
-    """The share right for who always says the likeliest sum of two or three different numbers from 2 to 9."""
+    """The share right for who always says the likeliest sum of two or three different numbers from 5 to 9."""
     ways = [[sum(chosen) for chosen in combinations(_SACKS, visits)] for visits in _VISITS[1:]]
     return max(sum(sums.count(value) / len(sums) for sums in ways) / len(ways) for value in range(60))
 
