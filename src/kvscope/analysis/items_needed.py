@@ -49,10 +49,10 @@ def items_needed(
     one comparison. None where the share is below ``loss``: so much cannot be lost."""
     if share < loss - 1e-12 or not clustering.num_items:
         return None
-    unrelated = share * (1 - share + loss) + (1 - share) * (share - loss)
-    discordance = max(loss, unrelated)
+    discordance = max(loss, _unrelated(share, loss))
     if seen is not None:
-        discordance = max(loss, min(unrelated, _seen_at_most(seen) + loss / 2))
+        most = max(_unrelated(each, loss) for each in _share_between(share, seen))
+        discordance = max(loss, min(most, _seen_at_most(seen) + loss / 2))
     per_document = clustering.num_items / max(1, clustering.num_documents)
     cluster = _Cluster(size=clustering.size, per_document=per_document, correlation=clustering.correlation)
     items = _clustered(discordance, loss, power, num_comparisons, cluster)
@@ -75,6 +75,20 @@ class _Cluster:
     size: float
     per_document: float
     correlation: float
+
+
+def _unrelated(share: float, loss: float) -> float:
+    """The share of items answered otherwise where a level that has lost so much answers without any relation."""
+    return share * (1 - share + loss) + (1 - share) * (share - loss)
+
+
+def _share_between(share: float, seen: PairedCounts) -> tuple[float, float, float]:
+    """The share, and what it may be by as many items as the comparison has, so that a high one by luck asks for no
+    fewer."""
+    found = seen.clustering
+    width = quantile(DISCORDANCE_CONFIDENCE, found.width_degrees or None)
+    low, high = wilson_limits(share * found.items, found.items, width)
+    return low, share, min(high, max(share, 0.5))
 
 
 def _seen_at_most(seen: PairedCounts) -> float:
