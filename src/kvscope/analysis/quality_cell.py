@@ -58,7 +58,7 @@ class QualityCell:
     @property
     def guess(self) -> float:
         """The share that guessing reaches: by chance, or as on documents without the fact."""
-        return max(self.chance, (self.twin.value or 0.0) if self.twin is not None else 0.0)
+        return _guess(self.chance, self.twin)
 
     @property
     def num_left_out(self) -> int:
@@ -85,15 +85,13 @@ def cell_of(
     twin = clustered_share(by_document(twins)) if twins else None
     above = above_twins(asked, twins) if twins and asked else None
     known = [item for item in asked if item.evidence_in_prompt is not None]
-    tokens = [item.document_tokens for item in asked if item.document_tokens is not None]
-    guess = max(chance, (twin.value or 0.0) if twin is not None else 0.0)
     together = share_clustering(by_document(asked))
     return QualityCell(
         task=rows[0].task,
         language=rows[0].language,
         level=level,
         is_baseline=is_baseline,
-        document_tokens=median(tokens) if tokens else None,
+        document_tokens=_median_tokens(asked),
         num_items=len(asked),
         num_documents=together.num_documents,
         num_repeats=repeats,
@@ -111,7 +109,7 @@ def cell_of(
         useful=_useful(known) if known else None,
         right_without_evidence=sum(item.right >= 0.5 and item.evidence_in_prompt is False for item in known),
         gate=gate_of(share, chance=chance, above_twin=above, num_documents=together.num_documents),
-        sign=depth_sign(asked, guess=guess, num_cells=num_cells),
+        sign=depth_sign(asked, guess=_guess(chance, twin), num_cells=num_cells),
         needed=None if share.value is None else items_needed(share.value, clustering=together),
     )
 
@@ -127,6 +125,15 @@ def above_twins(asked: Sequence[Item], twins: Sequence[Item]) -> Estimate:
         [item.right - without[item.item, item.document] for item in here] for here in grouped(pairs).values()
     ]
     return paired_counts(differences).difference()
+
+
+def _guess(chance: float, twin: Estimate | None) -> float:
+    return max(chance, (twin.value or 0.0) if twin is not None else 0.0)
+
+
+def _median_tokens(items: Sequence[Item]) -> float | None:
+    tokens = [item.document_tokens for item in items if item.document_tokens is not None]
+    return median(tokens) if tokens else None
 
 
 def _useful(items: Sequence[Item]) -> Estimate:
