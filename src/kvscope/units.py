@@ -1,6 +1,7 @@
 """Numbers in and out of text: parse "32k" and "24GiB", print MiB and ms. The only place numbers become text."""
 
 import re
+from math import floor, log10
 
 from kvscope.errors import UsageError
 
@@ -97,3 +98,12 @@ def format_percent(share: float, digits: int = 1) -> str:
 def format_number(value: float, digits: int) -> str:
     """A number alone, for a column whose title has the unit: ``1,234.50``. What rounds to zero has no sign."""
     return f"{round(value, digits) + 0.0:,.{digits}f}"
+
+
+def format_digits(value: float, digits: int = 2) -> str:
+    """A number of unknown size with two digits that say something: ``0.047``, ``0.0021``, ``1.3``; what is below a
+    millionth reads ``0``."""
+    if abs(value) < 1e-6:
+        return "0"
+    places = digits - 1 - floor(log10(abs(value)))
+    return f"{value:,.{min(max(places, 0), 7)}f}"

@@ -10,6 +10,7 @@ from kvscope.analysis.levels import at_level, level_key
 from kvscope.analysis.quality_cell import QualityCell
 from kvscope.analysis.quality_comparison import QualityComparison
 from kvscope.analysis.quality_effects import QualityEffects, QualityLevel, quality_effects
+from kvscope.analysis.quality_gain import COPY_GAIN, GainCell
 from kvscope.record.rows import DesignRow, Json
 
 # Verdict of a comparison → slug. Shares and differences are of 1, not of 100.
@@ -32,6 +33,12 @@ OF_FIDELITY: Mapping[str, str] = {
     "cannot_tell": "fidelity_cannot_tell",
 }
 
+OF_GAIN: Mapping[str, str] = {
+    "used": "copy_gain_used",
+    "not_used": "copy_gain_not_used",
+    "cannot_tell": "copy_gain_cannot_tell",
+}
+
 
 def quality_findings(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
     """Of one design; empty where none of its trials has answers."""
@@ -45,13 +52,19 @@ def findings_of(effects: QualityEffects, attempts: Sequence[Attempt]) -> tuple[F
     cells = [(cell, evidence[level_key(cell.level)]) for level in effects.levels for cell in level.cells]
     compared = [(each, evidence[level_key(each.level)]) for level in effects.levels for each in level.comparisons]
     baseline = next((evidence[level_key(each.level)] for each in effects.levels if each.is_baseline), ())
+    judged = {(each.task, each.language, level_key(each.level)) for each, _ in compared}
     found = [
         *(finding for cell, keys in cells for finding in _doubts(cell, keys)),
-        *(_share(cell, keys) for cell, keys in cells if cell.is_baseline),
+        *(_share(c, keys) for c, keys in cells if (c.task, c.language, level_key(c.level)) not in judged),
         *(_comparison(each, (*baseline, *keys)) for each, keys in compared),
-        *(finding for each in effects.levels for finding in _fidelity(each, evidence[level_key(each.level)])),
-        *_orders(effects),
-        *_not_beaten(effects),
+        *(
+            f
+            for each in effects.levels
+            for f in _fidelity(effects, each, (*baseline, *evidence[level_key(each.level)]))
+        ),
+        *_orders(effects, evidence),
+        *(_gain(each, effects, evidence[level_key(each.level)]) for level in effects.levels for each in level.gains),
+        *_not_beaten(effects, tuple(key for keys in evidence.values() for key in keys)),
     ]
     return tuple(found)
 
@@ -62,7 +75,12 @@ def _keys(effects: QualityEffects, attempts: Sequence[Attempt], level: Json) -> 
 
 
 def _of_cell(cell: QualityCell) -> dict[str, object]:
-    return {"task": cell.task, "language": cell.language, "level": cell.level}
+    return {
+        "task": cell.task,
+        "language": cell.language,
+        "level": cell.level,
+        "document_tokens": cell.document_tokens,
+    }
 
 
 def _doubts(cell: QualityCell, keys: tuple[str, ...]) -> list[Finding]:
@@ -93,7 +111,7 @@ def _doubts(cell: QualityCell, keys: tuple[str, ...]) -> list[Finding]:
 
 
 def _share(cell: QualityCell, keys: tuple[str, ...]) -> Finding:
-    """The baseline's share, and whether it can be judged by (``gate``)."""
+    """A share that stands alone, as the baseline's, and whether it can be judged by (``gate``)."""
     values = {
         **_of_cell(cell),
         "gate": cell.gate,
@@ -143,12 +161,17 @@ def _needed(needed: ItemsNeeded | None) -> dict[str, object]:
     }
 
 
-def _fidelity(level: QualityLevel, keys: tuple[str, ...]) -> list[Finding]:
+def _fidelity(effects: QualityEffects, level: QualityLevel, keys: tuple[str, ...]) -> list[Finding]:
+    """``noise``: the larger of the floors' means; None where none was measured."""
     found = level.fidelity
-    if found is None or found.verdict not in OF_FIDELITY:
+    if found is None or found.verdict not in OF_FIDELITY or effects.fidelity is None:
         return []
+    floors = (effects.fidelity.floors.same_pattern, effects.fidelity.floors.batch_shape)
+    noise = [each.value for each in floors if each is not None and each.value is not None]
     values = {
         "level": level.level,
+        "baseline_level": effects.fidelity.reference_level,
+        "noise": max(noise, default=None),
         "reason": found.reason,
         "flips": found.comparison.num_flips,
         "positions": len(found.comparison.positions),
@@ -157,17 +180,42 @@ def _fidelity(level: QualityLevel, keys: tuple[str, ...]) -> list[Finding]:
     return [Finding(slug=OF_FIDELITY[found.verdict], values=values, evidence=keys, size=found.divergence)]
 
 
-def _orders(effects: QualityEffects) -> list[Finding]:
+def _gain(cell: GainCell, effects: QualityEffects, keys: tuple[str, ...]) -> Finding:
+    change = cell.change
+    values = {
+        "task": COPY_GAIN,
+        "language": cell.language,
+        "level": cell.level,
+        "baseline_level": effects.levels[0].level,
+        "present": cell.present.value,
+        "absent": cell.absent.value,
+        "items": cell.num_items,
+        "documents": cell.num_documents,
+        "unpaired": cell.num_unpaired,
+        "change": None if change is None else change.value,
+        "change_low": None if change is None else change.low,
+        "change_high": None if change is None else change.high,
+        "change_verdict": cell.change_verdict,
+    }
+    return Finding(slug=OF_GAIN[cell.verdict], values=values, evidence=keys, size=cell.gain)
+
+
+def _orders(effects: QualityEffects, evidence: Mapping[str, tuple[str, ...]]) -> list[Finding]:
     if effects.fidelity is None:
         return []
     return [
-        Finding(slug="fidelity_order", values={"less": order.less, "more": order.more}, size=order.ratio)
+        Finding(
+            slug="fidelity_order",
+            values={"less": order.less, "more": order.more},
+            size=order.ratio,
+            evidence=(*evidence.get(level_key(order.less), ()), *evidence.get(level_key(order.more), ())),
+        )
         for order in effects.fidelity.orders
         if order.is_certain
     ]
 
 
-def _not_beaten(effects: QualityEffects) -> list[Finding]:
+def _not_beaten(effects: QualityEffects, keys: tuple[str, ...]) -> list[Finding]:
     """Levels that none beats, those that are beaten with by which, and pairs where something is not known."""
     if not effects.is_choice or len(effects.levels) < 2:
         return []
@@ -179,4 +227,4 @@ def _not_beaten(effects: QualityEffects) -> list[Finding]:
         ],
         "memory_metric": effects.memory_metric,
     }
-    return [Finding(slug="quality_not_beaten", values=values)]
+    return [Finding(slug="quality_not_beaten", values=values, evidence=keys)]

@@ -17,6 +17,7 @@ from kvscope.record.store import open_records
 from kvscope.report.claim_lines import claim_lines
 from kvscope.report.doubts_text import recorded_doubts
 from kvscope.report.effects_text import recorded_effects
+from kvscope.report.quality_text import recorded_quality
 from kvscope.report.release_text import release_lines
 from kvscope.report.retrieval_text import retrieval_lines
 from kvscope.report.turns import turn_lines
@@ -53,6 +54,7 @@ def _tell_one(summary: DesignSummary, records: str) -> None:
     _tell_turns(summary, records)
     _tell_release(summary, records)
     _tell_effects(summary, records)
+    _tell_quality(summary, records)
     _tell_claims(summary, records)
 
 
@@ -94,10 +96,16 @@ def _tell_retrieval(summary: DesignSummary, records: str) -> None:
 
 
 def _tell_effects(summary: DesignSummary, records: str) -> None:
-    if summary.name in ("release", "turns"):  # they have tables of their own
+    if summary.name in ("release", "turns", "quality"):  # they have tables of their own
         return
     with open_records(records) as found:
         for line in recorded_effects(found, summary.design_id):
+            say(line)
+
+
+def _tell_quality(summary: DesignSummary, records: str) -> None:
+    with open_records(records) as found:
+        for line in recorded_quality(found, summary.design_id):
             say(line)
 
 

@@ -11,8 +11,10 @@ from kvscope.analysis.release_claim import CLAIMS
 from kvscope.analysis.study import Study
 from kvscope.report.blocks import Claim, Link
 from kvscope.report.design_sizes import DESIGN_SIZES
+from kvscope.report.level_words import level_text as level_text
+from kvscope.report.level_words import setting_text
+from kvscope.report.quality_words import spoken_quality
 from kvscope.report.words import name_of, say, say_note
-from kvscope.units import format_count
 
 # How a finding's size is written: its placeholder format in the words, by slug.
 _SIZE_WORDS = {
@@ -73,7 +75,7 @@ def spoken(finding: Finding) -> dict[str, object]:
         values |= _of_load(values)
     if isinstance(values.get("reason_values"), Mapping):
         values |= _of_release(values)
-    return values
+    return values | spoken_quality(finding)
 
 
 def _of_level(values: Mapping[str, Any]) -> dict[str, object]:
@@ -81,7 +83,9 @@ def _of_level(values: Mapping[str, Any]) -> dict[str, object]:
     told: dict[str, object] = {}
     if "factor" in values and "level" in values:
         level = values["level"]
-        told["condition"] = _setting(values["factor"], level) if not isinstance(level, Mapping) else level_text(level)
+        told["condition"] = (
+            setting_text(values["factor"], level) if not isinstance(level, Mapping) else level_text(level)
+        )
         base = values.get("baseline_level")
         told["base"] = say("claim.baseline_cell") if isinstance(base, Mapping) else level_text(base)
     for name in ("places", "baseline_places"):
@@ -97,10 +101,6 @@ def _place(place: str) -> str:
     """A place such as kv_cache: CPU with the component's name."""
     component, _, where = place.partition(": ")
     return f"{name_of('component', component)}: {where}"
-
-
-def _setting(name: object, value: object) -> str:
-    return say("claim.setting", name=name, value=level_text(value))
 
 
 def _of_load(values: Mapping[str, Any]) -> dict[str, object]:
@@ -124,15 +124,6 @@ def _of_release(values: Mapping[str, Any]) -> dict[str, object]:
     bounds = [bound for bound in bounds if bound.holder != HOST_CACHE] or bounds
     reason = None if values["reason"] is None else say_note(Note(slug=values["reason"], values=values["reason_values"]))
     return {"kept_by": bounds_text(bounds), "reason": reason}
-
-
-def level_text(level: object) -> str:
-    """A level, or a held setting, as a reader writes it; that of a grid as its settings in a row."""
-    if isinstance(level, Mapping):
-        return ", ".join(_setting(name, value) for name, value in level.items()) or say("none")
-    if isinstance(level, bool) or level is None:
-        return say(f"value.{level}")
-    return format_count(level) if isinstance(level, int) else str(level)
 
 
 def bounds_text(bounds: Sequence[Bound]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from kvscope.report.load_findings_en import LOAD_FINDINGS
 from kvscope.report.prefix_findings_en import PREFIX_FINDINGS
+from kvscope.report.quality_findings_en import QUALITY_FINDINGS
 from kvscope.report.retrieval_findings_en import RETRIEVAL_FINDINGS
 
 _DIFFERENCE_S = "{metric} with {condition}: {difference_s:signed_s} against {base} ({share:signed_percent} of its "
@@ -230,4 +231,5 @@ DESIGN_FINDINGS: Mapping[str, str] = {
     **PREFIX_FINDINGS,
     **LOAD_FINDINGS,
     **RETRIEVAL_FINDINGS,
+    **QUALITY_FINDINGS,
 }

@@ -17,6 +17,7 @@ _HOST_CACHE = (
     "differs",
     "over_limit",
 )
+_SIGNS = ("head_never_arrives", "tail_never_arrives", "middle_ignored", "middle_weaker")
 _LINEAR = ("linear", "linear_start_unclear", "linear_from_below", "linear_unclear")
 _QUADRATIC = ("quadratic", "quadratic_not_seen", "quadratic_cannot_tell", "bends_down", "quadratic_unknown")
 
@@ -25,6 +26,11 @@ DESIGN_SIZES: Mapping[str, str] = {
     "prefix_saved": "size.saved_per_token",
     **dict.fromkeys(("retrieval_even", "retrieval_even_at_once"), "size.questions"),
     **dict.fromkeys(("retrieval_right", "retrieval_guessed"), "size.right"),
+    **dict.fromkeys(("quality_share", *(f"quality_{sign}" for sign in _SIGNS)), "size.right"),
+    **{f"quality_{verdict}": "size.points" for verdict in ("loss", "gain", "no_loss", "cannot_tell")},
+    **{f"fidelity_{verdict}": "size.nats" for verdict in ("loss", "no_loss", "cannot_tell")},
+    **{f"copy_gain_{verdict}": "size.nats" for verdict in ("used", "not_used", "cannot_tell")},
+    "fidelity_order": "size.ratio",
     **{f"time_{verdict}": _SECONDS for verdict in _VERDICTS if verdict != "equal"},
     **{f"memory_{verdict}{end}": _BYTES for verdict in _VERDICTS for end in ("", "_predicted")},
     **{f"memory_{verdict}_beside": _BYTES for verdict in ("more", "less", "equal", "no_difference_seen")},

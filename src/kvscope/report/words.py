@@ -1,8 +1,9 @@
 """Every sentence and title of the report, in one place, with named placeholders. Another language is another ``WORDS``.
 
 A placeholder may name how its value is written: {x:mib}, {x:mib2}, {x:signed_mib}, {x:signed_mib2}, {x:bytes},
-{x:count}, {x:rate}, {x:signed_rate}, {x:s}, {x:signed_s}, {x:percent}, {x:percent2}, {x:signed_percent}, {x:list},
-{x:span} (fewest and most of a count). A value that is None reads "unknown".
+{x:count}, {x:rate}, {x:signed_rate}, {x:s}, {x:signed_s}, {x:percent}, {x:percent2}, {x:signed_percent}, {x:points}
+and {x:signed_points} (of a share), {x:nats}, {x:list}, {x:span} (fewest and most of a count). A value that is None
+reads "unknown".
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from kvscope.units import (
     MIB,
     format_bytes,
     format_count,
+    format_digits,
     format_mib,
     format_number,
     format_percent,
@@ -47,6 +49,9 @@ _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "percent": format_percent,
     "signed_percent": lambda v: _signed(v, format_percent(v)),
     "percent2": lambda v: format_percent(v, 2),
+    "points": lambda v: f"{format_number(100 * v, 1)} points",
+    "signed_points": lambda v: _signed(v, f"{format_number(100 * v, 1)} points"),
+    "nats": format_digits,
     "list": lambda v: ", ".join(str(item) for item in v),
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kvscope.report.effects_en import EFFECTS
 from kvscope.report.findings_en import FINDINGS
 from kvscope.report.names_en import NAMES
+from kvscope.report.quality_findings_en import QUALITY_WORDS
 from kvscope.report.retrieval_findings_en import RETRIEVAL_PAGE
 
 _GENERAL: dict[str, str] = {
@@ -379,6 +380,7 @@ WORDS: Mapping[str, str] = {
     **FINDINGS,
     **EFFECTS,
     **RETRIEVAL_PAGE,
+    **QUALITY_WORDS,
     **_GENERAL,
     **_ANSWER,
     **_MEMORY,

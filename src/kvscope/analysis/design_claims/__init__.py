@@ -23,6 +23,7 @@ from kvscope.analysis.design_claims import (
 )
 from kvscope.analysis.design_claims.level_not_taken import not_taken
 from kvscope.analysis.finding import Finding
+from kvscope.analysis.quality_findings import quality_findings
 from kvscope.record.rows import DesignRow
 from kvscope.record.store import Records
 
@@ -53,7 +54,10 @@ def claims_of(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, 
     if not any(attempt.is_measured for attempt in attempts):
         return ()
     said = () if say is None else say(design, attempts)
-    return tuple(replace(finding, design_id=design.design_id) for finding in (*not_taken(design, attempts), *said))
+    # What answers say is the same question whatever a design varies; retrieval has its own of them.
+    answers = () if design.name == "retrieval" else quality_findings(design, attempts)
+    found = (*not_taken(design, attempts), *said, *answers)
+    return tuple(replace(finding, design_id=design.design_id) for finding in found)
 
 
 def recorded_claims(records: Records, design_id: str) -> tuple[Finding, ...]:

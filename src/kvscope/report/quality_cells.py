@@ -1,0 +1,252 @@
+"""Tables of what answers say, as cells of text: one for a terminal and the page, so that they cannot disagree."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kvscope.analysis.effects import Effect
+from kvscope.analysis.fidelity_panel import FidelityLevel, FidelityPanel
+from kvscope.analysis.fit import Estimate
+from kvscope.analysis.quality_cell import QualityCell
+from kvscope.analysis.quality_comparison import QualityComparison
+from kvscope.analysis.quality_effects import TIME, QualityEffects, QualityLevel
+from kvscope.analysis.quality_gain import GainCell
+from kvscope.analysis.quality_panel import QualityPanel
+from kvscope.record.rows import Json
+from kvscope.report.effect_cells import effect_cells
+from kvscope.report.level_words import level_text
+from kvscope.report.quality_words import right_text, task_text
+from kvscope.report.words import NO_BREAK, say
+from kvscope.units import format_digits, format_number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideCell:
+    """A value, and its interval or an empty text."""
+
+    value: str
+    interval: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideRow:
+    """One level of the table side by side. ``beaten``: empty where levels are no choice."""
+
+    level: str
+    is_baseline: bool
+    cells: tuple[SideCell, ...]
+    beaten: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideTable:
+    """``heads``: of the cells, memory and time first. ``is_choice``: whether rows say who is beaten."""
+
+    heads: tuple[str, ...]
+    rows: tuple[SideRow, ...]
+    is_choice: bool
+
+
+def short_level(level: Json) -> str:
+    """A level; that of a grid by the values of its factors alone, which are named beside the table."""
+    return ", ".join(map(level_text, level.values())) if isinstance(level, Mapping) else level_text(level)
+
+
+def side_table(effects: QualityEffects) -> SideTable | None:
+    """Each level's memory, time and quality against the baseline's; None for a design without another level, or one
+    whose levels ask different tasks."""
+    if len(effects.levels) < 2 or not _is_compared(effects):
+        return None
+    kinds = list(dict.fromkeys((each.task, each.language) for each in effects.panel.comparisons))
+    languages = list(dict.fromkeys(gain.language for level in effects.levels for gain in level.gains))
+    known = [each for level in effects.levels for each in level.effects.values()]
+    heads = [_head(known, effects.memory_metric), _head(known, TIME)]
+    heads += [say("quality_col.points", what=task_text(*kind)) for kind in kinds]
+    heads += [say("quality_col.kl")] if effects.fidelity is not None else []
+    heads += [say("quality_col.gain_nats") for _ in languages]
+    rows = []
+    for level in effects.levels:
+        cells = [_effect(effects, level, effects.memory_metric), _effect(effects, level, TIME)]
+        cells += [_points(effects.panel, level, *kind) for kind in kinds]
+        cells += [_divergence(level.fidelity)] if effects.fidelity is not None else []
+        cells += [_gain(level, language) for language in languages]
+        rows.append(
+            SideRow(
+                level=short_level(level.level),
+                is_baseline=level.is_baseline,
+                cells=tuple(cells),
+                beaten=_beaten(level) if effects.is_choice else "",
+            )
+        )
+    return SideTable(heads=tuple(heads), rows=tuple(rows), is_choice=effects.is_choice)
+
+
+def _is_compared(effects: QualityEffects) -> bool:
+    changed = [level for level in effects.levels if not level.is_baseline]
+    others = any(level.fidelity is not None or any(gain.change for gain in level.gains) for level in changed)
+    return bool(effects.panel.comparisons) or others
+
+
+def _head(known: Sequence[Effect], metric: str) -> str:
+    effect = next((each for each in known if each.metric == metric and each.num_pairs), None)
+    effect = effect or next(each for each in known if each.metric == metric)
+    return effect_cells(effect).what
+
+
+def _effect(effects: QualityEffects, level: QualityLevel, metric: str) -> SideCell:
+    """The baseline's value; of another level the difference from it."""
+    if level.is_baseline:
+        known = [each.effects[metric] for each in effects.levels if metric in each.effects]
+        effect = next((each for each in known if each.num_pairs), None)
+        return SideCell(value=say("none") if effect is None else effect_cells(effect).baseline)
+    effect = level.effects[metric]
+    if not effect.num_pairs:
+        return SideCell(value=say("none"))
+    cells = effect_cells(effect)
+    return SideCell(value=cells.difference, interval=cells.interval)
+
+
+def _points(panel: QualityPanel, level: QualityLevel, task: str, language: str) -> SideCell:
+    if level.is_baseline:
+        cell = next((each for each in level.cells if (each.task, each.language) == (task, language)), None)
+        return SideCell(value=say("none")) if cell is None else SideCell(value=_right(cell), interval=share(cell.share))
+    found = panel.comparison(task, language, level.level)
+    if found is None or found.difference.value is None:
+        return SideCell(value=say("none"))
+    return SideCell(value=_signed(found.difference.value), interval=_range(found.difference))
+
+
+def _signed(value: float) -> str:
+    text = format_number(100 * value, 1)
+    return f"+{text}" if value > 0 else text
+
+
+def _range(found: Estimate) -> str:
+    if found.low is None or found.high is None:
+        return say("effects.no_interval")
+    return say("quality.range", low=_signed(found.low), high=_signed(found.high))
+
+
+def _nats(found: Estimate | None) -> SideCell:
+    if found is None or found.value is None:
+        return SideCell(value=say("none"))
+    if found.low is None or found.high is None:
+        return SideCell(value=format_digits(found.value), interval=say("effects.no_interval"))
+    interval = say("quality.range", low=format_digits(found.low), high=format_digits(found.high))
+    return SideCell(value=format_digits(found.value), interval=interval)
+
+
+def _divergence(level: FidelityLevel | None) -> SideCell:
+    return _nats(None if level is None else level.divergence)
+
+
+def _gain(level: QualityLevel, language: str) -> SideCell:
+    cell = next((each for each in level.gains if each.language == language), None)
+    if cell is None:
+        return SideCell(value=say("none"))
+    return _nats(cell.gain if level.is_baseline else cell.change)
+
+
+def _beaten(level: QualityLevel) -> str:
+    if level.beaten_by:
+        return say("quality_beaten.yes")
+    return say("quality_beaten.unknown") if level.unknown_against else say("quality_beaten.no")
+
+
+# --- the panel ----------------------------------------------------------------------------------------------------
+
+
+def _right(cell: QualityCell) -> str:
+    return f"{right_text(cell.right)}/{cell.num_items}"
+
+
+def share(found: Estimate) -> str:
+    """The interval of a share, in whole percent."""
+    if found.low is None or found.high is None:
+        return say("none")
+    return say("quality.percents", low=f"{100 * found.low:.0f}", high=f"{100 * found.high:.0f}")
+
+
+def _percent(value: float | None) -> str:
+    return say("none") if value is None else f"{100 * value:.0f} %"
+
+
+PANEL_HEADS = ("task", "level", "right", "interval", "chance", "twin", "verdict")
+
+
+def panel_rows(panel: QualityPanel) -> list[tuple[QualityCell, list[str]]]:
+    """A row of PANEL_HEADS for each cell: task, level, right of how many, interval, chance, right on twins, verdict."""
+    return [(cell, _panel_row(cell, panel.comparison(cell.task, cell.language, cell.level))) for cell in panel.cells]
+
+
+def _panel_row(cell: QualityCell, compared: QualityComparison | None) -> list[str]:
+    return [
+        task_text(cell.task, cell.language),
+        short_level(cell.level),
+        _right(cell),
+        share(cell.share),
+        _percent(cell.chance),
+        _percent(None if cell.twin is None else cell.twin.value),
+        verdict(cell, compared),
+    ]
+
+
+def verdict(cell: QualityCell, compared: QualityComparison | None) -> str:
+    """In a few words: what is said of a level against the baseline; of a cell that stands alone, whether it can be
+    judged."""
+    if compared is None:
+        if cell.gate == "measured":
+            return say("quality_verdict.measured")
+        return say("quality_verdict.cannot_tell", why=say(f"quality_why.{cell.gate}"))
+    judged = compared.judged
+    if judged.verdict == "cannot_tell":
+        return say("quality_verdict.cannot_tell", why=say(f"quality_why.{judged.reason}"))
+    return say(f"quality_verdict.{judged.verdict}", bound=judged.bound).replace(NO_BREAK, " ")
+
+
+# --- what was scored ----------------------------------------------------------------------------------------------
+
+FIDELITY_HEADS = ("level", "kl", "interval", "flips", "perplexity", "verdict")
+
+
+def fidelity_rows(panel: FidelityPanel) -> list[tuple[FidelityLevel, list[str]]]:
+    """A row of FIDELITY_HEADS for each level."""
+    rows = []
+    for each in panel.levels:
+        cell, before_after = _divergence(each), each.perplexities
+        perplexity = say("none")
+        if before_after is not None and each.verdict != "reference":
+            before, after = (format_number(value, 2) for value in before_after)
+            perplexity = say("quality.before_after", before=before, after=after)
+        flips = f"{each.comparison.num_flips}/{len(each.comparison.positions)}"
+        told = say(f"fidelity_verdict.{each.verdict}")
+        rows.append((each, [short_level(each.level), cell.value, cell.interval, flips, perplexity, told]))
+    return rows
+
+
+def floors_text(panel: FidelityPanel) -> str:
+    """What no setting had a part in, and why perplexity is no verdict."""
+
+    def told(found: Estimate | None) -> str:
+        cell = _nats(found)
+        if found is None or found.value is None:
+            return say("quality.not_asked_here")
+        return f"{cell.value} ({cell.interval})" if cell.interval else cell.value
+
+    return say("quality.floors", repeats=told(panel.floors.same_pattern), shape=told(panel.floors.batch_shape))
+
+
+GAIN_HEADS = ("task", "level", "gain", "interval", "present", "absent", "change", "verdict")
+
+
+def gain_rows(effects: QualityEffects) -> list[tuple[GainCell, list[str]]]:
+    """A row of GAIN_HEADS for each level and language."""
+    rows = []
+    for each in (gain for level in effects.levels for gain in level.gains):
+        cell, change = _nats(each.gain), _nats(each.change)
+        changed = f"{change.value} ({change.interval})" if change.interval else change.value
+        verdict_slug = each.verdict if each.change_verdict in (None, "cannot_tell") else each.change_verdict
+        present, absent = _nats(each.present).value, _nats(each.absent).value
+        what = [task_text("copy_gain", each.language), short_level(each.level)]
+        told = say(f"gain_verdict.{verdict_slug}")
+        rows.append((each, [*what, cell.value, cell.interval, present, absent, changed, told]))
+    return rows

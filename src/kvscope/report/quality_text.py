@@ -1,0 +1,129 @@
+"""What a design says of answers in a terminal, at most 80 columns wide: memory, time and quality side by side, then the
+answers, the divergence and the copy gain that were measured. Verdicts in sentences are among the design's findings."""
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from kvscope.analysis.attempts import load_attempts
+from kvscope.analysis.quality_effects import QualityEffects, quality_effects
+from kvscope.record.rows import DesignRow
+from kvscope.record.store import Records
+from kvscope.report.level_words import level_text
+from kvscope.report.prediction_text import aligned
+from kvscope.report.quality_cells import (
+    FIDELITY_HEADS,
+    GAIN_HEADS,
+    PANEL_HEADS,
+    SideTable,
+    fidelity_rows,
+    floors_text,
+    gain_rows,
+    panel_rows,
+    side_table,
+)
+from kvscope.report.words import NO_BREAK, say
+from kvscope.units import format_count
+
+WIDTH = 80
+LEAST_NAME = 8
+# Designs whose levels are tasks: an answer's task is its level.
+OF_TASKS = "quality"
+
+
+def recorded_quality(records: Records, design_id: str) -> list[str]:
+    """The lines of one design of a record; none where it has no answers."""
+    design = next(row for row in records.designs() if row.design_id == design_id)
+    effects = quality_effects(design, load_attempts(records, design, {run.run_id: run for run in records.runs()}))
+    return [] if effects is None else quality_lines(design, effects)
+
+
+def quality_lines(design: DesignRow, effects: QualityEffects) -> list[str]:
+    """All tables that there is something for, each with a line that says how to read it."""
+    base = level_text(design.baseline_level)
+    lines: list[str] = []
+    side = side_table(effects)
+    if side is not None:
+        lines += ["", *_wrapped(say("quality.side_title", name=design.name, base=base)), *_side_lines(side)]
+    if effects.panel.cells:
+        lines += ["", *_wrapped(say("quality.panel_title")), *_panel_lines(effects, design.name == OF_TASKS)]
+        lines += _wrapped(say("quality.panel_legend"))
+    if effects.fidelity is not None:
+        rows = [cells for _, cells in fidelity_rows(effects.fidelity)]
+        lines += ["", *_wrapped(say("quality.fidelity_title", base=base)), *_table(FIDELITY_HEADS, rows)]
+        lines += _wrapped(floors_text(effects.fidelity))
+    gains = [cells for _, cells in gain_rows(effects)]
+    if gains:
+        lines += ["", *_wrapped(say("quality.gain_title")), *_gain_lines(gains)]
+    if lines and design.is_grid and isinstance(design.baseline_level, Mapping):
+        lines = ["", *_wrapped(say("quality.grid_levels", factors=tuple(design.baseline_level))), *lines]
+    return lines
+
+
+def _side_lines(side: SideTable) -> list[str]:
+    """Two lines for each level: values, and their intervals below. Columns that find no room are named as left out."""
+    for count in range(len(side.heads), 1, -1):
+        lines = _side(side, count)
+        if max(map(len, lines)) <= WIDTH or count == 2:
+            break
+    left = _wrapped(say("quality.left_columns")) if count < len(side.heads) else []
+    return [*(line[:WIDTH] for line in lines), *left, *(_wrapped(say("quality.side_legend")) if side.is_choice else [])]
+
+
+def _side(side: SideTable, count: int) -> list[str]:
+    last = [say("quality_col.beaten")] if side.is_choice else []
+    table = [
+        ["", *_two_lines(side.heads[:count])[0], *last],
+        ["", *_two_lines(side.heads[:count])[1], *["" for _ in last]],
+    ]
+    for row in side.rows:
+        cells = row.cells[:count]
+        table.append([_short(row.level, 18), *(cell.value for cell in cells), *([row.beaten] if last else [])])
+        if any(cell.interval for cell in cells):
+            table.append(["", *(cell.interval for cell in cells), *["" for _ in last]])
+    return aligned(table)
+
+
+def _two_lines(heads: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Titles over two lines, broken before their unit."""
+    parts = [re.split(r",? (?=\(M|\(G|\(m|\(s|points|nats)", head.replace(NO_BREAK, " "), maxsplit=1) for head in heads]
+    return [part[0] for part in parts], [part[1] if len(part) > 1 else "" for part in parts]
+
+
+def _panel_lines(effects: QualityEffects, is_of_tasks: bool) -> list[str]:
+    """Without the column of levels where a level is a task, unless it is a length as well."""
+    rows = []
+    for cell, cells in panel_rows(effects.panel):
+        if is_of_tasks:
+            tokens = cell.document_tokens
+            cells[1] = say("none") if tokens is None else format_count(round(tokens))
+        rows.append(cells)
+    heads = ("task", "tokens", *PANEL_HEADS[2:]) if is_of_tasks else PANEL_HEADS
+    return _table(heads, rows, left=2)
+
+
+def _gain_lines(rows: Sequence[list[str]]) -> list[str]:
+    """Without the name of the task, which is one."""
+    several = len({cells[0] for cells in rows}) > 1
+    return _table(GAIN_HEADS, rows, left=2) if several else _table(GAIN_HEADS[1:], [cells[1:] for cells in rows])
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Names are shortened where the table would be too wide."""
+    table = [[say(f"quality_col.{name}") for name in heads], *([c.replace(NO_BREAK, " ") for c in row] for row in rows)]
+    lines = aligned(table, left)
+    too_wide = max(map(len, lines)) - WIDTH
+    if too_wide > 0:
+        longest = max(len(row[left - 1]) for row in table)
+        most = max(LEAST_NAME, longest - too_wide)
+        lines = aligned([[*row[: left - 1], _short(row[left - 1], most), *row[left:]] for row in table], left)
+    return lines
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _wrapped(text: str) -> list[str]:
+    plain = re.sub(r"[ \n]+", " ", text.replace(NO_BREAK, " "))
+    return textwrap.wrap(plain, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
