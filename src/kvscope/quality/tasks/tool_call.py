@@ -68,13 +68,14 @@ def _question(request: DocumentRequest, lockers: list[tuple[str, str]], index: i
     if request.language == "ko":
         text = (
             f"도구 {_NAMES[0]}를 불러 {name}의 사물함을 {minutes}분 동안 여십시오. 도구를 부를 수 없으면 다음 꼴의 "
-            f'JSON만 답하십시오: {{"name": 도구 이름, "arguments": {{"locker_number": 사물함 번호, "minutes": 분}}}}'
+            f'JSON만 답하십시오: {{"name": "{_NAMES[0]}", "arguments": '
+            f'{{"locker_number": 사물함 번호, "minutes": 분}}}}'
         )
     else:
         text = (
             f"Open the locker of {name} for {minutes} minutes: call the tool {_NAMES[0]}. If you cannot call tools, "
-            f'answer with JSON alone, of this form: {{"name": the tool, "arguments": {{"locker_number": the number of '
-            f'the locker, "minutes": the minutes}}}}'
+            f'answer with JSON alone, of this form: {{"name": "{_NAMES[0]}", "arguments": '
+            f'{{"locker_number": the number of the locker, "minutes": the minutes}}}}'
         )
     shown = lockers[index - 1]
     begun = json.dumps(_call("0", minutes)).removesuffix(" 0}}")
