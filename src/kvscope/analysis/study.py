@@ -105,6 +105,11 @@ class Study:
     def is_measured(self) -> bool:
         return any(a.is_measured for a in self.attempts)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether questions were put to the model, or texts scored, and something came of it."""
+        return any(a.is_measured and a.result.answers for a in self.attempts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:

@@ -203,6 +203,12 @@ def verdict(cell: QualityCell, compared: QualityComparison | None) -> str:
     return say(f"quality_verdict.{judged.verdict}", bound=judged.bound).replace(NO_BREAK, " ")
 
 
+def thirds_text(cell: QualityCell) -> str:
+    """The shares right at the head, in the middle and at the tail of documents, where facts stand in places."""
+    known = [(name, found.value) for name, found in cell.thirds.items() if found.value is not None]
+    return ", ".join(say(f"quality_third.{name}", share=_percent(value)) for name, value in known) or say("none")
+
+
 # --- what was scored ----------------------------------------------------------------------------------------------
 
 FIDELITY_HEADS = ("level", "kl", "interval", "flips", "perplexity", "verdict")

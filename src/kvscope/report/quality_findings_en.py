@@ -156,4 +156,58 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality.percents": "{low}-{high} %",
     "quality.before_after": "{before} → {after}",
     "quality.left_columns": "There is more than fits here: see the tables below.",
+    "quality.side_caption": "{name}: memory, time and quality. The baseline's values, and differences from them",
+    "quality.panel_caption": "{name}: answers by task",
+    "quality.fidelity_caption": "{name}: fidelity, the divergence from the baseline in nats per token",
+    "quality.gain_caption": "{name}: copy gain, what the document adds to the likelihood of a fact, nats per token",
+    "quality.wrong_caption": "{name}: answers that were not right",
+    "quality.wrong_summary": "Answers that were not right: {shown} of {total} shown, all are in the record",
+    "quality.asked_in_vain": "Questions were asked, and no answer could be measured: {failed} of {total} trials "
+    "failed. Why stands under what failed.",
+    "quality.lead_compared": "Of {total} comparisons with the baseline {loss} show a loss, {gain} a gain, "
+    "{no_loss_beyond} no loss beyond a bound; {cannot_tell} cannot tell.",
+    "quality.lead_asked": "{judged} of {total} tasks can be judged: between floor and ceiling, so that a loss "
+    "would show.",
+    "quality.lead_scored": "By their fidelity {loss} of {total} levels lose more than the engine's own noise.",
+    "quality.lead_only_scored": "Nothing was asked; what the model gives to a text was scored.",
+    "quality.definitions": "What these words mean:",
+    "quality_definition.right": "right: answers that are what was asked for and nothing else, of those that could be "
+    "read. Cut prompts, cut or empty answers and failures are no wrong answers: they are counted apart.",
+    "quality_definition.chance": "chance: the share right for who guesses. without: the share right in twin documents "
+    "that lack the fact.",
+    "quality_definition.cannot_tell": "cannot tell: at the floor nothing can be lost, at the ceiling the task is too "
+    "easy to show that nothing was, and too few items leave both open. It is no verdict of quality.",
+    "quality_definition.fidelity": "fidelity: how far the distribution of the next token moves from the baseline's, on "
+    "our own texts, beside the engine's own noise.",
+    "quality_definition.perplexity": "perplexity: shown and never judged, as it can improve while the model is "
+    "another.",
+    "quality_definition.copy_gain": "copy gain: the log-probability of a fact behind the document that states it, less "
+    "that behind its twin. Base models have it too.",
+    "quality_definition.apart": "Answers, fidelity and copy gain are three measures: none is averaged with another.",
+    "quality_third.head": "head {share}",
+    "quality_third.middle": "middle {share}",
+    "quality_third.tail": "tail {share}",
+    "quality_col.thirds": "by third",
+    "quality_col.item": "item",
+    "quality_col.expected": "expected",
+    "quality_col.answer": "answer",
+    "quality_col.reading": "read as",
+    "quality.chart_title": "Quality against memory",
+    "quality.chart_description": "Each point is a level. Bars: 95 % intervals. Round: not beaten on memory, time and "
+    "quality together.",
+    "quality.series_rest": "beaten, or unknown",
+    "quality.axis_memory": "memory, MiB",
+    "quality.axis_right": "right, % ({what})",
+    "quality.axis_kl": "KL divergence, nats per token",
+    "changes.quality_below": "What the answers say of it stands under: does it still answer?",
+    "retrieval_col.way": "given to the model",
+    "retrieval_col.answer_s": "whole answer",
+    "retrieval_col.failures": "not right",
+    "retrieval_col.question": "question",
+    "retrieval_col.expected": "expected",
+    "retrieval_col.answer": "answer",
+    "retrieval_col.failure": "why",
+    "retrieval.caption": "Whole document against retrieval: each way side by side",
+    "retrieval.facts_caption": "Questions that were not answered right",
+    "retrieval.facts_summary": "Questions that were not answered right: {count}",
 }

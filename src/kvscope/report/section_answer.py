@@ -245,5 +245,6 @@ def remarks(study: Study) -> tuple[str, ...]:
         )
     if not study.is_measured:
         items.append(say("remark.not_measured"))
-    items.append(say("remark.quality"))
+    if not study.has_answers:
+        items.append(say("remark.quality"))
     return tuple(items)

@@ -13,6 +13,7 @@ from kvscope.report.effect_cells import effect_cells, shown_metrics
 from kvscope.report.effects_text import drift_text, effects_lead, is_time, limited_behind, until_text
 from kvscope.report.held_text import held_text
 from kvscope.report.numbers import difference_cell, estimate_cell, mib_cell, seconds_cell
+from kvscope.report.quality_words import is_of_quality
 from kvscope.report.words import name_of, say
 
 # Metrics of the table of levels, with how a value is written.
@@ -27,7 +28,10 @@ def changes_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     blocks: list[Block] = [Paragraph(text=say("changes.lead"), kind="lead")]
     for number, design in enumerate(study.designs, start=1):
         said = [finding for finding in study.findings if finding.design_id == design.design.design_id]
-        blocks += _design_blocks(design, [claim(finding, anchors) for finding in said], f"effects-{number}")
+        told: list[Block] = [claim(finding, anchors) for finding in said if not is_of_quality(finding)]
+        if any(map(is_of_quality, said)):  # a section of its own tells those
+            told.append(Paragraph(text=say("changes.quality_below")))
+        blocks += _design_blocks(design, told, f"effects-{number}")
     return Section(slug="changes", title=say("title.changes"), blocks=tuple(blocks))
 
 
@@ -60,7 +64,7 @@ def effect_blocks(study: DesignStudy, slug: str) -> list[Block]:
     """What changed, and by how much: every difference with its interval, drawn where no other section draws it; whether
     repeating was enough, and whether the machine changed under way. Nothing where no level has a pair."""
     table = _effects_table(study)
-    if table is None:
+    if table is None or study.design.name == "quality":  # tasks are no settings: their times tell nothing
         return []
     blocks: list[Block] = []
     chart = None

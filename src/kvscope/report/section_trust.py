@@ -1,4 +1,4 @@
-"""7. Does it still answer? 8. What failed? 9. Can these numbers be trusted?"""
+"""8. What failed? 9. Can these numbers be trusted?"""
 
 from collections.abc import Mapping
 
@@ -11,12 +11,6 @@ from kvscope.report.words import name_of, say
 
 SHOWN_ROWS = 8
 _SIGNS = {True: "passed", False: "doubt", None: "not_looked"}
-
-
-def quality_section() -> Section:
-    """Section 7."""
-    text = Paragraph(text=say("quality.not_measured"), kind="lead")
-    return Section(slug="quality", title=say("title.quality"), blocks=(text,))
 
 
 def failures_section(study: Study, anchors: Mapping[str, Link]) -> Section:
@@ -87,9 +81,9 @@ def trust_section(study: Study) -> Section:
         columns=(Column(title=say("col.result")), Column(title=say("col.check")), Column(title=say("col.seen"))),
         rows=tuple(_check_row(check) for check in study.checks),
     )
-    missing = Bullets(
-        items=tuple(say(f"not_measured.{name}") for name in ("quality", "device", "concurrency", "others"))
-    )
+    unknown = ("device", "concurrency", "others")
+    names = unknown if study.has_answers else ("quality", *unknown)
+    missing = Bullets(items=tuple(say(f"not_measured.{name}") for name in names))
     blocks: tuple[Block, ...] = (
         Paragraph(text=lead, kind="lead"),
         *((table,) if study.checks else ()),

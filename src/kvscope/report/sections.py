@@ -9,10 +9,11 @@ from kvscope.report.section_answer import answer
 from kvscope.report.section_effects import changes_section
 from kvscope.report.section_growth import growth_section
 from kvscope.report.section_memory import memory_section
+from kvscope.report.section_quality import quality_section
 from kvscope.report.section_release import release_section
 from kvscope.report.section_rows import rows_section, sources_section
 from kvscope.report.section_time import time_section
-from kvscope.report.section_trust import failures_section, quality_section, trust_section
+from kvscope.report.section_trust import failures_section, trust_section
 from kvscope.report.words import say
 
 
@@ -28,7 +29,7 @@ def study_page(study: Study, prefix: str) -> StudyPage:
             time_section(study, anchors),
             changes_section(study, anchors),
             release_section(study, anchors),
-            quality_section(),
+            quality_section(study, anchors),
             failures_section(study, anchors),
             trust_section(study),
             rows_section(study, anchors),
