@@ -54,6 +54,16 @@ def test_each_way_gets_the_context_of_its_longest_prompt(tmp_path: Path, model: 
         assert condition.requests == len(prompts)
 
 
+def test_where_vectors_choose_the_passages_the_most_that_they_can_be_is_taken(tmp_path: Path, model: ModelSpec) -> None:
+    subject = Subject.of(model, EngineChoice(name="llama.cpp"))
+    found, dense = (with_counts(planned(tmp_path, retrieval_method=each), subject) for each in ("bigrams", "dense"))
+    most = dense.condition({"given": "passages=2"})
+    assert found.condition({"given": "passages=2"}).prompt_tokens <= most.prompt_tokens < 2 * 96 + 200
+    assert subject.refusal(most, subject.predict(most)) is None
+    for level in ("whole", "nothing"):
+        assert dense.condition({"given": level}).prompt_tokens == found.condition({"given": level}).prompt_tokens
+
+
 def test_a_context_that_is_set_stays_so_for_all(tmp_path: Path, model: ModelSpec) -> None:
     design = planned(tmp_path, settings={"n_ctx": 2048})
     design = with_counts(design, Subject.of(model, EngineChoice(name="llama.cpp")))

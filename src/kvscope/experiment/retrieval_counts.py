@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from kvscope.engine.base import ChatRequest, Engine
-from kvscope.experiment.design import Condition, Design
+from kvscope.experiment.design import Design
 from kvscope.experiment.own_count import OwnCounter
 from kvscope.experiment.retrieval_asked import GIVEN, RetrievalAsked
 from kvscope.experiment.retrieval_prompts import RetrievalPrompts
@@ -16,6 +16,9 @@ from kvscope.prompt.conversation import Message
 # Where nobody can count a text without computing it: so many characters a token, of Hangul about one.
 CHARACTERS_PER_TOKEN = 4
 _KEPT_COUNTS = 100_000
+# Between passages, and of what stands around a text beyond what stands around none: at most about so many.
+JOINING_TOKENS = 4
+FRAME_TOKENS = 48
 
 
 def by_characters(text: str) -> int:
@@ -59,13 +62,15 @@ def with_counts(design: Design, subject: Subject) -> Design:
 def _longest(asked: RetrievalAsked, counter: OwnCounter, name: str) -> int | None:
     """Tokens of the longest prompt of one way; None where the files do not give those of all."""
     if asked.method in ("dense", "hybrid") and way_named(name).gives == "passages":
-        return None  # the vectors are made when it runs
+        return _most(asked, counter, name)
     prompts = RetrievalPrompts(asked, text_counter(None, counter)).of_way(way_named(name))
     counts = counter.count([ChatRequest(messages=prompt.messages, max_output_tokens=1) for prompt in prompts])
     return None if None in counts else max((each.tokens for each in counts if each is not None), default=0)
 
 
-def condition_counts(condition: Condition) -> int | None:
-    """Tokens of the longest prompt of a condition; None where it was not counted."""
-    asked = condition.retrieval
-    return None if asked is None else asked.longest_tokens.get(asked.given)
+def _most(asked: RetrievalAsked, counter: OwnCounter, name: str) -> int | None:
+    """The most that a prompt of passages can have, where which ones they are is known only when vectors are made."""
+    way, alone = way_named(name), _longest(asked, counter, "nothing")
+    titles = [counter.text_tokens(f"[{document.title or document.name}] ") or 0 for document in asked.documents]
+    each = (way.passage_tokens or asked.passage_tokens) + max(titles, default=0) + JOINING_TOKENS
+    return None if alone is None else alone + FRAME_TOKENS + way.passages * each
