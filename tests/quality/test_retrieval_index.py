@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from kvscope.errors import EngineReplyError, MissingDependency, UnknownName, UsageError
-from kvscope.quality.retrieval.index import METHODS, Hit, make_index
+from kvscope.quality.retrieval.index import METHODS, Hit, make_index, searched_text
 from kvscope.quality.retrieval.passages import Passage
 from kvscope.quality.retrieval.source import Remark
 from kvscope.quality.retrieval.term_index import TERMS
@@ -25,10 +25,11 @@ KOREAN = [
 ]
 
 
-def passages(texts: Sequence[str]) -> list[Passage]:
+def passages(texts: Sequence[str], headings: Sequence[str] = ()) -> list[Passage]:
+    sections = [(each,) for each in headings] or [()] * len(texts)
     return [
-        Passage(document=f"{at}.txt", index=0, text=text, start=0, end=len(text), tokens=1, section=(f"Part {at}",))
-        for at, text in enumerate(texts)
+        Passage(document=f"{at}.txt", index=0, text=text, start=0, end=len(text), tokens=1, section=section)
+        for at, (text, section) in enumerate(zip(texts, sections, strict=True))
     ]
 
 
@@ -173,10 +174,16 @@ def test_passages_without_any_term_are_never_found() -> None:
     assert found(make_index(passages(["...", "what now"])).search("what", 3)) == [1]
 
 
-def test_headings_are_searched_on_demand() -> None:
-    texts = passages(["It is deep.", "It is high."])
-    assert make_index(texts).search("part 1", 3) == ()
-    assert found(make_index(texts, with_sections=True).search("part 1", 1)) == [1]
+def test_the_headings_above_a_passage_are_searched_with_it() -> None:
+    """Until questions that the search had not been tuned for were asked, they were so on demand only."""
+    texts = passages(["It is deep.", "It is high."], ["Part 0", "Part 1"])
+    assert found(make_index(texts).search("part 1", 1)) == [1]
+    assert make_index(texts, with_sections=False).search("part 1", 3) == ()
+
+
+def test_a_heading_that_is_in_the_passage_counts_once() -> None:
+    (one,) = passages(["# Part 0\nIt is deep."], ["Part 0"])
+    assert searched_text(one) == one.text
 
 
 def test_dense_is_the_cosine() -> None:

@@ -1,6 +1,7 @@
 """Passages: nothing is lost between them, none is over its size, and they end where sentences do."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -151,6 +152,15 @@ def test_headings_end_with_the_next_of_their_level() -> None:
     found = split(markdown(text), words, 24)
     sections = {word: each.section for each in found for word in NUMBERS if word in each.text}
     assert sections == {"one": ("A",), "two": ("A", "B"), "three": ("A", "C"), "four": ("D",)}
+
+
+def test_a_title_that_no_heading_says_stands_above_all_of_them() -> None:
+    """That of front matter, of a PDF, of an HTML page's head."""
+    text = "## Depth\n\nIt is deep.\n"
+    (plain,) = split(replace(markdown(text), title="Ports"), words, 24)
+    assert plain.section == ("Ports", "Depth")
+    (said,) = split(replace(markdown(text), title="Depth"), words, 24)
+    assert said.section == ("Depth",)
 
 
 def test_few_counts_are_needed() -> None:

@@ -52,11 +52,11 @@ def make_index(
     method: Method = "bigrams",
     *,
     embedder: Embedder | None = None,
-    with_sections: bool = False,
+    with_sections: bool = True,
 ) -> Index:
     """An index over ``passages``. "dense" and "hybrid" (bigrams and embeddings together) need an ``embedder``.
-    ``with_sections``: the headings above a passage are searched with it. Raises UnknownName, UsageError,
-    MissingDependency, and what the embedder raises."""
+    ``with_sections``: the headings above a passage are searched with it, as questions name what a page is about and its
+    passages seldom do. Raises UnknownName, UsageError, MissingDependency, and what the embedder raises."""
     from kvscope.quality.retrieval.dense_index import DenseIndex
     from kvscope.quality.retrieval.hybrid_index import HybridIndex
     from kvscope.quality.retrieval.term_index import TermIndex
@@ -78,5 +78,5 @@ def make_index(
 
 
 def searched_text(passage: Passage) -> str:
-    """A passage under those of its headings that are not in it."""
+    """A passage under its title and headings, but those that are in it anyway."""
     return "\n".join([*(each for each in passage.section if each not in passage.text), passage.text])

@@ -25,7 +25,8 @@ _SURE = 1.2  # a sentence that would need so many times the room is not tried
 class Passage:
     """A stretch of a document. ``document``: its name. ``index``: which passage of that document, from 0. ``text`` is
     the document's text from ``start`` to ``end`` (characters); the passages of a document follow each other without a
-    gap. ``tokens``: what ``count`` said of ``text``. ``section``: the headings above its beginning, highest first."""
+    gap. ``tokens``: what ``count`` said of ``text``. ``section``: the headings above its beginning, highest first, below
+    the document's title where no heading says it."""
 
     document: str
     index: int
@@ -69,7 +70,7 @@ def split_all(
 
 
 def _section(document: SourceDocument, start: int) -> tuple[str, ...]:
-    """The headings above the first word at or behind ``start``."""
+    """The title, if it is no heading, and the headings above the first word at or behind ``start``."""
     begins = re.compile(r"\S").search(document.text, start)
     at = begins.start() if begins else start
     above: list[Heading] = []
@@ -78,7 +79,8 @@ def _section(document: SourceDocument, start: int) -> tuple[str, ...]:
             break
         above = [each for each in above if each.level < heading.level]
         above.append(heading)
-    return tuple(each.text for each in above)
+    is_said = document.title is None or any(each.text == document.title for each in document.headings)
+    return (*(() if is_said else (document.title,)), *(each.text for each in above))
 
 
 class _Splitter:
