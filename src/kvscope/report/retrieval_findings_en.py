@@ -47,7 +47,7 @@ RETRIEVAL_PAGE: Mapping[str, str] = {
     "retrieval.even_at_once": "Break-even: the whole document is quicker from the first question on{interval}.",
     "retrieval.never": "Break-even: there is none, {level} is quicker for any number of questions.",
     "retrieval.interval": " (95 %: {low:rate} to {high:rate})",
-    "retrieval.no_interval": " (too few repeats for an interval)",
+    "retrieval.no_interval": " (these repeats give no interval)",
     "retrieval.said_before": "Predicted before it was measured: {questions:rate}, {law_from}.",
     "retrieval.not_said_before": "Predicted before it was measured: unknown.",
     "retrieval_law_from.earlier_designs": "from earlier designs in this record",
