@@ -168,7 +168,8 @@ def remarks(finding: Finding) -> list[str]:
 def claim(finding: Finding, anchors: Mapping[str, Link]) -> Claim:
     """A finding as a claim: sentence, remarks, and links to the rows behind it."""
     told = remarks(finding)
-    links = sorted((anchors[key] for key in finding.evidence if key in anchors), key=lambda link: int(link.text))
+    found = (anchors[key] for key in dict.fromkeys(finding.evidence) if key in anchors)
+    links = sorted(found, key=lambda link: int(link.text))
     if len(links) > SHOWN_ROWS:
         told.append(say("evidence.more", shown=SHOWN_ROWS, total=len(links)))
     return Claim(

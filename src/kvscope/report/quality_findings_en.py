@@ -141,7 +141,7 @@ QUALITY_WORDS: Mapping[str, str] = {
     "gain_verdict.gain": "gain",
     "quality.side_title": "Memory, time and quality of {name} side by side, against {base} (95 % intervals below):",
     "quality.side_legend": "beaten: another level is surely better in one of the three, and no worse in the others. "
-    "unknown: not beaten as far as these repeats tell; between which levels is said below.",
+    "unknown: not beaten as far as these repeats tell; which levels, a sentence says.",
     "quality.panel_title": "Answers: right of all that could be read, with its 95 % interval.",
     "quality.panel_legend": "without: right in documents that lack the fact, so guessed. can be judged: between floor "
     "and ceiling, so that a loss would show.",
@@ -164,10 +164,10 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality.wrong_summary": "Answers that were not right: {shown} of {total} shown, all are in the record",
     "quality.asked_in_vain": "Questions were asked, and no answer could be measured: {failed} of {total} trials "
     "failed. Why stands under what failed.",
-    "quality.lead_compared": "Of {total} comparisons with the baseline {loss} show a loss, {gain} a gain, "
-    "{no_loss_beyond} no loss beyond a bound; {cannot_tell} cannot tell.",
-    "quality.lead_asked": "{judged} of {total} tasks can be judged: between floor and ceiling, so that a loss "
-    "would show.",
+    "quality.lead_compared": "Against the baseline: {loss} with a loss, {gain} with a gain, {no_loss_beyond} without a "
+    "loss beyond a bound, {cannot_tell} that cannot tell.",
+    "quality.lead_asked": "Tasks that can be judged, because a loss would show: {judged} of {total}.",
+    "quality.lead_retrieval": "Whole document against retrieval: the same questions each way.",
     "quality.lead_scored": "By their fidelity {loss} of {total} levels lose more than the engine's own noise.",
     "quality.lead_only_scored": "Nothing was asked; what the model gives to a text was scored.",
     "quality.definitions": "What these words mean:",

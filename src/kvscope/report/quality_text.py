@@ -55,7 +55,7 @@ def quality_lines(design: DesignRow, effects: QualityEffects) -> list[str]:
     gains = [cells for _, cells in gain_rows(effects)]
     if gains:
         lines += ["", *_wrapped(say("quality.gain_title")), *_gain_lines(gains)]
-    if lines and design.is_grid and isinstance(design.baseline_level, Mapping):
+    if lines and isinstance(design.baseline_level, Mapping):
         lines = ["", *_wrapped(say("quality.grid_levels", factors=tuple(design.baseline_level))), *lines]
     return lines
 
@@ -93,7 +93,10 @@ def _two_lines(heads: Sequence[str]) -> tuple[list[str], list[str]]:
 def _panel_lines(effects: QualityEffects, is_of_tasks: bool) -> list[str]:
     """Without the column of levels where a level is a task, unless it is a length as well."""
     rows = []
+    has_one_language = len({cell.language for cell in effects.panel.cells}) == 1
     for cell, cells in panel_rows(effects.panel):
+        if has_one_language:  # the sentences name it
+            cells[0] = cell.task
         if is_of_tasks:
             tokens = cell.document_tokens
             cells[1] = say("none") if tokens is None else format_count(round(tokens))

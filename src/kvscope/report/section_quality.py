@@ -42,12 +42,16 @@ def quality_section(study: Study, anchors: Mapping[str, Link]) -> Section:
         return Section(
             slug="quality", title=say("title.quality"), blocks=(Paragraph(text=_nothing(study), kind="lead"),)
         )
-    blocks: list[Block] = [Paragraph(text=lead([each for each in found.values() if each]), kind="lead")]
+    shown = [each for each in found.values() if each is not None]
+    of_retrieval = {each.design.design_id for each in study.designs if each.design.name == RETRIEVAL}
+    blocks: list[Block] = [
+        Paragraph(text=lead([each for each in shown if each.design_id not in of_retrieval]), kind="lead")
+    ]
     for number, design in enumerate(study.designs, start=1):
         effects = found[design.design.design_id]
         if effects is not None:
             blocks += _design(study, design, effects, anchors, f"quality-{number}")
-    items = [say(f"quality_definition.{name}") for name in _definitions([each for each in found.values() if each])]
+    items = [say(f"quality_definition.{name}") for name in _definitions(shown)]
     blocks += [Paragraph(text=say("quality.definitions")), Bullets(items=tuple(items))]
     return Section(slug="quality", title=say("title.quality"), blocks=tuple(blocks))
 
@@ -65,10 +69,10 @@ def lead(found: Sequence[QualityEffects]) -> str:
     told = [each.judged.verdict for effects in found for each in effects.panel.comparisons]
     scored = [each.verdict for effects in found if effects.fidelity for each in effects.fidelity.levels]
     gates = [cell.gate for effects in found for cell in effects.panel.cells]
-    parts = []
+    parts = [] if found else [say("quality.lead_retrieval")]
     if told:
         counts = {name: told.count(name) for name in ("loss", "gain", "no_loss_beyond", "cannot_tell")}
-        parts.append(say("quality.lead_compared", total=len(told), **counts))
+        parts.append(say("quality.lead_compared", **counts))
     elif gates:
         parts.append(say("quality.lead_asked", total=len(gates), judged=gates.count("measured")))
     if len(scored) > 1:
@@ -90,7 +94,7 @@ def _design(
     said = [f for f in study.findings if f.design_id == design.design.design_id and is_of_quality(f)]
     blocks: list[Block] = [claim(finding, anchors) for finding in said]
     if design.design.name == RETRIEVAL:
-        return [*blocks, *retrieval_blocks(design), *_wrong_answers(design, anchors)]
+        return [*blocks, *retrieval_blocks(design)]
     name = design.design.name
     rows = _Rows(design, anchors)
     side = side_table(effects)

@@ -10,6 +10,7 @@ from kvscope.analysis.turns import turn_tables
 from kvscope.report.blocks import Block, Bullets, Chart, Claim, Download, Fold, Paragraph, StudyPage, Table
 from kvscope.report.claims import claim_text, spoken
 from kvscope.report.held_text import design_title
+from kvscope.report.quality_words import is_of_quality
 from kvscope.report.section_answer import headline, interval_line, strip
 from kvscope.report.section_growth import formula_line
 from kvscope.report.sections import several_studies, study_pages
@@ -63,7 +64,10 @@ def _cut(lines: list[str], most: int) -> list[str]:
 
 def _design_lines(study: Study, design: DesignStudy) -> list[str]:
     """What one design says of itself, under its name; nothing where it says nothing."""
-    said = [line for f in study.findings if f.design_id == design.design.design_id for line in _finding_lines(f)]
+    own = [finding for finding in study.findings if finding.design_id == design.design.design_id]
+    # What was asked for beside memory and time is not what a short text leaves out.
+    own.sort(key=lambda finding: not is_of_quality(finding))
+    said = [line for finding in own for line in _finding_lines(finding)]
     turns = turn_lines(turn_tables(design.attempts))
     if not said and not turns:
         return []
