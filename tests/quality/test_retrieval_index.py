@@ -26,10 +26,10 @@ KOREAN = [
 
 
 def passages(texts: Sequence[str], headings: Sequence[str] = ()) -> list[Passage]:
-    sections = [(each,) for each in headings] or [()] * len(texts)
+    sections = [tuple(headings[at : at + 1]) for at in range(len(texts))]
     return [
-        Passage(document=f"{at}.txt", index=0, text=text, start=0, end=len(text), tokens=1, section=section)
-        for at, (text, section) in enumerate(zip(texts, sections, strict=True))
+        Passage(document=f"{at}.txt", index=0, text=text, start=0, end=len(text), tokens=1, section=sections[at])
+        for at, text in enumerate(texts)
     ]
 
 

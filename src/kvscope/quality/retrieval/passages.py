@@ -25,8 +25,8 @@ _SURE = 1.2  # a sentence that would need so many times the room is not tried
 class Passage:
     """A stretch of a document. ``document``: its name. ``index``: which passage of that document, from 0. ``text`` is
     the document's text from ``start`` to ``end`` (characters); the passages of a document follow each other without a
-    gap. ``tokens``: what ``count`` said of ``text``. ``section``: the headings above its beginning, highest first, below
-    the document's title where no heading says it."""
+    gap. ``tokens``: what ``count`` said of ``text``. ``section``: the headings above its beginning, highest first,
+    below the document's title where no heading says it."""
 
     document: str
     index: int
