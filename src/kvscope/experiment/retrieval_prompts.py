@@ -24,8 +24,8 @@ _LETTER = re.compile(r"[^\W\d_]")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
     """What stands around documents and question, in one language: before the text, behind it, and where there is no
-    text. What to do is told behind the text, near the question. Seven forms were tried with SmolLM2 on 20 questions: too
-    few to tell one from another."""
+    text. What to do is told behind the text, near the question. Seven forms were tried with SmolLM2 on 20 questions:
+    too few to tell one from another."""
 
     before: str
     behind: str
