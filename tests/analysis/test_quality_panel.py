@@ -258,3 +258,9 @@ def test_what_is_said_on_twins_is_counted_apart() -> None:
     cell = cell_of([*asked, *named, *refused, *empty], 1)
     assert (cell.readings, cell.twin_readings) == ({"right": 5}, {"wrong": 4, "no_answer": 1})
     assert (cell.twin_named, cell.twin_refused, cell.left_out) == (3, 1, {"no_answer": 1})
+
+
+def test_a_text_that_could_not_be_scored_is_no_wrong_answer() -> None:
+    failed = [answer("d0/0", reading="failed", task=task) for task in ("fidelity", "copy_gain", "markers")]
+    found = panel_of(levels([*failed, answer("d1/0", document="d1")]), "f16")
+    assert [cell.task for cell in found.cells] == ["keys"]

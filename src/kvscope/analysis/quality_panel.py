@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvscope.analysis.attempts import Attempt, latest_attempts
+from kvscope.analysis.fidelity import FIDELITY
 from kvscope.analysis.levels import level_key
 from kvscope.analysis.quality_cell import SCORED, QualityCell, cell_of
 from kvscope.analysis.quality_comparison import QualityComparison, compare
+from kvscope.analysis.quality_gain import COPY_GAIN
 from kvscope.record.rows import AnswerRow, DesignRow, Json
 
 # Questions that ask whether a prompt arrived whole count for no ability.
 MARKERS = "markers"
+# Tasks of which no row is an answer, whatever became of it: what is scored has panels of its own.
+_NO_ABILITY = (MARKERS, FIDELITY, COPY_GAIN)
 # It was asked, and no right answer is known.
 UNSCORED = "unscored"
 
@@ -78,7 +82,7 @@ def panel_of(levels: Sequence[LevelAnswers], baseline_level: Json, *, design_id:
             (row.task, row.language)
             for level in levels
             for row in level.rows
-            if row.reading not in (SCORED, UNSCORED) and row.task != MARKERS
+            if row.reading not in (SCORED, UNSCORED) and row.task not in _NO_ABILITY
         }
     )
     num_changed = max(1, sum(level_key(level.level) != base_key for level in levels))

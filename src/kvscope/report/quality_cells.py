@@ -203,6 +203,11 @@ def verdict(cell: QualityCell, compared: QualityComparison | None) -> str:
     return say(f"quality_verdict.{judged.verdict}", bound=judged.bound).replace(NO_BREAK, " ")
 
 
+def useful_text(cell: QualityCell) -> str:
+    """The share right with the evidence in the prompt; what was right without it is a guess."""
+    return _percent(None if cell.useful is None else cell.useful.value)
+
+
 def thirds_text(cell: QualityCell) -> str:
     """The shares right at the head, in the middle and at the tail of documents, where facts stand in places."""
     known = [(name, found.value) for name, found in cell.thirds.items() if found.value is not None]

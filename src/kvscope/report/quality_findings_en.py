@@ -53,6 +53,7 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality.turned": "; of {items:count} items {losses:count} were lost and {gains:count} gained",
     "quality.other_items": "; other items than there",
     "quality.share_told": ". Cannot tell: {because}{needed}",
+    "quality.nothing_read": "no answer could be read",
     "quality.needed": "; to see a loss of 5 points about {items:count} items are needed",
     "quality.needed_between": "; to see a loss of 5 points {least:count} to {items:count} items are needed, by how "
     "many answers a setting turns",
@@ -175,6 +176,7 @@ QUALITY_WORDS: Mapping[str, str] = {
     "read. Cut prompts, cut or empty answers and failures are no wrong answers: they are counted apart.",
     "quality_definition.chance": "chance: the share right for who guesses. without: the share right in twin documents "
     "that lack the fact.",
+    "quality_definition.useful": "useful: right, and the text that says so was in the prompt.",
     "quality_definition.cannot_tell": "cannot tell: at the floor nothing can be lost, at the ceiling the task is too "
     "easy to show that nothing was, and too few items leave both open. It is no verdict of quality.",
     "quality_definition.fidelity": "fidelity: how far the distribution of the next token moves from the baseline's, on "
@@ -187,6 +189,7 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality_third.head": "head {share}",
     "quality_third.middle": "middle {share}",
     "quality_third.tail": "tail {share}",
+    "quality_col.useful": "useful",
     "quality_col.thirds": "by third",
     "quality_col.item": "item",
     "quality_col.expected": "expected",

@@ -83,6 +83,8 @@ def _without(values: Mapping[str, Any]) -> str:
 def _share_told(values: Mapping[str, Any]) -> str:
     if values["gate"] == "measured":
         return ""
+    if not values["items"]:
+        return say("quality.share_told", because=say("quality.nothing_read"), needed="")
     because = say(f"quality_share_because.{values['gate']}")
     return say("quality.share_told", because=because, needed=needed_text(values))
 

@@ -23,6 +23,7 @@ from kvscope.report.quality_cells import (
     short_level,
     side_table,
     thirds_text,
+    useful_text,
 )
 from kvscope.report.quality_words import TASK_FACTOR, is_of_quality, readings_text, task_text
 from kvscope.report.section_retrieval import retrieval_blocks
@@ -82,7 +83,7 @@ def lead(found: Sequence[QualityEffects]) -> str:
 
 
 def _definitions(found: Sequence[QualityEffects]) -> list[str]:
-    names = ["right", "chance", "cannot_tell"] if any(each.panel.cells for each in found) else []
+    names = ["right", "chance", "useful", "cannot_tell"] if any(each.panel.cells for each in found) else []
     names += ["fidelity", "perplexity"] if any(each.fidelity for each in found) else []
     names += ["copy_gain"] if any(level.gains for each in found for level in each.levels) else []
     return [*names, "apart"]
@@ -141,13 +142,13 @@ def _side(side: SideTable, effects: QualityEffects, rows: _Rows, name: str) -> T
 
 
 def _panel(effects: QualityEffects, rows: _Rows, name: str) -> Table:
-    heads = (*PANEL_HEADS, "thirds", "left_out", "rows")
+    heads = (*PANEL_HEADS, "useful", "thirds", "left_out", "rows")
     made = []
     for cell, texts in panel_rows(effects.panel):
         left = readings_text(cell.left_out) or say("none")
         kind = "baseline" if cell.is_baseline else ""
-        made.append(row(*texts, thirds_text(cell), left, rows.of(cell.level), kind=kind))
-    numbers = ("right", "interval", "chance", "twin")
+        made.append(row(*texts, useful_text(cell), thirds_text(cell), left, rows.of(cell.level), kind=kind))
+    numbers = ("right", "interval", "chance", "twin", "useful")
     columns = tuple(Column(title=say(f"quality_col.{head}"), is_number=head in numbers) for head in heads)
     return Table(caption=say("quality.panel_caption", name=name), columns=columns, rows=tuple(made))
 
