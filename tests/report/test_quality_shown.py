@@ -118,7 +118,7 @@ def test_the_page_says_it_with_rows_to_follow(tmp_path: Path) -> None:
     design = a_design()
     study = study_of(tmp_path, attempts_of(design, [base, base, turned(base, lost=0.3, gained=0.0)], repeats=2))
     section = section_of(study)
-    assert "1 with a loss" in texts(section)
+    assert "1 with a loss, 1 without a loss beyond its bound." in texts(section)
     claims = [block for block in section.blocks if isinstance(block, Claim)]
     assert all(each.evidence for each in claims)
     tables = [block for block in section.blocks if isinstance(block, Table)]

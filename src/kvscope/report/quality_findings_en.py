@@ -142,7 +142,7 @@ QUALITY_WORDS: Mapping[str, str] = {
     "gain_verdict.gain": "gain",
     "quality.side_title": "Memory, time and quality of {name} side by side, against {base} (95 % intervals below):",
     "quality.side_legend": "beaten: another level is surely better in one of the three, and no worse in the others. "
-    "unknown: not beaten as far as these repeats tell; which levels, a sentence says.",
+    "unknown: none is surely so, and of some level it cannot be told (a sentence names it).",
     "quality.panel_title": "Answers: right of all that could be read, with its 95 % interval.",
     "quality.panel_legend": "without: right in documents that lack the fact, so guessed. can be judged: between floor "
     "and ceiling, so that a loss would show.",
@@ -165,8 +165,11 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality.wrong_summary": "Answers that were not right: {shown} of {total} shown, all are in the record",
     "quality.asked_in_vain": "Questions were asked, and no answer could be measured: {failed} of {total} trials "
     "failed. Why stands under what failed.",
-    "quality.lead_compared": "Against the baseline: {loss} with a loss, {gain} with a gain, {no_loss_beyond} without a "
-    "loss beyond a bound, {cannot_tell} that cannot tell.",
+    "quality.lead_compared": "Answers against the baseline: {counts:list}.",
+    "quality_lead.loss": "{count} with a loss",
+    "quality_lead.gain": "{count} with a gain",
+    "quality_lead.no_loss_beyond": "{count} without a loss beyond its bound",
+    "quality_lead.cannot_tell": "{count} where it cannot be told",
     "quality.lead_asked": "Tasks that can be judged, because a loss would show: {judged} of {total}.",
     "quality.lead_retrieval": "Whole document against retrieval: the same questions each way.",
     "quality.lead_scored": "By their fidelity {loss} of {total} levels lose more than the engine's own noise.",

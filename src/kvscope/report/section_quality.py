@@ -72,8 +72,9 @@ def lead(found: Sequence[QualityEffects]) -> str:
     gates = [cell.gate for effects in found for cell in effects.panel.cells]
     parts = [] if found else [say("quality.lead_retrieval")]
     if told:
-        counts = {name: told.count(name) for name in ("loss", "gain", "no_loss_beyond", "cannot_tell")}
-        parts.append(say("quality.lead_compared", **counts))
+        counts = [(name, told.count(name)) for name in ("loss", "gain", "no_loss_beyond", "cannot_tell")]
+        named = tuple(say(f"quality_lead.{name}", count=count) for name, count in counts if count)
+        parts.append(say("quality.lead_compared", counts=named))
     elif gates:
         parts.append(say("quality.lead_asked", total=len(gates), judged=gates.count("measured")))
     if len(scored) > 1:
