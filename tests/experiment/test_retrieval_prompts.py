@@ -61,6 +61,40 @@ def test_passages_are_those_that_a_search_finds_in_the_order_of_the_documents(as
         assert prompt.rank is not None
 
 
+LOG = """# Harbour log
+
+## Monday
+
+- 15:27 The grey visitor came in under sail and was given the inner berth.
+
+## Friday
+
+- 15:27 The grey visitor left again and took two loaves of bread with her.
+"""
+
+
+def test_a_passage_is_shown_behind_the_title_and_headings_that_it_is_searched_with(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    (folder / "log.md").write_text(LOG, encoding="utf-8")
+    (folder / "plain.txt").write_text("Bread is baked on Sunday.\n", encoding="utf-8")
+    (tmp_path / "q.jsonl").write_text('{"question": "When did the grey visitor leave with bread?"}\n')
+    asked = read_material(str(folder), str(tmp_path / "q.jsonl"), passage_tokens=40)
+    made = RetrievalPrompts(asked, len)  # characters: no row fits under its heading into 40 of them
+    way = way_named("passages=9")
+    given = made.of_way(way)[0].given
+    row = next(part for part in given.split("\n\n") if "bread with her" in part)
+    assert row.startswith("[Harbour log > Friday] ")
+    assert "[plain.txt] Bread is baked on Sunday." in given
+    assert made.most_given_tokens(way) + (way.passages - 1) * len("\n\n") >= len(given)
+
+
+def test_a_heading_that_a_passage_begins_with_is_not_told_twice(asked: RetrievalAsked) -> None:
+    for prompt in prompts(asked, "passages=9"):
+        assert "[Alder > Alder]" not in prompt.given
+        assert "[Alder] # Alder" in prompt.given
+
+
 def test_the_rank_says_from_how_many_passages_on_the_evidence_is_there(asked: RetrievalAsked) -> None:
     ranks = [prompt.rank for prompt in prompts(asked, "passages=1")]
     for number in (1, 2, 3):

@@ -71,6 +71,5 @@ def _longest(asked: RetrievalAsked, counter: OwnCounter, name: str) -> int | Non
 def _most(asked: RetrievalAsked, counter: OwnCounter, name: str) -> int | None:
     """The most that a prompt of passages can have, where which ones they are is known only when vectors are made."""
     way, alone = way_named(name), _longest(asked, counter, "nothing")
-    titles = [counter.text_tokens(f"[{document.title or document.name}] ") or 0 for document in asked.documents]
-    each = (way.passage_tokens or asked.passage_tokens) + max(titles, default=0) + JOINING_TOKENS
-    return None if alone is None else alone + FRAME_TOKENS + way.passages * each
+    given = RetrievalPrompts(asked, text_counter(None, counter)).most_given_tokens(way)
+    return None if alone is None else alone + FRAME_TOKENS + given + way.passages * JOINING_TOKENS

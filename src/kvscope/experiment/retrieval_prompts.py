@@ -10,7 +10,7 @@ from kvscope.experiment.retrieval_ways import Way
 from kvscope.prompt.conversation import Message
 from kvscope.quality.retrieval.evidence import Evidence, find_evidence
 from kvscope.quality.retrieval.index import Embedder, Index, make_index
-from kvscope.quality.retrieval.passages import Passage, split_all
+from kvscope.quality.retrieval.passages import Passage, headings_above, split_all
 from kvscope.quality.retrieval.questions import AskedQuestion
 from kvscope.quality.retrieval.recall import holds
 from kvscope.quality.retrieval.source import Remark, SourceDocument
@@ -80,6 +80,10 @@ class RetrievalPrompts:
     _split: dict[int, tuple[Passage, ...]] = field(default_factory=dict)
     _indexes: dict[int, Index] = field(default_factory=dict)
     _evidence: Mapping[str, tuple[Evidence, ...]] | None = None
+    _titles: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._titles = {document.name: document.title or document.name for document in self.asked.documents}
 
     def of_way(self, way: Way) -> tuple[AskedPrompt, ...]:
         """One prompt for each question. Raises as ``split_all`` and ``make_index``."""
@@ -141,11 +145,23 @@ class RetrievalPrompts:
         return tuple(each for each in self._all(size) if (each.document, each.index) in wanted)
 
     def _given(self, way: Way, passages: Sequence[Passage]) -> str:
-        """The text that a question is asked about: documents or passages, each below its title."""
+        """The text that a question is asked about: documents below their titles, or passages behind theirs."""
         if way.gives == "whole":
             return "\n\n".join(f"{_heading(document)}{document.text.strip()}" for document in self.asked.documents)
-        titles = {document.name: document.title or document.name for document in self.asked.documents}
-        return "\n\n".join(f"[{titles[each.document]}] {each.text.strip()}" for each in passages)
+        return "\n\n".join(self._shown(each) for each in passages)
+
+    def _shown(self, passage: Passage) -> str:
+        """A passage behind its document's title and the headings that it is searched with: a row of a log says
+        little without its day."""
+        title = self._titles[passage.document]
+        label = " > ".join([title, *(each for each in headings_above(passage) if each != title)])
+        return f"[{label}] {passage.text.strip()}"
+
+    def most_given_tokens(self, way: Way) -> int:
+        """The most tokens that the passages of a way can have as they are shown, whichever are found, each counted by
+        itself. Raises as ``split_all``."""
+        shown = [self.count(self._shown(each)) for each in self._all(way.passage_tokens or self.asked.passage_tokens)]
+        return sum(sorted(shown, reverse=True)[: way.passages])
 
     def _text(self, way: Way, given: str, question: AskedQuestion) -> str:
         """What is the same for all questions first, unless the way says otherwise."""

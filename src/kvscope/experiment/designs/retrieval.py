@@ -9,7 +9,7 @@ OUTPUT_TOKENS = 24
 
 KIND = DesignKind(
     name="retrieval",
-    version=1,
+    version=2,
     question="What does it cost and what does it lose to give a model passages found by a search instead of the whole "
     "document?",
     factor=GIVEN,
@@ -19,7 +19,8 @@ KIND = DesignKind(
     "buried among others, or cut.",
     holds=(
         "The same questions, in the same order, one after another in one engine process for every trial.",
-        "The whole: all documents together, each below its title. Passages: in the order of the documents.",
+        "The whole: all documents together, each below its title. Passages: in the order of the documents, each behind "
+        "its title and the headings above it.",
         "What is the same for all questions stands first and the question last, unless a level says otherwise.",
         "One request at a time; the engine may reuse what it kept (its own default).",
         "The most tokens of an answer; it may end before.",

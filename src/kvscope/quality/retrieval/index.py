@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from kvscope.errors import UnknownName, UsageError
-from kvscope.quality.retrieval.passages import Passage
+from kvscope.quality.retrieval.passages import Passage, headings_above
 from kvscope.quality.retrieval.source import Remark
 
 Method = Literal["bigrams", "words", "morphemes", "dense", "hybrid"]
@@ -79,4 +79,4 @@ def make_index(
 
 def searched_text(passage: Passage) -> str:
     """A passage under its title and headings, but those that are in it anyway."""
-    return "\n".join([*(each for each in passage.section if each not in passage.text), passage.text])
+    return "\n".join([*headings_above(passage), passage.text])

@@ -69,6 +69,11 @@ def split_all(
     return tuple(passage for document in documents for passage in split(document, count, passage_tokens))
 
 
+def headings_above(passage: Passage) -> tuple[str, ...]:
+    """Its title and headings, highest first, but those that are in its text anyway."""
+    return tuple(each for each in passage.section if each not in passage.text)
+
+
 def _section(document: SourceDocument, start: int) -> tuple[str, ...]:
     """The title, if it is no heading, and the headings above the first word at or behind ``start``."""
     begins = re.compile(r"\S").search(document.text, start)
