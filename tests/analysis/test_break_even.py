@@ -1,5 +1,6 @@
 """The break-even of whole document and passages, held against sums done by hand and against its own definition."""
 
+from dataclasses import replace
 from math import inf, sqrt
 from statistics import fmean, stdev
 
@@ -93,11 +94,36 @@ def test_two_kinds_of_requests_give_a_straight_law_and_one_kind_none() -> None:
 
 
 def test_no_part_of_a_law_is_below_nothing() -> None:
-    found = reading_law(
-        [Read(start=0, tokens=n, seconds=s) for n, s in [(100, 0.5), (500, 1.4), (1000, 2.0), (2000, 2.9)]]
-    )
+    points = [(100, 0.5), (500, 1.4), (1000, 2.0), (2000, 2.9)]
+    found = reading_law([Read(start=0, tokens=n, seconds=s) for n, s in points])
     assert found is not None
-    assert min(found.fixed_s, found.per_token_s, found.per_pair_s) >= 0
+    assert found.per_pair_s == 0  # the waits rise ever more slowly
+    # Then it is the straight law of least shares of error: both sums of error by what each part adds are 0.
+    errors = [(found.seconds(0, n) - s) / s for n, s in points]
+    assert sum(error / s for error, (_, s) in zip(errors, points, strict=True)) == pytest.approx(0, abs=1e-9)
+    assert sum(error * n / s for error, (n, s) in zip(errors, points, strict=True)) == pytest.approx(0, abs=1e-6)
+
+
+def test_of_all_laws_without_a_part_below_nothing_it_is_the_nearest() -> None:
+    reads = [Read(start=0, tokens=n, seconds=s) for n, s in [(30, 0.2), (300, 0.35), (1200, 4.0), (1210, 3.1)]]
+
+    def error(law: ReadingLaw) -> float:
+        return sum((law.seconds(read.start, read.tokens) / read.seconds - 1) ** 2 for read in reads)
+
+    found = reading_law(reads)
+    assert found is not None
+    for part in ("fixed_s", "per_token_s", "per_pair_s"):
+        for by in (-1e-3, -1e-5, -1e-8, 1e-8, 1e-5, 1e-3):
+            other = replace(found, **{part: max(0.0, getattr(found, part) + by)})
+            assert error(other) >= error(found) - 1e-12
+
+
+def test_parts_that_requests_cannot_tell_apart_are_left_out() -> None:
+    # As many tokens each time, behind others: one part cannot be for the request and another for its tokens.
+    found = reading_law([Read(start=0, tokens=100, seconds=0.3), Read(start=900, tokens=100, seconds=0.48)])
+    assert found is not None
+    # 100 a + 10,000 b = 0.3 and 100 a + 190,000 b = 0.48: b = 1e-6, a = 0.0029.
+    assert (found.fixed_s, found.per_token_s, found.per_pair_s) == (0, pytest.approx(0.0029), pytest.approx(1e-6))
 
 
 def test_a_break_even_by_the_law_is_that_of_its_costs() -> None:

@@ -11,7 +11,6 @@ and both are equal at N = (cold − warm) ÷ (each − warm): the same in second
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from math import inf, isinf, sqrt
 from statistics import fmean
 
@@ -118,66 +117,36 @@ class ReadingLaw:
         )
 
 
+# The parts that a law may have, the richest first: 0 for a request, 1 for each token, 2 for pairs of tokens.
+_TERMS = ([0, 1, 2], [0, 1], [1, 2], [1])
+
+
 def _pairs(start: int, tokens: int) -> float:
     return float((start + tokens) ** 2 - start**2)
 
 
 def reading_law(reads: Sequence[Read]) -> ReadingLaw | None:
-    """The law through requests, each counted by its share of error (a long wait is not worth more than a short one).
-    What the requests cannot tell apart, or what would be below 0, is left out of it. None where they say nothing: fewer
-    than two different ones."""
+    """The law through requests, each counted by its share of error (a long wait is not worth more than a short one):
+    least squares of which no part is below 0 (scipy's nnls). Parts that the requests cannot tell apart are left out of
+    it. None where they say nothing: fewer than two different ones."""
+    import numpy as np
+    from scipy.optimize import nnls
+
     usable = [read for read in reads if read.tokens > 0 and read.seconds > 0]
-    kinds = {(read.start, read.tokens) for read in usable}
-    for number in range(min(3, len(kinds)), 0, -1):
-        for terms in _terms(number):
-            found = _fitted(usable, terms) if len(kinds) > 1 else None
-            if found is not None and all(value >= 0 for value in found):
-                parts = dict(zip(terms, found, strict=True))
-                return ReadingLaw(
-                    fixed_s=parts.get(0, 0.0),
-                    per_token_s=parts.get(1, 0.0),
-                    per_pair_s=parts.get(2, 0.0),
-                    num=len(usable),
-                )
-    return None
-
-
-def _terms(number: int) -> list[tuple[int, ...]]:
-    """Which terms a law may have, the time for each token always: 0 for a request, 1 for each token, 2 for pairs."""
-    return sorted((each for each in combinations(range(3), number) if 1 in each), key=lambda each: 0 not in each)
-
-
-def _fitted(reads: Sequence[Read], terms: Sequence[int]) -> list[float] | None:
-    """Least squares of the errors' shares; None where the requests do not determine it."""
-    features = [(1.0, float(read.tokens), _pairs(read.start, read.tokens)) for read in reads]
-    scales = [max(each[term] for each in features) for term in terms]
-    rows = [
-        ([each[term] / scale / read.seconds for term, scale in zip(terms, scales, strict=True)], 1.0)
-        for each, read in zip(features, reads, strict=True)
-    ]
-    size = len(terms)
-    table = [
-        [*(sum(row[i] * row[j] for row, _ in rows) for j in range(size)), sum(row[i] * y for row, y in rows)]
-        for i in range(size)
-    ]
-    solved = _solved(table)
-    return None if solved is None else [value / scale for value, scale in zip(solved, scales, strict=True)]
-
-
-def _solved(table: list[list[float]]) -> list[float] | None:
-    """Gauss with pivots; None where the table is singular as far as numbers tell."""
-    size = len(table)
-    largest = max(abs(value) for row in table for value in row[:size])
-    for i in range(size):
-        pivot = max(range(i, size), key=lambda row: abs(table[row][i]))
-        table[i], table[pivot] = table[pivot], table[i]
-        if abs(table[i][i]) < 1e-12 * largest:
-            return None
-        for row in range(size):
-            if row != i:
-                factor = table[row][i] / table[i][i]
-                table[row] = [a - factor * b for a, b in zip(table[row], table[i], strict=True)]
-    return [table[i][size] / table[i][i] for i in range(size)]
+    if len({(read.start, read.tokens) for read in usable}) < 2:
+        return None
+    features = np.array([(1.0, float(read.tokens), _pairs(read.start, read.tokens)) for read in usable])
+    scales = features.max(axis=0)
+    rows = features / scales / np.array([[read.seconds] for read in usable])
+    terms = next(each for each in _TERMS if np.linalg.matrix_rank(rows[:, each]) == len(each))
+    found, _ = nnls(rows[:, terms], np.ones(len(usable)))
+    parts = dict(zip(terms, found / scales[terms], strict=True))
+    return ReadingLaw(
+        fixed_s=float(parts.get(0, 0.0)),
+        per_token_s=float(parts[1]),
+        per_pair_s=float(parts.get(2, 0.0)),
+        num=len(usable),
+    )
 
 
 # --- up to which size -----------------------------------------------------------------------------------------------
