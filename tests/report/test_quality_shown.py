@@ -165,3 +165,21 @@ def test_what_models_and_documents_say_stays_text(tmp_path: Path, name: str) -> 
     assert "&lt;script&gt;" in html
     assert "<script" not in render_markdown(found)
     assert render_text(found)
+
+
+def test_gains_of_several_levels_and_languages_stay_within_the_terminal() -> None:
+    def scored(language: str) -> list[AnswerRow]:
+        made = [
+            answer(f"{n}", document=f"d{n}", task="copy_gain", reading="scored", is_twin=is_twin, language=language)
+            for n in range(4)
+            for is_twin in (False, True)
+        ]
+        return [replace(row, score=-10.1 - int(row.document[1]) / 7 - 2 * row.is_twin) for row in made]
+
+    rows = [*scored("en"), *scored("ko")]
+    levels = [{"cache_type_k": "f16", "n_ubatch": size} for size in (128, 256)]
+    design = a_design("grid", levels, factor="cache_type_k × n_ubatch")
+    lines = lines_of(design, attempts_of(design, [rows, rows], repeats=1))
+    assert max(map(len, lines)) <= WIDTH
+    (row,) = [line.split() for line in lines if line.split()[:4] == ["copy_gain", "(ko)", "f16,", "128"]]
+    assert row[4] == "2.0"

@@ -106,9 +106,16 @@ def _panel_lines(effects: QualityEffects, is_of_tasks: bool) -> list[str]:
 
 
 def _gain_lines(rows: Sequence[list[str]]) -> list[str]:
-    """Without the name of the task, which is one."""
-    several = len({cells[0] for cells in rows}) > 1
-    return _table(GAIN_HEADS, rows, left=2) if several else _table(GAIN_HEADS[1:], [cells[1:] for cells in rows])
+    """Without the name of the task where it is one; without the two sides of a gain where there is no room for them."""
+    first = 0 if len({cells[0] for cells in rows}) > 1 else 1
+    left = 2 - first
+    for dropped in ((), ("present", "absent")):
+        kept = [index for index, head in enumerate(GAIN_HEADS) if index >= first and head not in dropped]
+        heads = [GAIN_HEADS[index] for index in kept]
+        lines = _table(heads, [[cells[index] for index in kept] for cells in rows], left)
+        if max(map(len, lines)) <= WIDTH:
+            break
+    return lines
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
