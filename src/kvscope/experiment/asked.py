@@ -56,6 +56,7 @@ class Asked:
     retrieval_method: Method | None = None
     passage_tokens: int | None = None
     embeddings: str | None = None
+    embeddings_model: str | None = None
     factors: Mapping[str, tuple[Level, ...]] = field(default_factory=dict)
     settings: Mapping[str, tuple[SettingValue, ...]] = field(default_factory=dict)
 

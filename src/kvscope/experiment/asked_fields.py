@@ -301,6 +301,13 @@ SAYS: Mapping[str, Says] = {
         read=read_text,
         table="held",
     ),
+    "embeddings_model": Says(
+        help="Which of that server's models to ask for; hosted servers need it. A key: KVSCOPE_EMBEDDINGS_KEY.",
+        expected="a name",
+        like="my-embedder",
+        read=read_text,
+        table="held",
+    ),
     "factors": Says(
         help="The two factors of the design grid, each with its values, the baseline first.",
         expected=_NAMES,

@@ -42,7 +42,11 @@ class Held:
     retrieval_method: Method | None = None
     passage_tokens: int | None = None
     embeddings: str | None = None
+    embeddings_model: str | None = None
     settings: Mapping[str, tuple[SettingValue, ...]] | None = None
+
+
+_OF_DOCUMENTS = ("documents", "questions", "retrieval_method", "passage_tokens", "embeddings", "embeddings_model")
 
 
 def held_of(asked: Asked) -> Held:
@@ -69,6 +73,7 @@ def held_of(asked: Asked) -> Held:
         retrieval_method=asked.retrieval_method,
         passage_tokens=asked.passage_tokens,
         embeddings=asked.embeddings,
+        embeddings_model=asked.embeddings_model,
         settings=asked.settings,
     )
 
@@ -157,7 +162,7 @@ def _with_documents(varied: Collection[str], condition: Condition, held: Held) -
     """The condition with documents and questions, where the way that they are given is what varies. Raises BadDesign
     for what contradicts that, and as ``read_material``."""
     if GIVEN not in varied:
-        if any((held.documents, held.questions, held.retrieval_method, held.passage_tokens, held.embeddings)):
+        if any(getattr(held, name) is not None for name in _OF_DOCUMENTS):
             raise BadDesign(
                 "Documents and questions are what the design retrieval asks about.",
                 hint="Use: kvscope measure retrieval.",
@@ -181,6 +186,7 @@ def _with_documents(varied: Collection[str], condition: Condition, held: Held) -
         method=held.retrieval_method or DEFAULT_METHOD,
         passage_tokens=PASSAGE_TOKENS if held.passage_tokens is None else held.passage_tokens,
         embeddings=held.embeddings,
+        embeddings_model=held.embeddings_model,
         most_questions=held.requests,
         language=held.language,
     )

@@ -88,6 +88,7 @@ def answer_row(
             "given": way.name,
             "passages": [f"{each.document}#{each.index}" for each in prompt.passages],
             "evidence_rank": prompt.rank,
+            **({} if prompt.embedder is None else {"embedder": prompt.embedder}),
             "failure": failure,
             **_rivals(read, prompt, questions),
         },

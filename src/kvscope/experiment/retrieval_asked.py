@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from kvscope.errors import BadDesign
+from kvscope.experiment.embeddings import check_embeddings
 from kvscope.experiment.retrieval_ways import WHOLE, Way, way_named
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
 from kvscope.predict.growth import round_up
@@ -39,6 +40,7 @@ class RetrievalAsked:
     method: Method = DEFAULT_METHOD
     passage_tokens: int = PASSAGE_TOKENS
     embeddings: str | None = None
+    embeddings_model: str | None = None
     longest_tokens: Mapping[str, int] = field(default_factory=dict)
     sets_context: bool = False
 
@@ -58,6 +60,7 @@ class RetrievalAsked:
             "retrieval_method": self.method,
             "passage_tokens": self.passage_tokens,
             **({} if self.embeddings is None else {"embeddings": self.embeddings}),
+            **({} if self.embeddings_model is None else {"embeddings_model": self.embeddings_model}),
         }
 
     def context_settings(self, output_tokens: int) -> dict[str, SettingValue]:
@@ -91,6 +94,7 @@ def read_material(
     method: Method = DEFAULT_METHOD,
     passage_tokens: int = PASSAGE_TOKENS,
     embeddings: str | None = None,
+    embeddings_model: str | None = None,
     most_questions: int | None = None,
     language: str = "en",
 ) -> RetrievalAsked:
@@ -98,7 +102,8 @@ def read_material(
     ``language``, with all that was doubtful of them. ``most_questions``: only the first so many are asked. Raises
     BadDesign where only one of the two is there or a value cannot be, UsageError and MissingDependency as the readers
     do."""
-    _check(documents, questions, passage_tokens, method, embeddings)
+    _check(documents, questions, passage_tokens)
+    check_embeddings(method, embeddings, embeddings_model)
     corpus, asked = _bundled(documents, language) if questions is None else _own(documents or "", questions)
     return RetrievalAsked(
         documents=corpus.documents,
@@ -107,12 +112,11 @@ def read_material(
         method=method,
         passage_tokens=passage_tokens,
         embeddings=embeddings,
+        embeddings_model=embeddings_model,
     )
 
 
-def _check(
-    documents: str | None, questions: str | None, passage_tokens: int, method: Method, embeddings: str | None
-) -> None:
+def _check(documents: str | None, questions: str | None, passage_tokens: int) -> None:
     if documents is not None and questions is None and not is_bundled(documents):
         raise BadDesign("These documents have no questions.", hint="Give a file with them: --questions FILE.")
     if questions is not None and (documents is None or is_bundled(documents)):
@@ -121,11 +125,6 @@ def _check(
         raise BadDesign(
             f"Passages of {passage_tokens} tokens are too short to hold a sentence.",
             hint=f"Use --passage-tokens {LEAST_PASSAGE_TOKENS} or more.",
-        )
-    if embeddings is not None and method not in ("dense", "hybrid"):
-        raise BadDesign(
-            f"The method {method} needs no model that makes vectors of texts.",
-            hint="Search with --retrieval-method dense or hybrid, or leave --embeddings out.",
         )
 
 

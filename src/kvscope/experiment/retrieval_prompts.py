@@ -55,7 +55,7 @@ class AskedPrompt:
     of the documents; empty where all or nothing is given. ``rank``: how many passages, from the nearest, hold the
     evidence together; None where it was not searched for or not found. ``has_evidence``: whether the evidence is in
     the prompt; None: where it stands is not known. ``evidence``: its texts; ``evidence_documents``: the documents that
-    they stand in first."""
+    they stand in first. ``embedder``: the model whose vectors found the passages."""
 
     question: AskedQuestion
     messages: tuple[Message, ...]
@@ -65,6 +65,7 @@ class AskedPrompt:
     has_evidence: bool | None
     evidence: tuple[str, ...]
     evidence_documents: tuple[str, ...] = ()
+    embedder: str | None = None
 
 
 @dataclass(slots=True)
@@ -107,6 +108,7 @@ class RetrievalPrompts:
             has_evidence=has_evidence,
             evidence=tuple(each.text for each in needed),
             evidence_documents=tuple(each.places[0].document for each in needed if each.places),
+            embedder=None if self.embedder is None else self.embedder.name,
         )
 
     def _evidence_of(self, question: AskedQuestion) -> tuple[Evidence, ...]:

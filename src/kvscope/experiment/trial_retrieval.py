@@ -64,7 +64,8 @@ class RetrievalTrial:
             )
         # Where the engine was started for this trial, it holds nothing of another one.
         salt = "" if self.engine.capabilities.owns_process else f"({prompts_salt(trial_id, self.engine)[-8:]})"
-        embedder = embedder_of(asked) if asked.way.gives == "passages" else None
+        searches = asked.way.gives == "passages"
+        embedder = embedder_of(asked.method, asked.embeddings, asked.embeddings_model) if searches else None
         made = RetrievalPrompts(asked, count, salt, embedder)
         prompts = made.of_way(asked.way)
         for remark in (*asked.remarks, *made.remarks):

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from kvscope.errors import (
 from kvscope.prompt.tokenizers.base import writable
 from kvscope.quality.retrieval.source import Remark
 
+# The environment variable with the key, of whoever asks from the command line.
+EMBEDDINGS_KEY = "KVSCOPE_EMBEDDINGS_KEY"
 _BATCH = 32  # texts of one request
 _TIMEOUT_S = 300.0
 _WAITS_S = (1.0, 2.0, 4.0, 8.0)  # before asking again what says that it is busy
@@ -30,7 +33,8 @@ _TOO_LONG = ("too large", "too long", "maximum context", "exceed", "batch size")
 
 
 class ServerEmbedder:
-    """See ``index.Embedder``. ``name``: the model asked for, else the address."""
+    """See ``index.Embedder``. ``name``: the model asked for, else the one that the server says it used; until it has
+    said so, the address."""
 
     def __init__(self, url: str, *, model: str | None = None, api_key_env: str | None = None) -> None:
         """``url``: with or without the ``/v1`` at its end. ``api_key_env``: the environment variable that holds the
@@ -42,10 +46,10 @@ class ServerEmbedder:
             raise UsageError(f"{url} is not an address: {error}.", hint="Write http://HOST:PORT.") from None
         if parts.scheme not in ("http", "https") or not self._host:
             raise UsageError("The server of the embeddings has no address.", hint="Write http://HOST:PORT.")
-        if parts.username or parts.password:
+        if "@" in parts.netloc or parts.query or parts.fragment:
             raise UsageError(
-                "The address of the embeddings holds a name or a key; addresses are recorded.",
-                hint="Put the key into an environment variable, and name that.",
+                "The address of the embeddings holds a name, a key or the like; addresses are recorded.",
+                hint=f"Put the key into the environment variable {EMBEDDINGS_KEY}.",
             )
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._path = parts.path.rstrip("/").removesuffix("/embeddings").removesuffix("/v1") + "/v1/embeddings"
@@ -87,7 +91,10 @@ class ServerEmbedder:
             time.sleep(min(retry_after if retry_after is not None else wait, _LONGEST_WAIT_S))
         if status != http.HTTPStatus.OK:
             raise self._refusal(status, raw)
-        return _vectors(self.url, raw, len(texts))
+        vectors = self._vectors(raw, len(texts))
+        if self._model is None and self.name == self.url:
+            self.name = self._stated_model(raw) or self.url
+        return vectors
 
     def _post(self, body: bytes) -> tuple[int, bytes, float | None]:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -111,9 +118,7 @@ class ServerEmbedder:
             server.close()
 
     def _refusal(self, status: int, raw: bytes) -> EngineError:
-        said = raw.decode("utf-8", "replace")
-        if self._key is not None:
-            said = said.replace(self._key, "(key)")
+        said = self._readable(raw)
         short = " ".join(said.split())[:300]
         if status in _BUSY:
             return RateLimited(f"{self.url} has too many requests ({status}): {short}", hint="Try again later.")
@@ -123,17 +128,46 @@ class ServerEmbedder:
                 hint="Make passages shorter, or start the server with a larger context and batch (-c, -b, -ub).",
             )
         hints = {
-            401: "Name the environment variable that holds the key.",
-            404: "Does this server have /v1/embeddings, and a model of that name?",
+            400: "Does it ask for a model's name? Give it: --embeddings-model NAME.",
+            401: f"Put its key into the environment variable {EMBEDDINGS_KEY}.",
+            403: f"Put its key into the environment variable {EMBEDDINGS_KEY}.",
+            404: "Does this server have /v1/embeddings, and a model of that name (--embeddings-model)?",
             501: "Start llama.cpp's server with --embeddings.",
         }
         return ServerError(f"{self.url} answered {status}: {short}", hint=hints.get(status))
+
+    def _vectors(self, raw: bytes, wanted: int) -> list[Sequence[float]]:
+        """The vectors of a reply, in the order of their ``index``."""
+        try:
+            entries = json.loads(raw)["data"]
+            found = {entry.get("index", at): entry["embedding"] for at, entry in enumerate(entries)}
+            vectors = [found[at] for at in range(wanted)]
+            is_right = len(entries) == wanted and all(_is_vector(each) for each in vectors)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            is_right, vectors = False, []
+        if not is_right:
+            raise EngineReplyError(
+                f"{self.url} did not give {wanted} embeddings: {self._readable(raw)[:200]}",
+                hint="Is it a model for embeddings, with pooling?",
+            )
+        return vectors
+
+    def _stated_model(self, raw: bytes) -> str | None:
+        """What the reply says of the model; of a path, its last part: where it lies is of one machine only."""
+        stated = json.loads(self._readable(raw)).get("model")
+        if not isinstance(stated, str) or not stated.strip():
+            return None
+        return re.split(r"[/\\]", stated)[-1] if re.match(r"[/\\]|[A-Za-z]:\\", stated) else stated
+
+    def _readable(self, raw: bytes) -> str:
+        said = raw.decode("utf-8", "replace")
+        return said if self._key is None else said.replace(self._key, "(key)")
 
 
 def _read_key(variable: str | None) -> str | None:
     if variable is None:
         return None
-    key = os.environ.get(variable, "")
+    key = os.environ.get(variable, "").strip()
     if not key or not key.isascii() or not key.isprintable():
         raise UsageError(
             "The environment variable named for the key of the embeddings is not set, or holds no key.",
@@ -148,23 +182,6 @@ def _seconds(header: str | None) -> float | None:
 
 def _with_beginning(error: EngineError, text: str) -> EngineError:
     return type(error)(f"{error.message} (text: {text[:60]!r}...)", hint=error.hint)
-
-
-def _vectors(url: str, raw: bytes, wanted: int) -> list[Sequence[float]]:
-    """The vectors of a reply, in the order of their ``index``."""
-    try:
-        entries = json.loads(raw)["data"]
-        found = {entry.get("index", at): entry["embedding"] for at, entry in enumerate(entries)}
-        vectors = [found[at] for at in range(wanted)]
-        is_right = len(entries) == wanted and all(_is_vector(each) for each in vectors)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        is_right, vectors = False, []
-    if not is_right:
-        shown = raw[:200].decode("utf-8", "replace")
-        raise EngineReplyError(
-            f"{url} did not give {wanted} embeddings: {shown}", hint="Is it a model for embeddings, with pooling?"
-        )
-    return vectors
 
 
 def _is_vector(value: object) -> bool:
