@@ -3,6 +3,7 @@ fake one, which reads, and makes no error."""
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from kvscope.cli.main import cli
 from kvscope.errors import KvscopeError
+from kvscope.experiment.retrieval_asked import read_material
 from kvscope.quality.wiki import wiki
 from kvscope.record.store import open_records
 
@@ -153,6 +155,58 @@ def test_a_document_longer_than_the_window_is_an_outcome_with_its_tokens(tmp_pat
     assert re.match(r"2,4\d\d prompt tokens|2,5\d\d prompt tokens", whole.error_message or "")
     assert trials["passages=3", "measured"].outcome == "ok"
     assert "whole was not measured" in " ".join(found.stdout.split())
+
+
+def test_the_bundled_pages_are_written_as_files_and_asked_from_there(tmp_path: Path) -> None:
+    folder = tmp_path / "out of the box"
+    found = measure(tmp_path, "--write-documents", str(folder))
+    assert code(found) == 0
+    assert not (tmp_path / "r.db").exists()
+    written = read_material(str(folder / "pages"), str(folder / "questions.jsonl"))
+    bundled = read_material()
+    assert [(each.name, each.text) for each in written.documents] == [
+        (each.name, each.text) for each in bundled.documents
+    ]
+    assert written.questions == bundled.questions
+    said = found.output.splitlines()[-1]  # a command that can be copied
+    assert shlex.split(said.partition(": ")[2])[-4:] == [
+        "--documents", str(folder / "pages"), "--questions", str(folder / "questions.jsonl"),
+    ]  # fmt: skip
+    again = measure(tmp_path, "--write-documents", str(folder))
+    assert code(again) == 2
+    assert "there already" in told(again)
+
+
+def test_another_stage_and_language_are_written_too(tmp_path: Path) -> None:
+    found = measure(
+        tmp_path, "--write-documents", str(tmp_path / "ko"), "--documents", "wiki:medium", "--language", "ko"
+    )
+    assert code(found) == 0
+    names = {str(each.relative_to(tmp_path / "ko" / "pages")) for each in (tmp_path / "ko").rglob("*.md")}
+    assert names == {each.name for each in wiki("medium", "ko").corpus.documents}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--documents", "docs"), "wiki:small"),
+        (("--documents", "wiki:tiny"), "small"),
+    ],
+)
+def test_only_the_bundled_pages_are_written(tmp_path: Path, given: tuple[str, ...], says: str) -> None:
+    found = measure(tmp_path, "--write-documents", str(tmp_path / "out"), *given)
+    assert code(found) == 2
+    assert says in told(found)
+    assert not (tmp_path / "out").exists()
+
+
+def test_where_the_pages_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    found = measure(tmp_path, "--write-documents", str(tmp_path / "file"))
+    assert isinstance(found.exception, KvscopeError)
+    assert "Cannot write" in told(found)
+    other = CliRunner().invoke(cli, ["measure", "turns", "--write-documents", "x"], standalone_mode=False)
+    assert "retrieval" in told(other)
 
 
 def test_a_study_file_says_the_same(tmp_path: Path) -> None:

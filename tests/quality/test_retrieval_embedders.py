@@ -197,6 +197,15 @@ def test_a_batch_that_is_too_much_is_halved(server: Server) -> None:
     assert ServerEmbedder(server.url).embed(["x" * at for at in range(10)]) == [[at, 1] for at in range(10)]
 
 
+def test_a_server_that_wants_a_key_is_asked_once_and_no_text_is_blamed(server: Server) -> None:
+    server.answer = refusing(401, "who are you")
+    with pytest.raises(ServerError, match="who are you") as caught:
+        ServerEmbedder(server.url).embed(["boat"] * 10)
+    assert len(server.asked) == 1
+    assert "boat" not in str(caught.value)
+    assert "KVSCOPE_EMBEDDINGS_KEY" in str(caught.value.hint)
+
+
 def test_a_text_that_is_too_long_is_named(server: Server) -> None:
     def at_most_ten(body: dict[str, Any]) -> Answer:
         long = any(len(text) > 10 for text in body["input"])

@@ -1,7 +1,7 @@
 """kvscope measure: one experiment on a real engine, or those of a study file."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
@@ -11,10 +11,13 @@ from kvscope.cli.options import check_minutes, command_line, json_option
 from kvscope.cli.output import say, say_json
 from kvscope.cli.progress import show_progress
 from kvscope.cli.study_options import asked_options, planned_studies
+from kvscope.errors import UsageError
+from kvscope.experiment.asked import FIELDS
 from kvscope.experiment.designs import DESIGNS
 from kvscope.experiment.measure import DEFAULT_RECORDS, model_of, run_planned
 from kvscope.experiment.plan import Planned
 from kvscope.experiment.plan_preview import preview_plan
+from kvscope.experiment.retrieval_asked import write_bundled
 from kvscope.experiment.runner import DesignSummary, RunOptions, exit_code
 from kvscope.experiment.study_file import study_text
 from kvscope.report.files import write_file
@@ -46,14 +49,23 @@ Kill it at any moment, run the same command again: finished trials are kept.
 @click.option("--try-anyway", is_flag=True, help="Run what is predicted not to fit, and send what does not.")
 @click.option("--dry-run", is_flag=True, help="Show what would run, and stop.")
 @click.option("--write-study", metavar="FILE.toml", help="Write what would run as a study file, and stop.")
+@click.option("--write-documents", metavar="DIR", help="Write the bundled documents of retrieval as files, and stop.")
 @json_option
 def measure(
-    design: str, records: str, max_minutes: float | None, dry_run: bool, write_study: str | None, **given: Any
+    design: str,
+    records: str,
+    max_minutes: float | None,
+    dry_run: bool,
+    write_study: str | None,
+    write_documents: str | None,
+    **given: Any,
 ) -> int:
     """Run one experiment: vary one thing, hold the rest, repeat, and record every trial.
 
     A study file says the same in a file: write one with --write-study, and see docs/reference/study-files.md.
     """
+    if write_documents is not None:
+        return _write_documents(write_documents, design, given)
     as_json, max_wait = given.pop("as_json"), given.pop("max_wait")
     options = RunOptions(
         max_seconds=None if max_minutes is None else max_minutes * 60,
@@ -72,6 +84,19 @@ def measure(
 
         tell(summaries, records, as_json)
         return exit_code(summaries)
+    return 0
+
+
+def _write_documents(folder: str, design: str, given: Mapping[str, Any]) -> int:
+    if design != "retrieval":
+        raise UsageError(
+            "Bundled documents are what the design retrieval asks about.",
+            hint="Use: kvscope measure retrieval --write-documents DIR.",
+        )
+    documents, questions = write_bundled(folder, given["documents"], given["language"] or FIELDS["language"].default)
+    say(f"Written: {documents} and {questions}", err=True)
+    paths = f"--documents {shlex.quote(str(documents))} --questions {shlex.quote(str(questions))}"
+    say(f"Ask them: kvscope measure retrieval {paths}", err=True)
     return 0
 
 

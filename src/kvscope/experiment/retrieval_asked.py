@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from kvscope.errors import BadDesign
+from kvscope.errors import BadDesign, RecordUnwritable
 from kvscope.experiment.embeddings import check_embeddings
 from kvscope.experiment.retrieval_ways import WHOLE, Way, way_named
 from kvscope.predict.allocation.llama_cpp_cache import CELL_MULTIPLE
@@ -16,7 +16,7 @@ from kvscope.quality.retrieval.passages import LEAST_PASSAGE_TOKENS
 from kvscope.quality.retrieval.questions import AskedQuestion, Questions, read_questions
 from kvscope.quality.retrieval.reading import read_documents
 from kvscope.quality.retrieval.source import Corpus, Remark, SourceDocument
-from kvscope.quality.wiki import STAGES, wiki
+from kvscope.quality.wiki import STAGES, wiki, write_wiki
 from kvscope.scenario import SettingValue
 
 # What a level of this factor sets.
@@ -139,9 +139,30 @@ def is_bundled(documents: str) -> bool:
 
 def _bundled(name: str | None, language: str) -> tuple[Corpus, Questions]:
     """Raises UnknownName."""
-    stage = (name or WIKI).partition(":")[2] or STAGES[0]
-    found = wiki(stage, language)
+    found = wiki(_stage(name), language)
     return found.corpus, found.questions
+
+
+def _stage(name: str | None) -> str:
+    return (name or WIKI).partition(":")[2] or STAGES[0]
+
+
+def write_bundled(folder: str, documents: str | None, language: str) -> tuple[Path, Path]:
+    """The bundled pages and questions that are asked where ``documents`` names them (None: the small stage), as files
+    below ``folder``: the folder of pages and the file of questions. Raises BadDesign for documents of one's own,
+    UnknownName, OutputExists, and RecordUnwritable."""
+    if documents is not None and not is_bundled(documents):
+        raise BadDesign(
+            f"{documents} is no part of the bundled wiki, and only that is written.",
+            hint="Name one of its stages: --documents wiki:small, wiki:medium, wiki:large.",
+        )
+    try:
+        return write_wiki(Path(folder), _stage(documents), language)
+    except OSError as error:
+        raise RecordUnwritable(
+            f"Cannot write {error.filename or folder}: {error.strerror or error}.",
+            hint="Name a folder that can be made and written to.",
+        ) from error
 
 
 def _remarks(corpus: Corpus, questions: Questions) -> tuple[Remark, ...]:

@@ -29,6 +29,7 @@ _TIMEOUT_S = 300.0
 _WAITS_S = (1.0, 2.0, 4.0, 8.0)  # before asking again what says that it is busy
 _LONGEST_WAIT_S = 60.0
 _BUSY = (429, 503)
+_NOT_OF_TEXTS = (301, 302, 307, 308, 401, 403, 404, 501)  # the same whatever is sent
 _TOO_LONG = ("too large", "too long", "maximum context", "exceed", "batch size")
 
 
@@ -75,6 +76,8 @@ class ServerEmbedder:
         try:
             return self._asked(texts)
         except (ContextOverflow, ServerError) as error:
+            if error.evidence.get("http_status") in _NOT_OF_TEXTS:
+                raise
             if len(texts) == 1:
                 raise _with_beginning(error, texts[0]) from None
             half = len(texts) // 2
@@ -134,7 +137,9 @@ class ServerEmbedder:
             404: "Does this server have /v1/embeddings, and a model of that name (--embeddings-model)?",
             501: "Start llama.cpp's server with --embeddings.",
         }
-        return ServerError(f"{self.url} answered {status}: {short}", hint=hints.get(status))
+        return ServerError(
+            f"{self.url} answered {status}: {short}", hint=hints.get(status), evidence={"http_status": status}
+        )
 
     def _vectors(self, raw: bytes, wanted: int) -> list[Sequence[float]]:
         """The vectors of a reply, in the order of their ``index``."""
