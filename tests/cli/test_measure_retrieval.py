@@ -142,6 +142,23 @@ def test_a_file_without_a_question_is_told(tmp_path: Path, text: str) -> None:
     assert "question" in told(found)
 
 
+def test_passages_too_short_for_a_sentence_are_a_warning_that_names_a_size(tmp_path: Path) -> None:
+    documents, questions = write(tmp_path)
+    (documents / "short.md").write_text(
+        "He is in. " * 60, encoding="utf-8"
+    )  # tokens are words here
+    asked = ("--levels", "passages=1,nothing", "--passage-tokens", "16")
+    assert code(measure(tmp_path, *asked, documents=documents, questions=questions)) == 0
+    with open_records(tmp_path / "r.db") as records:
+        results = {row.level: records.result(row) for row in records.trials() if row.role == "measured"}
+    (found,) = [each for each in results["passages=1"].warnings if each.slug == "short-passages"]
+    assert found.message == (
+        "Passages of 16 tokens hold about 53 characters in 1 of 4 documents: less than many sentences."
+    )
+    assert "--passage-tokens 64" in (found.hint or "")
+    assert not [each for each in results["nothing"].warnings if each.slug == "short-passages"]
+
+
 def test_a_document_longer_than_the_window_is_an_outcome_with_its_tokens(tmp_path: Path) -> None:
     documents, questions = write(tmp_path)
     (documents / "long.md").write_text("The road was mended in autumn. " * 400, encoding="utf-8")

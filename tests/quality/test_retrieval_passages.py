@@ -12,7 +12,7 @@ from kvscope.errors import BadDesign
 from kvscope.prompt.exact_length.source_text import LANGUAGES
 from kvscope.prompt.tokenizers.bytes import BytesTokenizer
 from kvscope.quality.retrieval.markdown_text import read_markdown
-from kvscope.quality.retrieval.passages import Passage, split, split_all
+from kvscope.quality.retrieval.passages import Passage, remarks_on_size, split, split_all
 from kvscope.quality.retrieval.sentences import sentence_ends
 from kvscope.quality.retrieval.source import Heading, SourceDocument
 
@@ -187,3 +187,22 @@ def test_documents_one_after_the_other() -> None:
     found = split_all([document("One. Two.", "a"), document("Three.", "b")], words, 16)
     assert [(each.document, each.index, each.text) for each in found] == [("a", 0, "One. Two."), ("b", 0, "Three.")]
     assert found[0] == Passage(document="a", index=0, text="One. Two.", start=0, end=9, tokens=4)
+
+
+def test_passages_too_short_for_a_sentence_are_told_with_a_better_size() -> None:
+    korean = "등대의 불은 해가 지면 켜진다. " * 20
+    documents = [document(korean, name="ko.md"), document("The light is lit at dusk, every day. " * 20, name="en.md")]
+
+    def two_a_syllable(text: str) -> int:  # and four letters a token, as SmolLM2's
+        hangul = sum("가" <= each <= "힣" for each in text)
+        return 2 * hangul + (len(text) - hangul) // 4
+
+    found = split_all(documents, two_a_syllable, 64)
+    (remark,) = remarks_on_size(found, 64)
+    assert remark.slug == "short-passages"
+    assert "in 1 of 2 documents" in remark.text
+    (size,) = {int(number) for number in re.findall(r"\d+", remark.hint or "")}
+    assert size % 32 == 0
+    assert remarks_on_size(split_all(documents, two_a_syllable, size), size) == ()
+    assert remarks_on_size(split_all(documents[1:], two_a_syllable, 64), 64) == ()
+    assert remarks_on_size((), 64) == ()

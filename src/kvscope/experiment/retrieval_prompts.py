@@ -10,7 +10,7 @@ from kvscope.experiment.retrieval_ways import Way
 from kvscope.prompt.conversation import Message
 from kvscope.quality.retrieval.evidence import Evidence, find_evidence
 from kvscope.quality.retrieval.index import Embedder, Index, make_index
-from kvscope.quality.retrieval.passages import Passage, headings_above, split_all
+from kvscope.quality.retrieval.passages import Passage, headings_above, remarks_on_size, split_all
 from kvscope.quality.retrieval.questions import AskedQuestion
 from kvscope.quality.retrieval.recall import holds
 from kvscope.quality.retrieval.source import Remark, SourceDocument
@@ -133,6 +133,7 @@ class RetrievalPrompts:
     def _all(self, size: int) -> tuple[Passage, ...]:
         if size not in self._split:
             self._split[size] = split_all(self.asked.documents, self.count, size)
+            self.remarks += remarks_on_size(self._split[size], size)
         return self._split[size]
 
     def _index(self, size: int) -> Index:

@@ -69,7 +69,7 @@ class RetrievalTrial:
         made = RetrievalPrompts(asked, count, salt, embedder)
         prompts = made.of_way(asked.way)
         for remark in (*asked.remarks, *made.remarks):
-            self.rows.warn(remark.slug, remark.text, "The rest was asked all the same.")
+            self.rows.warn(remark.slug, remark.text, remark.hint or "The rest was asked all the same.")
         self._note_unplaced(prompts)
         return prompts[:WARMUP_QUESTIONS] if self.is_warmup else prompts
 

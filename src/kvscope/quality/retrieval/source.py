@@ -9,10 +9,12 @@ Kind = Literal["markdown", "text", "html", "pdf"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
     """Something the reader of a result must know. ``slug`` is stable (docs/reference/messages.md); ``text`` is one
-    sentence that says what happened, and what to do where something can be done."""
+    sentence that says what happened, and what to do where something can be done. ``hint``: what to do, where that is
+    said apart."""
 
     slug: str
     text: str
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
