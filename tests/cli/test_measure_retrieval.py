@@ -144,9 +144,7 @@ def test_a_file_without_a_question_is_told(tmp_path: Path, text: str) -> None:
 
 def test_passages_too_short_for_a_sentence_are_a_warning_that_names_a_size(tmp_path: Path) -> None:
     documents, questions = write(tmp_path)
-    (documents / "short.md").write_text(
-        "He is in. " * 60, encoding="utf-8"
-    )  # tokens are words here
+    (documents / "short.md").write_text("He is in. " * 60, encoding="utf-8")  # tokens are words here
     asked = ("--levels", "passages=1,nothing", "--passage-tokens", "16")
     assert code(measure(tmp_path, *asked, documents=documents, questions=questions)) == 0
     with open_records(tmp_path / "r.db") as records:
