@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from kvscope.errors import BadDesign, UnknownName
 from kvscope.prompt.tokenizers.load import load_tokenizer
+from kvscope.quality import prose_en, prose_ko
 from kvscope.quality.markers import marker_questions
 from kvscope.quality.prose import Names, Numbers, filler, listed, num_facts
+from kvscope.quality.real_words import REAL_WORDS
 from kvscope.quality.scoring import is_named, scored
 from kvscope.quality.task import Document, DocumentRequest, Form, Question, prompt_text
 from kvscope.quality.tasks import TASKS, task_named
@@ -98,6 +100,19 @@ def test_the_answer_is_in_the_document_and_not_in_its_twin(task: str, language: 
         for words in words_of(question):
             assert words in document.text
             assert words not in twin.text
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_no_question_is_asked_twice(task: str, language: str) -> None:
+    for size in (768, 800, 900, 1024, 1536, 1700, 2048, 3000, 6000):
+        document, _ = TASKS[task].build(
+            DocumentRequest(seed=1, number=0, language=language, prompt_tokens=size, count=by_bytes)  # type: ignore[arg-type]
+        )
+        items = [question.item for question in document.questions]
+        assert len(set(items)) == len(items)
+        asked = [(question.text, question.cue, question.continuation) for question in document.questions]
+        assert len(set(asked)) == len(asked)
 
 
 @settings(max_examples=40, deadline=None)
@@ -190,8 +205,12 @@ def test_no_prompt_is_longer_than_was_asked(source: str, task: str, form: Form) 
             return count(text)
 
         both = build(task, number=number, language=language, prompt_tokens=size, count=counted, form=form)
-        assert request_count[0] <= 24
-        longest = max(count(prompt_text(text, question, form)) for text in both for question in text.questions)
+        assert request_count[0] <= 27  # three of them of the markers' questions
+        longest = max(
+            count(prompt_text(text, question, form))
+            for text in both
+            for question in (*text.questions, *marker_questions(text))
+        )
         assert longest <= both[0].tokens <= size
         assert both[0].tokens >= size - 90  # full, to the longest sentence
 
@@ -229,6 +248,22 @@ def test_the_expected_answer_is_right(task: str, language: str, seed: int) -> No
         else:
             assert scored(question, question.expected[0]).value == 1.0
             assert scored(question, f"{question.cue} {question.expected[0]}").value == 1.0
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+@pytest.mark.parametrize("size", [700, 1024, 2048])
+@pytest.mark.parametrize("which", [0, -1])
+def test_who_never_counts_is_right_about_the_leader_by_chance_alone(language: str, size: int, which: int) -> None:
+    """A name off the first or the last visit, in 400 documents: right no oftener than the chance that is stated."""
+    pattern = r"(\w+) brought \d sacks" if language == "en" else r"(\w+?)[은는] 방앗간에 자루 \d개를"
+    right, chance = [], []
+    for number in range(400):
+        document, _ = build("count", number=number, language=language, prompt_tokens=size)
+        question = next(question for question in document.questions if "/most-" in question.item)
+        right.append(re.findall(pattern, document.text)[which] == question.expected[0])
+        chance.append(question.chance)
+    stated = sum(chance) / len(chance)
+    assert sum(right) / len(right) == pytest.approx(stated, abs=3 * (stated * (1 - stated) / len(right)) ** 0.5)
 
 
 @pytest.mark.parametrize("task", PLAIN)
@@ -294,6 +329,12 @@ def test_a_reworded_question_shares_no_word_of_meaning_with_its_evidence() -> No
                     assert evidence & content_words(asked, language) == set()
 
 
+def test_no_korean_trade_shares_a_syllable_with_what_is_told_of_it() -> None:
+    """A syllable may be a morpheme: 약 of 약사 is medicine. 어 and 이 are endings and particles as well."""
+    for does, called in TRADES["ko"]:
+        assert not set(re.sub(r"\{n:은\}", "", does)) & set(called) - set(" 어이"), (does, called)
+
+
 def test_no_two_trades_share_a_word_either() -> None:
     """Otherwise the sentence of another trade would be nearer to the question than the right one."""
     for language, trades in TRADES.items():
@@ -328,6 +369,34 @@ def test_names_are_all_different_and_none_is_named_in_another(language: str) -> 
     assert not any(is_named(name, " ".join(drawn[:place])) for place, name in enumerate(drawn))
 
 
+def test_no_name_is_a_word() -> None:
+    for word in ("paris", "milan", "helen", "hamas", "salem", "river", "seven", "venus", "semen", "sister", "garden"):
+        assert word in REAL_WORDS["en"]
+    for language in ("en", "ko"):
+        names = Names(language, Random(4))
+        drawn = {names.draw().lower() for _ in range(3000)} | {names.code_word() for _ in range(1000)}
+        assert not drawn & REAL_WORDS[language]
+        assert not any(word in name for name in drawn for word in REAL_WORDS[language] if len(word) > 1)
+        told = " ".join(sentence for sentence, _ in zip(filler(language, Random(7)), range(3000), strict=False))
+        assert not drawn & set(re.findall(r"\w+", told.lower()))
+
+
+def test_where_names_run_out_that_is_said() -> None:
+    names = Names("en", Random(1))
+    with pytest.raises(BadDesign, match="no more invented names"):
+        _ = [names.draw() for _ in range(26_250)]
+    assert len(names.taken) > 10_000  # as a document of half a million tokens may need
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_filler_has_nobody_twice_and_one_topic(language: str) -> None:
+    people = {"en": prose_en._WHO, "ko": prose_ko._WHO}[language]
+    for sentence, _ in zip(filler(language, Random(8)), range(5000), strict=False):
+        assert all(sentence.lower().count(person) < 2 for person in people), sentence
+        if "에서는 " in sentence:
+            assert not re.search(r"\w[은는] ", sentence.partition("에서는 ")[2]), sentence
+
+
 def test_numbers_begin_with_other_digits() -> None:
     numbers = Numbers(Random(1))
     drawn = [numbers.draw() for _ in range(90)]
@@ -351,6 +420,16 @@ def test_markers_stand_at_head_middle_and_tail_and_are_asked_for() -> None:
             assert scored(question, " ".join(document.markers)).value == 0.0
         cut = document.text[len(document.text) // 2 :]
         assert [question.expected[0] in cut for question in questions][::2] == [False, True]
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_marks_are_told_in_other_words_from_document_to_document(language: str) -> None:
+    """No two neighbours begin alike, and every wording stands at every place."""
+    documents = [build("keys", number=number, language=language)[0] for number in range(6)]
+    begins = [document.text.partition(document.markers[0])[0] for document in documents]
+    assert len(set(begins)) == 6
+    for part in range(3):
+        assert len({marker_questions(document)[part].text for document in documents}) == 6
 
 
 def test_a_document_without_markers_asks_for_none() -> None:

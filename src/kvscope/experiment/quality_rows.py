@@ -6,16 +6,13 @@ from dataclasses import dataclass, replace
 
 from kvscope.engine.base import Generation
 from kvscope.experiment.attempt_rows import AttemptRows
+from kvscope.experiment.quality_cut import without_lost_end
 from kvscope.experiment.retrieval_answers import said
 from kvscope.prompt.counting.server_count import compare_counts
-from kvscope.quality.markers import MARKER_TASK, PARTS
+from kvscope.quality.markers import MARKER_TASK
 from kvscope.quality.reading import NOTHING_KNOWN, PromptSeen, Said, read_answer
 from kvscope.quality.task import Document, Form, Question
 from kvscope.record.rows import QUALITY, TRUNCATED_SLUG, AnswerRow, RequestRow
-
-# Documents whose markers were asked for, of which the answers can tell a cut; and the share that is most of them.
-LEAST_MARKED = 3
-MOSTLY = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +27,17 @@ class AskedItem:
     request_index: int = 0
 
 
-def answer_rows(items: Sequence[AskedItem], rows: AttemptRows, *, first_index: int = 0) -> list[AnswerRow]:
-    """A row for each item. Prompts that were cut are marked in their requests' rows too, and warned of."""
+def answer_rows(
+    items: Sequence[AskedItem], rows: AttemptRows, *, first_index: int = 0, engine: str = ""
+) -> list[AnswerRow]:
+    """A row for each item. Prompts that were cut are marked in their requests' rows too, and warned of. ``engine``: its
+    name, which may say what its counts are of."""
     if not items:
         return []
     _note_cut(rows)
     requests = {row.index: row for row in rows.requests}
     read = [_row(item, requests[item.request_index], index) for index, item in enumerate(items, start=first_index)]
-    return _without_cut_by_markers(read, rows)
+    return without_lost_end(read, rows, engine=engine)
 
 
 def _note_cut(rows: AttemptRows) -> None:
@@ -70,37 +70,6 @@ def _note_cut(rows: AttemptRows) -> None:
 def _lacks_tokens(row: RequestRow) -> bool:
     ours, server = row.prompt_tokens_ours, row.prompt_tokens_server
     return PromptSeen(counted_tokens=ours, server_tokens=server).is_cut
-
-
-def _without_cut_by_markers(read: list[AnswerRow], rows: AttemptRows) -> list[AnswerRow]:
-    """The rows, none of them right or wrong where the head or the tail of every document was missing by its markers.
-    Of a middle that is never found it is not known whether it was sent."""
-    lost = lost_part(read)
-    if lost is None:
-        return read
-    rows.warn(
-        "quality-cut-by-markers",
-        f"Of no document was the mark at its {lost} found, and those at its other places were: the prompts are cut "
-        "there, whatever the server's counts say. The answers are left out of the score.",
-        "Load the model with a larger context, or ask about shorter documents (--input-tokens).",
-    )
-    return [
-        replace(row, reading="truncated_input", score=None, facts={**row.facts, "lost_part": lost})
-        if row.reading in ("right", "wrong")
-        else row
-        for row in read
-    ]
-
-
-def lost_part(read: Sequence[AnswerRow]) -> str | None:
-    """``head`` or ``tail``, where its mark was found in none of at least LEAST_MARKED documents and another one in most
-    of them; else None."""
-    found = {part: [row.reading == "right" for row in read if row.item.endswith(f"/marker-{part}")] for part in PARTS}
-    if min(map(len, found.values())) < LEAST_MARKED:
-        return None
-    most = max(sum(each) / len(each) for each in found.values())
-    missing = [part for part in ("head", "tail") if not any(found[part])]
-    return missing[0] if len(missing) == 1 and most > MOSTLY else None
 
 
 def _row(item: AskedItem, request: RequestRow, index: int) -> AnswerRow:

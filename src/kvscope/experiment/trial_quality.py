@@ -30,7 +30,7 @@ FATAL = (EngineDied, OutOfMemory, ProbeLost)
 # After so many failures in a row nothing more is asked.
 MOST_FAILED = 3
 # The markers of so many documents are asked for: whether the server cuts prompts is not a matter of the document.
-MARKED_DOCUMENTS = 5
+MARKED_DOCUMENTS = 8
 # A text without a template goes on for ever; what is read of it is its first sentence.
 CUE_STOP = ("\n", ". ")
 
@@ -62,7 +62,9 @@ class QualityTrial:
         try:
             self._ask(task)
         finally:
-            read = answer_rows(self.items, self.rows, first_index=len(self.rows.answers))
+            read = answer_rows(
+                self.items, self.rows, first_index=len(self.rows.answers), engine=self.engine.name
+            )
             self.rows.answers += read
         if read:
             self.rows.answers[-len(read) :] = judged_rows(read, self.items, self.asked, self.rows)

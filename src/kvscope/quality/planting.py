@@ -10,7 +10,7 @@ from itertools import islice
 from random import Random
 
 from kvscope.errors import BadDesign
-from kvscope.quality.markers import marker_sentence
+from kvscope.quality.markers import marker_asked, marker_sentence, marker_wordings
 from kvscope.quality.prose import Names, filler
 from kvscope.quality.task import Document, DocumentRequest, Question, prompt_text
 
@@ -95,7 +95,7 @@ class _Layout:
     markers: tuple[str, ...]
     filler: _Filler
     counted: dict[tuple[int, bool], int] = field(default_factory=dict)
-    longest: Question | None = None
+    longest: str | None = None
 
     def text(self, num_filler: int, *, is_twin: bool) -> str:
         sentences = self.filler.first(num_filler)
@@ -103,8 +103,10 @@ class _Layout:
         rows += [(fact.place * (num_filler + 1), self._told(fact, is_twin)) for fact in self.plan.facts]
         body = [sentence for _, sentence in sorted(rows, key=lambda row: row[0])]
         if self.markers:
+            wordings = marker_wordings(self.request.number, self.request.language)
             head, middle, tail = (
-                marker_sentence(part, word, self.request.language) for part, word in enumerate(self.markers)
+                marker_sentence(wording, word, self.request.language)
+                for wording, word in zip(wordings, self.markers, strict=True)
             )
             half = len(body) // 2
             body = [head, *body[:half], middle, *body[half:], tail]
@@ -122,19 +124,19 @@ class _Layout:
 
     def _count(self, text: str) -> int:
         if self.longest is None:
-            self.longest = self._longest_question()
-        return self.request.count(self._prompt(text, self.longest))
+            self.longest = self._longest_asked()
+        return self.request.count(f"{text}\n\n{self.longest}")
 
-    def _longest_question(self) -> Question:
-        """By tokens, where there are several: behind the same text, the one that alone takes most."""
-        questions = self.plan.questions
-        if len(questions) == 1:
-            return questions[0]
-        return max(questions, key=lambda question: self.request.count(self._prompt("", question).strip()))
-
-    def _prompt(self, text: str, question: Question) -> str:
-        bare = Document(name="", task="", language="", text=text, tokens=0, questions=())
-        return prompt_text(bare, question, self.request.form)
+    def _longest_asked(self) -> str:
+        """By tokens, where there are several, those for the markers included: behind the same text, the one that alone
+        takes most."""
+        bare = Document(name="", task="", language="", text="", tokens=0, questions=())
+        asked = [prompt_text(bare, question, self.request.form).strip() for question in self.plan.questions]
+        if self.markers:
+            wordings = marker_wordings(self.request.number, self.request.language)
+            of_markers = [marker_asked(wording, self.request.language) for wording in wordings]
+            asked += [cue if self.request.form == "cue" else text for text, cue in of_markers]
+        return asked[0] if len(asked) == 1 else max(asked, key=self.request.count)
 
 
 def _most_filler(request: DocumentRequest, layout: _Layout) -> int:

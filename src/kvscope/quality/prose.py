@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from kvscope.errors import UnknownName
+from kvscope.errors import BadDesign, UnknownName
 from kvscope.quality.korean import syllable
 from kvscope.quality.prose_en import english_sentence
 from kvscope.quality.prose_ko import korean_sentence
+from kvscope.quality.real_words import REAL_WORDS
 
 LANGUAGES = ("en", "ko")
 _DENSITY = {"en": 1.0, "ko": 0.5}
@@ -22,6 +23,8 @@ _FIRST_LETTERS = "BDFGHKLMNPRSTVZ"
 _VOWELS, _JOINTS, _ENDS = "aeiou", ("l", "lv", "r", "rd", "rk", "n", "nd", "m", "st", "v"), "lmnrsth"
 _KO_FIRST, _KO_INITIALS, _KO_VOWELS = "ㄱㄴㄷㄹㅁㅂㅅㅇㅈㅊㅋㅌㅍㅎ", "ㄱㄴㄷㄹㅁㅂㅌㅍ", "ㅏㅓㅗㅜㅣㅔ"
 _KO_FINALS = ("", "", "ㄴ", "ㄹ", "ㅁ", "ㅇ", "ㄱ")
+# So many that are taken or words, one after another, say that no more are left.
+_MOST_DRAWS = 2_000
 
 
 def filler(language: str, random: Random) -> Iterator[str]:
@@ -39,8 +42,8 @@ def filler(language: str, random: Random) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Names:
-    """Invented names of one document, no two alike and none a part of another; their first letters go round, so that
-    the first dozen differ in their first token. ``taken``: those given so far."""
+    """Invented names of one document, no two alike, none a part of another and none a word (``REAL_WORDS``); their
+    first letters go round, so that the first dozen differ in them. ``taken``: those given so far."""
 
     language: str
     random: Random
@@ -50,7 +53,7 @@ class Names:
     _parts: set[str] = field(default_factory=set)
 
     def draw(self) -> str:
-        """A name: "Torvan", "타루빈"."""
+        """A name: "Torvan", "타루빈". Raises BadDesign where there are no more."""
         return self._new(lambda first: self._english(first) if self.language == "en" else self._korean(first, 3))
 
     def code_word(self) -> str:
@@ -60,14 +63,18 @@ class Names:
         return self._new(lambda first: self._korean(first, 4))
 
     def _new(self, make: Callable[[str], str]) -> str:
-        while True:
+        for _ in range(_MOST_DRAWS):
             name = make(self._first_letter())
             parts = _parts(name)
-            if name.lower() not in self._parts and not parts & self._whole:
+            if name.lower() not in self._parts and not parts & self._whole and not parts & REAL_WORDS[self.language]:
                 self.taken.add(name)
                 self._whole.add(name.lower())
                 self._parts |= parts
                 return name
+        raise BadDesign(
+            f"There are no more invented names than the {len(self.taken):,} of this document.",
+            hint="Ask about shorter documents (--input-tokens).",
+        )
 
     def _first_letter(self) -> str:
         if not self._letters:
@@ -95,7 +102,7 @@ def _parts(name: str) -> set[str]:
 @dataclass(slots=True)
 class Numbers:
     """Numbers of one document, as digits, no two alike. Their first digits go round, so that the first nine differ in
-    their first token wherever a tokenizer takes digits one by one."""
+    them: in their first token, or in the one behind a blank where a tokenizer takes that by itself."""
 
     random: Random
     num_digits: int = 5

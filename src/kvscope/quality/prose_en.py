@@ -55,7 +55,7 @@ _SAID = ("said that", "was sure that", "thought that", "wrote that", "complained
 def english_sentence(random: Random) -> str:
     """One sentence, with a capital and a full stop."""
     pick = random.choice
-    who, other, thing, place = pick(_WHO), pick(_WHO), pick(THING), pick(_PLACE)
+    (who, other), thing, place = random.sample(_WHO, 2), pick(THING), pick(_PLACE)
     when, did, scene, said = pick(_WHEN), pick(_DID), pick(_SCENE), pick(_SAID)
     forms = (
         f"{who} {did} {thing} {place} {when}",

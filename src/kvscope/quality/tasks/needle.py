@@ -12,8 +12,8 @@ _KINDS = {
         ("Guests reach the hotel {n} by dialling {v}.", "What do guests dial to reach the hotel {n}?"),
         ("The parish of {n} counts {v} inhabitants.", "How many inhabitants does the parish of {n} count?"),
         (
-            "The seed catalogue lists the rose {n} under {v}.",
-            "Under which number does the seed catalogue list the rose {n}?",
+            "The seed catalogue lists the rose {n} as number {v}.",
+            "As which number does the seed catalogue list the rose {n}?",
         ),
         ("The painting {n} was sold for {v} crowns.", "For how many crowns was the painting {n} sold?"),
         ("The tunnel at {n} has a length of {v} feet.", "What length in feet does the tunnel at {n} have?"),

@@ -8,7 +8,7 @@ from kvscope.quality.prose import Names, Numbers, num_facts, recalled
 from kvscope.quality.task import Document, DocumentRequest, Question, Task
 
 MOST_HOPS = 3
-_ASKED = 8
+_ROUNDS = 2
 
 
 def _root(name: str, value: str, language: str) -> str:
@@ -30,7 +30,12 @@ def build_variables(request: DocumentRequest) -> tuple[Document, Document]:
     names, numbers = Names(request.language, random), Numbers(random)
     num_chains = num_facts(request.prompt_tokens, per_thousand=6, least=2, language=request.language)
     chains = [([names.draw() for _ in range(MOST_HOPS + 1)], numbers.draw()) for _ in range(num_chains)]
-    asked = [((place + place // (MOST_HOPS + 1)) % num_chains, place % (MOST_HOPS + 1)) for place in range(_ASKED)]
+    # The second round goes on half of the chains further, so that no chain is asked twice over the same hops.
+    asked = [
+        ((hops + turn * (num_chains // 2)) % num_chains, hops)
+        for turn in range(_ROUNDS)
+        for hops in range(MOST_HOPS + 1)
+    ]
     chains_asked = {chain for chain, _ in asked}
     facts: list[Fact] = []
     for index, (members, value) in enumerate(chains):
