@@ -227,6 +227,8 @@ def test_a_design_that_varies_something_else_has_no_such_panel(measured: Study) 
         ({"documents": "docs", "questions": "q.jsonl", "quality": "keys"}, "contradicts"),
         ({"documents": "docs", "questions": "q.jsonl", "input_tokens": 512}, "contradicts"),
         ({"documents": "docs", "questions": "q.jsonl", "reuse_prefix": False}, "contradicts"),
+        ({"rate_per_s": 1.0}, "contradicts"),
+        ({"concurrency": 4}, "contradicts"),
         ({"documents": "docs", "questions": "q.jsonl", "embeddings": "http://x"}, "needs no model"),
         ({"embeddings_model": "m"}, "needs no model"),
         ({"retrieval_method": "dense", "embeddings_model": "m"}, "Which server"),

@@ -12,7 +12,7 @@ from kvscope.cli.output import say, say_json
 from kvscope.cli.progress import show_progress
 from kvscope.cli.study_options import asked_options, planned_studies
 from kvscope.errors import UsageError
-from kvscope.experiment.asked import FIELDS
+from kvscope.experiment.asked import FIELDS, default_of
 from kvscope.experiment.designs import DESIGNS
 from kvscope.experiment.measure import DEFAULT_RECORDS, model_of, run_planned
 from kvscope.experiment.plan import Planned
@@ -93,7 +93,8 @@ def _write_documents(folder: str, design: str, given: Mapping[str, Any]) -> int:
             "Bundled documents are what the design retrieval asks about.",
             hint="Use: kvscope measure retrieval --write-documents DIR.",
         )
-    documents, questions = write_bundled(folder, given["documents"], given["language"] or FIELDS["language"].default)
+    language = given["language"] or default_of(FIELDS["language"])
+    documents, questions = write_bundled(folder, given["documents"], language)
     say(f"Written: {documents} and {questions}", err=True)
     paths = f"--documents {shlex.quote(str(documents))} --questions {shlex.quote(str(questions))}"
     say(f"Ask them: kvscope measure retrieval {paths}", err=True)

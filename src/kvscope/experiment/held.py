@@ -35,6 +35,7 @@ class Held:
     quality: str | None = None
     quality_documents: int | None = None
     quality_form: AskedForm = "auto"
+    quality_output_tokens: int | None = None
     quality_judge: str | None = None
     quality_judge_model: str | None = None
     documents: str | None = None
@@ -66,6 +67,7 @@ def held_of(asked: Asked) -> Held:
         quality=asked.quality,
         quality_documents=asked.quality_documents,
         quality_form=asked.quality_form,
+        quality_output_tokens=asked.quality_output_tokens,
         quality_judge=asked.quality_judge,
         quality_judge_model=asked.quality_judge_model,
         documents=asked.documents,
@@ -143,7 +145,8 @@ def _with_quality(varied: Collection[str], condition: Condition, held: Held) -> 
     if held.quality is not None and is_varied:
         raise BadDesign("The task is what this design varies.", hint="Give the tasks with --levels.")
     if held.quality is None and not is_varied:
-        if held.quality_documents is not None or held.quality_form != "auto" or held.quality_judge is not None:
+        given = (held.quality_documents, held.quality_output_tokens, held.quality_judge)
+        if held.quality_form != "auto" or any(value is not None for value in given):
             raise BadDesign(
                 "Which questions are to be asked is not said.", hint="Name their task: --quality keys, for example."
             )
@@ -152,6 +155,7 @@ def _with_quality(varied: Collection[str], condition: Condition, held: Held) -> 
         task="",
         documents=held.quality_documents,
         form=held.quality_form,
+        output_tokens=held.quality_output_tokens,
         judge=held.quality_judge,
         judge_model=held.quality_judge_model,
     )
@@ -170,7 +174,9 @@ def _with_documents(varied: Collection[str], condition: Condition, held: Held) -
         return condition
     contradictions = {
         "--quality": condition.quality is not None,
-        "--concurrency or --rate": condition.is_load,
+        "--concurrency or --rate": condition.is_load
+        or bool(held.rate_per_s)
+        or any(each != 1 for each in held.concurrency),
         "--text": condition.text is not None,
         "--input-tokens": bool(held.input_tokens),
         "--no-reuse-prefix": not condition.reuse_prefix,
