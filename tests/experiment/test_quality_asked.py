@@ -104,6 +104,24 @@ def test_documents_of_no_task_are_refused() -> None:
         design("input_length", quality_documents=3)
     with pytest.raises(BadDesign, match="not said"):
         design("input_length", quality_form="cue")
+    with pytest.raises(BadDesign, match="not said"):
+        design("input_length", quality_output_tokens=512)
+
+
+def test_a_larger_limit_of_answers_has_room_in_the_context() -> None:
+    """Beyond the prompt and its answer of 2,048 tokens; a limit below a task's own changes nothing."""
+    for task in TASKS:
+        plain = QualityAsked(task=task)
+        assert plain.room_tokens >= 160  # the longest answer: task copy in Korean
+        assert QualityAsked(task=task, output_tokens=2048).room_tokens >= plain.room_tokens + 2048 - 160
+    found = design(
+        "kv_dtype", "llama.cpp", quality="keys", input_tokens=512, output_tokens=1, quality_output_tokens=2048
+    )
+    n_ctx = found.held.settings["n_ctx"]
+    assert isinstance(n_ctx, int)
+    assert n_ctx >= 512 + 2048
+    assert QualityAsked(task="keys", output_tokens=16).limit_of(64) == 64
+    assert found.definition() != design("kv_dtype", "llama.cpp", quality="keys", input_tokens=512).definition()
 
 
 def test_the_design_quality_varies_the_task() -> None:
@@ -153,7 +171,7 @@ def test_the_context_has_room_for_the_questions(task: str) -> None:
 STUDIES = [
     {"design": "input_length", "quality": "keys"},
     {"design": "kv_dtype", "quality": "copy", "quality_documents": 7, "quality_form": "cue"},
-    {"design": "quality", "levels": ("keys", "needle"), "quality_documents": 3},
+    {"design": "quality", "levels": ("keys", "needle"), "quality_documents": 3, "quality_output_tokens": 512},
     {"design": "quality", "input_tokens": (256, 512), "grid": True},
 ]
 

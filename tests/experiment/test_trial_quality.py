@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvscope.engine.base import Capabilities, ChatRequest, Generation
+from kvscope.engine.base import Capabilities, ChatRequest, Generation, Read, TokenEvent
 from kvscope.engine.fake import FakeEngine, VirtualClock
 from kvscope.errors import EngineDied, EngineStalled, KvscopeError, ServerError
 from kvscope.experiment.design import Condition, Trial
@@ -303,6 +303,49 @@ def test_a_question_that_does_not_fit_the_context_is_not_sent() -> None:
     assert {"quality-failed", "quality-given-up"} == set(slugs(result))
     told = next(warning for warning in result.warnings if warning.slug == "quality-failed")
     assert "260" in told.message
+
+
+class Thinking(FakeEngine):
+    """Thinks for so many tokens before each answer."""
+
+    thinks_tokens = 200
+
+    def generate(self, request: ChatRequest) -> Generation:
+        answer = super().generate(request)
+        if request.ignore_end:
+            return answer
+        room = request.max_output_tokens - self.thinks_tokens
+        at_s = answer.completed_s
+        thought = tuple(
+            TokenEvent(at_s=at_s, text="so ", kind="reasoning")
+            for _ in range(min(self.thinks_tokens, request.max_output_tokens))
+        )
+        said = tuple(replace(event, at_s=at_s) for event in answer.events[: max(0, room)])
+        return replace(
+            answer,
+            events=(*thought, *said),
+            reads=(Read(at_s=at_s, num_bytes=1, num_events=len(thought) + len(said)),),
+            output_tokens=len(thought) + len(said),
+            finish_reason=answer.finish_reason if room >= len(answer.events) else "length",
+        )
+
+
+def test_a_model_that_thinks_is_told_how_and_can_then_be_scored() -> None:
+    """200 tokens of thought do not fit the task's 64; the warning names the flag, and 1,024 hold thought and answer."""
+
+    def make(settings: dict[str, Any], clock: VirtualClock) -> FakeEngine:
+        return Thinking(settings=settings, clock=clock)
+
+    result = run(make=make)
+    assert set(own(result)) == {"cut_output"}
+    (doubt,) = result.warnings
+    assert doubt.slug == "quality-thinking-cut"
+    assert "64 tokens" in doubt.message
+    assert "--quality-output-tokens 1024" in doubt.hint
+    more = run(QualityAsked(task="keys", documents=3, output_tokens=1024), make=make)
+    assert set(own(more)) == {"right"}
+    assert slugs(more) == []
+    assert {row.output_tokens_limit for row in more.requests if row.role == "quality"} == {1024}
 
 
 class NoText(FakeEngine):

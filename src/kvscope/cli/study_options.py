@@ -23,7 +23,7 @@ _FLAGS = {
     "factors": "--factor",
     "reuse_prefix": "--reuse-prefix/--no-reuse-prefix",
 }
-_NUMBERS = ("pid", "repeats", "seed", "most_repeats", "requests", "quality_documents")
+_NUMBERS = ("pid", "repeats", "seed", "most_repeats", "requests", "quality_documents", "quality_output_tokens")
 # How a flag's text becomes the field's value; what is not here is read by the field itself.
 _READ: Mapping[str, Callable[[Any], Any]] = {
     "levels": parse_levels,

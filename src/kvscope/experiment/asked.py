@@ -49,6 +49,7 @@ class Asked:
     quality: str | None = None
     quality_documents: int | None = None
     quality_form: AskedForm = "auto"
+    quality_output_tokens: int | None = None
     quality_judge: str | None = None
     quality_judge_model: str | None = None
     documents: str | None = None

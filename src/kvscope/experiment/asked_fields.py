@@ -251,6 +251,13 @@ SAYS: Mapping[str, Says] = {
         table="held",
         choices=FORMS,
     ),
+    "quality_output_tokens": Says(
+        help="The most tokens of an answer, for models that think first; the task's own limit otherwise (64 to 160).",
+        expected="a whole number from 1",
+        like=1024,
+        read=read_whole(1),
+        table="held",
+    ),
     "quality_judge": Says(
         help="A server whose model judges answers in place of the strict reading; it is sent questions and answers.",
         expected="an address",

@@ -81,12 +81,13 @@ class OwnCounter:
         ]
 
     def text_tokens(self, text: str) -> int | None:
-        """Tokens of a text by itself; None where the files do not give them."""
+        """Tokens of a text that is sent by itself, with the token that begins a sequence where the model's own encoding
+        has it; None where the files do not give them."""
         loaded = self._load()
         if loaded is None:
             return None
         try:
-            return loaded[1].count(text)
+            return len(ids_of_text(text, tokenizer=loaded[1]).ids)
         except KvscopeError:
             return None
 

@@ -9,8 +9,9 @@ from kvscope.quality.tasks import task_named
 # auto: to the model's chat template where it has one, else as a text that it goes on with.
 AskedForm = Literal["auto", "chat", "cue"]
 FORMS: tuple[AskedForm, ...] = get_args(AskedForm)
-# Tokens of the context that are kept free behind a question's prompt: its answer, and the tools that are offered.
-_ANSWER_ROOM = 128
+# Tokens of the context that are kept free behind a question's prompt: its answer (160 at most, of the task copy in
+# Korean), and the tools that are offered.
+_ANSWER_ROOM = 192
 _TOOLS_ROOM = 512
 # What a level of the factor ``quality_task`` sets.
 TASK_FACTOR = "quality_task"
@@ -19,13 +20,15 @@ TASK_FACTOR = "quality_task"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityAsked:
     """``task``: a name of ``quality.tasks.TASKS``; empty where each level has its own. ``documents``: how many of them
-    every trial asks (each with its twin, where the task has one); None: the task's own number. ``judge``: the address
+    every trial asks (each with its twin, where the task has one); None: the task's own number. ``output_tokens``: the
+    most of an answer, where it is more than the question's own limit: for models that think. ``judge``: the address
     of a server whose model judges answers in place of the strict reading; ``judge_model``: which of its models, its
     first where it is None."""
 
     task: str
     documents: int | None = None
     form: AskedForm = "auto"
+    output_tokens: int | None = None
     judge: str | None = None
     judge_model: str | None = None
 
@@ -35,6 +38,7 @@ class QualityAsked:
             **({TASK_FACTOR: self.task} if self.task else {}),
             **({} if self.documents is None else {"quality_documents": self.documents}),
             **({} if self.form == "auto" else {"quality_form": self.form}),
+            **({} if self.output_tokens is None else {"quality_output_tokens": self.output_tokens}),
             # Where it is reached does not make it another judge, as far as it has a name.
             **({} if self.judge is None else {"quality_judge": self.judge_model or self.judge}),
         }
@@ -42,7 +46,12 @@ class QualityAsked:
     @property
     def room_tokens(self) -> int:
         """Tokens that a prompt needs beyond the length that it is built to."""
-        return _TOOLS_ROOM if self.task == "tool_call" else _ANSWER_ROOM
+        room = _TOOLS_ROOM if self.task == "tool_call" else _ANSWER_ROOM
+        return room + (self.output_tokens or 0)
+
+    def limit_of(self, own_limit: int) -> int:
+        """The most output tokens of an answer to a question with this limit of its own."""
+        return max(own_limit, self.output_tokens or 0)
 
     @property
     def num_documents(self) -> int:

@@ -38,6 +38,6 @@ def text_count(form: Form, engine: Engine, counts: RequestCounts, asked: tuple[i
         return lambda text: len(engine.tokenize(text, with_special=True))
     own = counts.counter
     if form == "cue" and own is not None and own.text_tokens("") is not None:
-        return lambda text: (own.text_tokens(text) or 0) + 1  # and the token that begins a sequence
+        return lambda text: own.text_tokens(text) or 0
     count = counts.prompt_counter(asked)
     return lambda text: count((Message(role="user", content=text),))

@@ -62,10 +62,9 @@ class QualityTrial:
         try:
             self._ask(task)
         finally:
-            read = answer_rows(
-                self.items, self.rows, first_index=len(self.rows.answers), engine=self.engine.name
-            )
+            read = answer_rows(self.items, self.rows, first_index=len(self.rows.answers), engine=self.engine.name)
             self.rows.answers += read
+        self._note_thinking_cut(read)
         if read:
             self.rows.answers[-len(read) :] = judged_rows(read, self.items, self.asked, self.rows)
 
@@ -94,6 +93,19 @@ class QualityTrial:
             raise
         except KvscopeError as error:  # of building or counting: what was measured before stands
             self._unknown(f"{error.message}", error.hint)
+
+    def _note_thinking_cut(self, read: Sequence[AnswerRow]) -> None:
+        """Say that a model was still thinking when its limit came, and how to give it more."""
+        cut = [row for row in read if row.reading == "cut_output" and row.facts.get("had_thinking")]
+        if not cut:
+            return
+        limit = max(self.asked.limit_of(item.question.max_output_tokens) for item in self.items)
+        self.rows.warn(
+            "quality-thinking-cut",
+            f"{len(cut)} of {len(read)} answers were cut at their limit (at most {limit:,} tokens) while the model "
+            "thought, or after it had: they are in no share.",
+            f"Raise the limit: --quality-output-tokens {max(1024, 4 * limit)}.",
+        )
 
     def _unknown(self, why: str, hint: str | None = None) -> None:
         self.rows.warn(
@@ -165,7 +177,7 @@ class QualityTrial:
             text=item.text if is_cue else None,
             stop=CUE_STOP if is_cue else (),
             tools=() if is_cue else question.tools,
-            max_output_tokens=question.max_output_tokens,
+            max_output_tokens=self.asked.limit_of(question.max_output_tokens),
             ignore_end=False,
             reuse_prefix=True,
             seed=self.seed,

@@ -234,6 +234,7 @@ _NAMES: dict[str, str] = {
     "factor.is_conversation": "turns of one conversation",
     "factor.quality_task": "quality task",
     "factor.quality_documents": "documents of the quality task",
+    "factor.quality_output_tokens": "output limit of answers, tokens",
     "factor.quality_judge": "judge of the answers",
     "factor.quality_form": "how questions are put",
     "factor.requests": "requests",

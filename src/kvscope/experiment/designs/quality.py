@@ -33,6 +33,6 @@ KIND = DesignKind(
         "Answers are the likeliest ones (temperature 0), one of each question: a second repeat asks the same again.",
     ),
     default_levels=_TASKS,
-    default_condition=Condition(settings={}, prompt_tokens=512, output_tokens=8, quality=QualityAsked(task="")),
+    default_condition=Condition(settings={}, prompt_tokens=1024, output_tokens=8, quality=QualityAsked(task="")),
     default_repeats=1,
 )
