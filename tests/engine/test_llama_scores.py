@@ -93,6 +93,20 @@ def test_the_prompt_is_computed_once_and_then_one_token_a_position() -> None:
     assert again == scores
 
 
+def test_the_last_token_that_the_context_holds_is_scored() -> None:
+    # The server calls an answer that ends with its context truncated, though all of the prompt was evaluated.
+    scores = score(Server(lambda answer: answer.update(truncated=True)))
+    assert [each.logprob for each in scores.tokens] == [math.log(0.1)]
+
+
+def test_nothing_to_score_is_refused() -> None:
+    for nothing in ({"prompt": ()}, {"continuation": ()}):
+        server = Server()
+        with pytest.raises(UsageError):
+            score(server, **nothing)
+        assert server.asked == []
+
+
 def test_a_fresh_pass_is_another_pattern() -> None:
     server = Server()
     kept, fresh = score(server), score(server, is_fresh=True)
@@ -125,8 +139,17 @@ def first_list(answer: dict[str, Any]) -> dict[str, Any]:
         (lambda answer: first_list(answer).update(logprob=-3.4e38), "a probability of 0"),
         (lambda answer: answer.pop("timings"), "how many tokens it computed"),
         (lambda answer: answer["timings"].pop("prompt_n"), "how many tokens it computed"),
-        (lambda answer: answer.update(truncated=True), "does not fit its context"),
-        (lambda answer: answer.update(tokens_evaluated=2), "was sent 2 tokens of 3"),
+        (lambda answer: answer.update(truncated=True, tokens_evaluated=None), "does not fit its context"),
+        (lambda answer: answer.update(tokens_evaluated=2), "cut the prompt of 3 tokens: 2 of them"),
+        (lambda answer: answer["timings"].update(prompt_n=0), "computed 0 of 3"),
+        (lambda answer: answer["timings"].update(prompt_n=30), "computed 30 of 3"),
+        (lambda answer: first_list(answer).update(id=7.0), "answered with token 7.0"),
+        (lambda answer: first_list(answer).update(logprob=-(10**400)), "form"),
+        (lambda answer: first_list(answer).update(top_logprobs=[entry(3, -1.0), entry(3, -1.5)]), "a token twice"),
+        *[
+            (lambda answer, bad=bad: first_list(answer)["top_logprobs"][0].update(id=bad), "form")
+            for bad in ("7", None, [1], 3.0, True, -1, 2**31, 2**40)
+        ],
     ],
 )  # fmt: skip
 def test_what_is_not_what_was_asked_is_an_error(change: Change, said: str) -> None:

@@ -32,6 +32,9 @@ _SUM_SLACK = 1e-2
 _WHOLE_VOCABULARY = 2**22
 _FIRST_WIDER = 1024
 
+# A token id of llama.cpp is a signed 32-bit number.
+_LIMIT_ID = 2**31
+
 # A sliding-window model goes back to a checkpoint and computes the few tokens after it again (5 or 6, measured).
 _A_FEW = 32
 
@@ -160,13 +163,13 @@ def _top_of(reply: Mapping[str, Any], *, forced: int, num_top: int) -> list[tupl
         return None
     try:
         came, stated = entries[0]["id"], _logprob_of(reply)
-        top = [(each["id"], _finite(each["logprob"])) for each in entries[0]["top_logprobs"]]
-    except (KeyError, TypeError, ValueError) as error:
+        top = [(_token_id(each["id"]), _finite(each["logprob"])) for each in entries[0]["top_logprobs"]]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _unusable(
             "states log-probabilities in a form that is not known here",
             "llama.cpp's server does since December 2024; older ones state probabilities of cut distributions.",
         ) from error
-    if came != forced:
+    if not _is_count(came) or came != forced:
         raise _unusable(
             f"answered with token {came} where {forced} was forced",
             "It does not obey logit_bias, or has no such token.",
@@ -181,8 +184,11 @@ def _check_raw(top: Sequence[tuple[int, float]], forced: int, stated: float, num
     total = math.fsum(math.exp(logprob) for _, logprob in top)
     if len(top) < num_top and not abs(total - 1) < _SUM_SLACK:
         raise _unusable(f"lists {len(top)} of the {num_top} likeliest tokens", "It limits how many it states.")
-    if any(after > before for (_, before), (_, after) in pairwise(top)) or total > 1 + _SUM_SLACK:
-        raise _unusable("lists log-probabilities that are none", "They are out of order, or sum to more than 1.")
+    has_twice = len({token for token, _ in top}) < len(top)
+    if has_twice or any(after > before for (_, before), (_, after) in pairwise(top)) or total > 1 + _SUM_SLACK:
+        raise _unusable(
+            "lists log-probabilities that are none", "They are out of order, of a token twice, or sum to more than 1."
+        )
     if len(top) > 1 and top[1][1] < top[0][1] - BIAS / 2:
         raise _unusable(
             "states the distribution after the bias", "It is another build of llama.cpp than is known here."
@@ -196,8 +202,18 @@ def _logprob_of(reply: Mapping[str, Any]) -> float:
     return _finite(reply["completion_probabilities"][0]["logprob"])
 
 
+def _token_id(stated: Any) -> int:
+    """Raises TypeError, ValueError for no token id."""
+    if isinstance(stated, bool) or not isinstance(stated, int):
+        raise TypeError("no token id")
+    if not 0 <= stated < _LIMIT_ID:
+        raise ValueError("no token id")
+    return stated
+
+
 def _finite(stated: Any) -> float:
-    """A log-probability. Below what float32 holds it is minus infinity. Raises TypeError, ValueError for none."""
+    """A log-probability. Below what float32 holds it is minus infinity. Raises TypeError, ValueError, OverflowError for
+    none."""
     if isinstance(stated, bool) or not isinstance(stated, int | float):
         raise TypeError("no number")
     if math.isnan(stated) or stated > _SUM_SLACK:
@@ -222,15 +238,22 @@ def _scored(token: int, logprob: float, top: Sequence[tuple[int, float]]) -> Sco
 
 def _computed(reply: Mapping[str, Any], prompt_tokens: int) -> int:
     """How many tokens of the prompt were computed for this reply. Raises EngineReplyError where it does not say so, or
-    where it was not sent all of them."""
+    where it was not sent all of them. ``truncated`` alone says less: it is so of the last token that the context holds,
+    too."""
     timings = reply.get("timings")
     computed: Any = timings.get("prompt_n") if isinstance(timings, Mapping) else None
     if not _is_count(computed):
         raise _unusable("does not state how many tokens it computed (timings.prompt_n)", "Use llama.cpp's own server.")
-    if reply.get("truncated") or reply.get("tokens_evaluated", prompt_tokens) != prompt_tokens:
+    sent = reply.get("tokens_evaluated")
+    if (sent is not None and sent != prompt_tokens) or (sent is None and reply.get("truncated")):
         raise _unusable(
-            f"says that it was sent {reply.get('tokens_evaluated')} tokens of {prompt_tokens}",
+            f"says that it cut the prompt of {prompt_tokens} tokens"
+            + ("" if sent is None else f": {sent} of them were evaluated"),
             "The text does not fit its context: use a shorter one, or a larger n_ctx.",
+        )
+    if not 1 <= computed <= prompt_tokens:
+        raise _unusable(
+            f"states that it computed {computed} of {prompt_tokens} tokens", "Use llama.cpp's own server."
         )
     return int(computed)
 

@@ -26,8 +26,10 @@ def prepare_request(
 
 
 def check_text(chat: ChatRequest) -> None:
-    """Raises UsageError for a request with a text and what only a chat template could write into it, or an empty
-    text."""
+    """Raises UsageError for a request with a text and what only a chat template could write into it, an empty text, or
+    an empty text to stop at, which engines take differently."""
+    if "" in chat.stop:
+        raise UsageError("A text to stop at is empty.", hint="Give it at least one character, or leave it out.")
     if chat.text is None:
         return
     beside: list[Sequence[Any] | Mapping[str, Any]] = [chat.messages, chat.tools, chat.template_variables]
@@ -41,6 +43,8 @@ def check_text(chat: ChatRequest) -> None:
 
 
 def check_prompt(request: ScoreRequest) -> None:
-    """Raises UsageError for an empty prompt."""
+    """Raises UsageError for an empty prompt, or nothing behind it."""
     if not request.prompt:
         raise UsageError("Nothing can be scored after an empty prompt.", hint="Begin it with one token at least.")
+    if not request.continuation:
+        raise UsageError("There is nothing to score behind this prompt.", hint="Give one token at least.")
