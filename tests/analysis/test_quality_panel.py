@@ -1,5 +1,6 @@
 """The panel from rows whose chances are known: what it says, and what it refuses to say."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -48,9 +49,11 @@ def test_what_was_not_read_is_in_no_share_and_counted() -> None:
     assert cell.readings["truncated_input"] == 1
 
 
-def test_a_cell_of_cut_prompts_alone_has_no_share_and_is_judged_too_few() -> None:
-    cell = cell_of([answer(f"d{n}/0", document=f"d{n}", reading="truncated_input") for n in range(10)], 1)
-    assert (cell.num_items, cell.share.value, cell.gate) == (0, None, "too_few")
+def test_a_cell_of_cut_prompts_alone_has_no_share_and_is_unread_and_keeps_its_chance() -> None:
+    """More items would not help, and who guesses is right as often as ever."""
+    cut = [answer(f"d{n}/0", document=f"d{n}", reading="truncated_input", chance=0.2) for n in range(10)]
+    cell = cell_of(cut, 1)
+    assert (cell.num_items, cell.share.value, cell.gate, cell.chance) == (0, None, "unread", 0.2)
 
 
 def test_right_without_the_evidence_in_the_prompt_is_a_guess() -> None:
@@ -87,6 +90,17 @@ def test_the_gate_lets_through_only_between_floor_and_ceiling() -> None:
     assert gate(0.05, chance=0.5) == "floor"
     assert gate(0.6, twin=0.6) == "guessing"
     assert gate(0.7, documents=1) == "too_few"
+
+
+def test_a_few_documents_do_not_show_that_answers_are_guessed() -> None:
+    """8 of 9 right with the fact and 0 of 9 without is no guessing, though 9 documents do not prove the contrary."""
+    rows = [answer(f"d{n // 3}/{n}", document=f"d{n // 3}", is_right=n < 8) for n in range(9)]
+    twins = [replace(row, is_twin=True, reading="wrong", evidence_in_prompt=False) for row in rows]
+    cell = cell_of([*rows, *twins], 1)
+    assert (cell.right, cell.above_twin and cell.above_twin.low is not None and cell.above_twin.low <= 0) == (8, True)
+    assert cell.gate == "too_few"
+    by_chance = cell_of([answer(f"d{n}/0", document=f"d{n}", is_right=n < 3, chance=0.25) for n in range(6)], 1)
+    assert by_chance.gate == "too_few"
 
 
 def test_the_twin_is_held_against_the_same_items() -> None:
@@ -159,6 +173,72 @@ def test_answers_that_only_this_level_left_unread_may_hide_a_loss() -> None:
     assert found.judged.bound > 0.2
 
 
+@pytest.mark.parametrize("reading", ["cut_output", "truncated_input"])
+@pytest.mark.parametrize("share", [0.6, 1.0])
+def test_what_is_not_read_is_said_and_not_that_items_are_missing(reading: str, share: float) -> None:
+    base = answers(40, 5, 0.7, seed=4)
+    lost = [replace(row, reading=reading) if index % 10 < 10 * share else row for index, row in enumerate(base)]
+    (found,) = panel_of(levels(base, lost), 0).comparisons
+    assert (found.judged.verdict, found.judged.reason, found.needed) == ("cannot_tell", "unread", None)
+
+
+def test_other_items_that_are_all_unread_are_counted() -> None:
+    base, other = answers(40, 5, 0.7, seed=4), answers(40, 5, 0.7, seed=5, tokens=4000, twin_right=None)
+    cut = [replace(row, reading="truncated_input") for row in other]
+    (found,) = panel_of(levels(base, cut), 0).comparisons
+    assert (found.method, found.num_unread, found.judged.reason) == ("none", 200, "unread")
+
+
+def test_answers_of_one_judge_are_not_compared_with_those_of_another_or_none() -> None:
+    """A judge that says right to everything, and goes away before the second level is read."""
+    strict = answers(60, 1, 0.5, seed=1)
+    judged = [
+        row if row.is_twin else replace(row, reading="right", facts={"judge": "j", "strict_score": row.score})
+        for row in strict
+    ]
+    found = panel_of(levels(judged, strict), 0)
+    assert found.read_strictly == (("keys", "en"),)
+    assert (found.comparisons[0].losses, found.comparisons[0].gains) == (0, 0)
+    assert found.cells[0].right == found.cells[1].right < 60
+    alike = panel_of(levels(judged, judged), 0)
+    assert (alike.read_strictly, alike.cells[0].right) == ((), 60)
+    within = panel_of(levels([*judged[:30], *strict[30:]]), 0)
+    assert within.cells[0].right == found.cells[0].right
+
+
+# --- where facts are never found --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokens", [1000, None])
+@pytest.mark.parametrize(
+    ("right", "slug"),
+    [
+        (lambda depth: 1.0 if depth > 60 else 0.0, "head_never_arrives"),
+        (lambda depth: 1.0 if depth < 40 else 0.0, "tail_never_arrives"),
+        (lambda depth: 1.0 if depth < 42 or depth > 92 else 0.0, "middle_ignored"),
+        (lambda depth: 1.0 if depth < 20 or depth > 50 else 0.0, "middle_ignored"),
+    ],
+)
+def test_a_part_that_is_never_found_is_no_loss_and_no_score_to_judge_by(
+    right: Callable[[float], float], slug: str, tokens: int | None
+) -> None:
+    whole, cut = (
+        [replace(row, document_tokens=tokens) for row in answers(10, 5, each, seed=2)]
+        for each in (lambda _depth: 0.9, right)
+    )
+    found = panel_of(levels(whole, cut), 0)
+    assert (found.cells[0].gate, found.cells[1].gate) == ("measured", "maybe_cut")
+    sign = found.cells[1].sign
+    assert sign is not None
+    assert sign.slug == slug
+    assert sign.lost_wrong >= 15
+    assert sign.of_tokens == (None if slug == "middle_ignored" else tokens or 100)
+    for panel in (found, panel_of(levels(cut, whole), 0)):
+        (compared,) = panel.comparisons
+        assert (compared.judged.verdict, compared.judged.reason) == ("cannot_tell", "maybe_cut")
+        assert compared.needed is None
+
+
 def test_other_items_are_compared_by_their_shares() -> None:
     short, long = answers(100, 1, 0.9, seed=1, tokens=500), answers(100, 1, 0.4, seed=2, tokens=4000)
     (found,) = panel_of(levels(short, long), 0).comparisons
@@ -211,13 +291,14 @@ def test_judge_worked_out_by_hand() -> None:
 
 def test_items_needed_is_the_published_formula_for_independent_items() -> None:
     """Connor 1987: (a √ψ + b √(ψ − Δ²))² ÷ Δ². With a = 2.1084 (3.5 %, two-sided), b = 1.2816 (90 %), ψ unknown and so
-    that of unrelated answers: 0.8 · 0.25 + 0.2 · 0.75 = 0.35."""
+    that of unrelated answers, at the share that needs most of those that 80 of 100 leave open: Wilson's lower limit at
+    80 % (1.2816) is 0.7441, and 0.7441 · 0.3059 + 0.2559 · 0.6941 = 0.4053. A tenth is added for other items."""
     found = items_needed(0.8, clustering=share_clustering([[1.0]] * 80 + [[0.0]] * 20))
     assert found is not None
-    assert found.discordance == pytest.approx(0.35)
+    assert found.discordance == pytest.approx(0.4053, abs=1e-4)
     assert not found.is_discordance_seen
-    by_hand = (2.10836 * 0.35**0.5 + 1.28155 * (0.35 - 0.0025) ** 0.5) ** 2 / 0.0025
-    assert found.items == pytest.approx(by_hand, abs=1)
+    by_hand = (2.10836 * 0.40526**0.5 + 1.28155 * (0.40526 - 0.0025) ** 0.5) ** 2 / 0.0025
+    assert found.items == pytest.approx(1.1 * by_hand, abs=2)
     least = (2.10836 * 0.05**0.5 + 1.28155 * (0.05 - 0.0025) ** 0.5) ** 2 / 0.0025
     assert found.least_items == pytest.approx(least, abs=1)
 

@@ -43,8 +43,8 @@ def test_a_cut_that_is_stated_is_never_a_wrong_answer() -> None:
     for seed in SEEDS:
         found = cell(seed, answer_right=0.9, cuts_at_tokens=200, cut_states=1)
         assert found.num_items == 0
-        assert found.readings == {"truncated_input": found.num_left_out}
-        assert found.gate == "too_few"
+        assert found.left_out == {"truncated_input": found.num_left_out}
+        assert found.gate == "unread"
 
 
 @pytest.mark.parametrize("states", [0, 2])

@@ -70,7 +70,7 @@ def test_at_the_ceiling_it_cannot_tell_and_says_how_many_items_would() -> None:
     rows = [answer(f"d{n}/0", document=f"d{n}", tokens=512) for n in range(30)]
     told = said([rows] * 3)
     assert told[0].startswith("keys (en), f16, 512 tokens: 30 of 30 right. Cannot tell: at the ceiling")
-    assert "to see a loss of 5 points about" in told[0]
+    assert "to see a loss of 5 points 226 to" in told[0]  # the true share may be below 100 %
     assert told[1].startswith("keys (en) with q8_0 against f16: cannot tell, at the ceiling: all is right at the base")
 
 

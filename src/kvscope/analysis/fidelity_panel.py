@@ -21,6 +21,7 @@ from kvscope.analysis.fidelity import FIDELITY, FLOOR, Comparison, compare_floor
 from kvscope.analysis.fit import CONFIDENCE, Estimate, mean, t_quantile
 from kvscope.analysis.levels import level_key
 from kvscope.analysis.notes import note
+from kvscope.analysis.quality_work import baseline_of
 from kvscope.record.rows import DesignRow, Json, TrialResult
 
 Verdict = Literal["reference", "loss", "no_loss_larger_than_floor", "cannot_tell"]
@@ -29,14 +30,42 @@ LEAST_DOCUMENTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FidelityFloors:
+    """What no setting had a part in. ``same_pattern``: the reference scored again by a fresh engine in the same passes;
+    ``batch_shape``: the same positions in passes of another shape. None: not measured."""
+
+    same_pattern: Estimate | None
+    batch_shape: Estimate | None
+
+    @property
+    def high(self) -> float | None:
+        """The most that the floor can be, by the intervals; None where one was measured without an interval, or
+        none was measured."""
+        limits = [each.high for each in self._measured()]
+        known = [limit for limit in limits if limit is not None]
+        return max(known) if known and len(known) == len(limits) else None
+
+    @property
+    def low(self) -> float:
+        """The least that it can be."""
+        return max((each.low or 0.0 for each in self._measured()), default=0.0)
+
+    def _measured(self) -> list[Estimate]:
+        return [each for each in (self.same_pattern, self.batch_shape) if each is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityLevel:
     """One level against the reference. ``divergence``: mean over documents, nats per position, with its 95 % interval;
     ``together``: the wider interval that holds for all levels of the design, by which verdicts are given.
     ``logprob_change``: of the texts' own tokens, setting − reference. ``perplexities``: of reference and setting, shown
-    and never judged. ``reason``: of a verdict *cannot_tell*: too_few (documents), no_floor, near_floor, or why nothing
-    could be compared (``fidelity.NO_REFERENCE`` ...)."""
+    and never judged. ``reference_level``, ``floors``: what it was held against, and that one's noise; of a grid the
+    level that scored the same texts with the baseline's settings. ``reason``: of a verdict *cannot_tell*: too_few
+    (documents), no_floor, near_floor, or why nothing could be compared (``fidelity.NO_REFERENCE`` ...)."""
 
     level: Json
+    reference_level: Json
+    floors: FidelityFloors
     comparison: Comparison
     divergence: Estimate
     together: Estimate
@@ -68,38 +97,19 @@ class FidelityOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FidelityFloors:
-    """What no setting had a part in. ``same_pattern``: the reference scored again by a fresh engine in the same passes;
-    ``batch_shape``: the same positions in passes of another shape. None: not measured."""
-
-    same_pattern: Estimate | None
-    batch_shape: Estimate | None
-
-    @property
-    def high(self) -> float | None:
-        """The most that the floor can be, by the intervals; None where one was measured without an interval, or
-        none was measured."""
-        limits = [each.high for each in self._measured()]
-        known = [limit for limit in limits if limit is not None]
-        return max(known) if known and len(known) == len(limits) else None
-
-    @property
-    def low(self) -> float:
-        """The least that it can be."""
-        return max((each.low or 0.0 for each in self._measured()), default=0.0)
-
-    def _measured(self) -> list[Estimate]:
-        return [each for each in (self.same_pattern, self.batch_shape) if each is not None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityPanel:
-    """``levels``: the reference's first. ``orders``: every pair of levels that lost something, the lesser one first."""
+    """``levels``: the reference's first. ``orders``: every pair of levels that lost something, the lesser one first.
+    ``floors``: the reference's."""
 
     reference_level: Json
     levels: tuple[FidelityLevel, ...]
     orders: tuple[FidelityOrder, ...]
     floors: FidelityFloors
+
+    @property
+    def references(self) -> tuple[FidelityLevel, ...]:
+        """Levels that others are held against: one, or of a grid one for each kind of work."""
+        return tuple(each for each in self.levels if each.verdict == "reference")
 
     def level(self, level: Json) -> FidelityLevel | None:
         """The row of one level, if it was scored."""
@@ -108,19 +118,27 @@ class FidelityPanel:
 
 def fidelity_panel(levels: Sequence[tuple[Json, Sequence[TrialResult]]]) -> FidelityPanel | None:
     """``levels``: each with its measured attempts in order, the reference's first. Each level's first attempt that has
-    scores is held against the reference's first; the reference's others are the floor of the same pattern. None where
-    nothing was scored."""
+    scores is held against the reference's first (of a grid: against that of the same work); the reference's others are
+    the floor of the same pattern. None where nothing was scored."""
     scored = [(level, [each for each in results if _has_scores(each)]) for level, results in levels]
     if not any(results for _, results in scored):
         return None
-    (reference_level, of_reference), *others = scored
-    reference = of_reference[0] if of_reference else None
-    floors = _floors(of_reference)
-    found = [(level, compare_scores(results[0], reference)) for level, results in others if results]
-    rows = [_level(level, each, floors, num_levels=len(found)) for level, each in found]
-    if reference is not None:
-        rows = [_reference_level(reference_level, reference), *rows]
-    return FidelityPanel(reference_level=reference_level, levels=tuple(rows), orders=_orders(rows), floors=floors)
+    reference_level, of_reference = scored[0]
+    known = [level for level, results in scored if results]
+    of_level = [(level, results, baseline_of(level, reference_level, known)) for level, results in scored]
+    others = {level_key(base) for level, _, base in of_level if level_key(base) != level_key(level)}
+    references = {level_key(level): results for level, results, _ in of_level if level_key(level) in others}
+    references[level_key(reference_level)] = of_reference
+    num_levels = len(known) - sum(bool(results) for results in references.values())
+    rows = []
+    for level, results, base in of_level:
+        if results and level_key(level) in references:
+            rows.append(_reference_level(level, results))
+        elif results:
+            rows.append(_level(level, results[0], (base, references[level_key(base)]), num_levels=num_levels))
+    return FidelityPanel(
+        reference_level=reference_level, levels=tuple(rows), orders=_orders(rows), floors=_floors(of_reference)
+    )
 
 
 def design_fidelity(design: DesignRow, attempts: Sequence[Attempt]) -> FidelityPanel | None:
@@ -174,11 +192,13 @@ def _floors(of_reference: Sequence[TrialResult]) -> FidelityFloors:
     )
 
 
-def _reference_level(level: Json, reference: TrialResult) -> FidelityLevel:
-    itself = compare_scores(reference, reference)
+def _reference_level(level: Json, results: Sequence[TrialResult]) -> FidelityLevel:
+    itself = compare_scores(results[0], results[0])
     nothing = Estimate(value=None, reason=note("is_reference"))
     return FidelityLevel(
         level=level,
+        reference_level=level,
+        floors=_floors(results),
         comparison=itself,
         divergence=nothing,
         together=nothing,
@@ -187,12 +207,19 @@ def _reference_level(level: Json, reference: TrialResult) -> FidelityLevel:
     )
 
 
-def _level(level: Json, comparison: Comparison, floors: FidelityFloors, *, num_levels: int) -> FidelityLevel:
+def _level(
+    level: Json, result: TrialResult, reference: tuple[Json, Sequence[TrialResult]], *, num_levels: int
+) -> FidelityLevel:
+    """``reference``: the level that it is held against, with that one's attempts."""
+    comparison = compare_scores(result, reference[1][0] if reference[1] else None)
+    floors = _floors(reference[1])
     values = [each.divergence for each in comparison.documents]
     together = mean_divergence(values, confidence=1 - FIXED.call / max(1, num_levels))
     verdict, reason = _verdict(together, floors, comparison.left_out)
     return FidelityLevel(
         level=level,
+        reference_level=reference[0],
+        floors=floors,
         comparison=comparison,
         divergence=mean_divergence(values),
         together=together,
@@ -219,7 +246,11 @@ def _verdict(found: Estimate, floors: FidelityFloors, left_out: Mapping[str, int
 
 def _orders(rows: Sequence[FidelityLevel]) -> tuple[FidelityOrder, ...]:
     known = sorted((row for row in rows if row.divergence.value), key=lambda row: row.divergence.value or 0.0)
-    pairs = list(combinations(known, 2))
+    pairs = [
+        (less, more)
+        for less, more in combinations(known, 2)
+        if level_key(less.reference_level) == level_key(more.reference_level)
+    ]
     confidence = 1 - FIXED.call / max(1, len(pairs))
     return tuple(_order(less, more, confidence) for less, more in pairs)
 

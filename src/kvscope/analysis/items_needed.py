@@ -14,6 +14,8 @@ POWER = 0.90
 DISCORDANCE_CONFIDENCE = 0.8
 # What the estimate of the design effect costs: it scatters, and only its upward errors are kept.
 EFFECT_SPARE = 0.05
+# What Newcombe's interval of other items costs beside the formula's. Found by simulation (docs/accuracy.md).
+OTHER_ITEMS_SPARE = 0.1
 MOST_ITEMS = 10_000_000
 
 
@@ -45,17 +47,18 @@ def items_needed(
     power: float = POWER,
     num_comparisons: int = 1,
 ) -> ItemsNeeded | None:
-    """``share``: the baseline's. ``clustering``: of its items, or of the differences seen. ``seen``: the differences of
-    one comparison. None where the share is below ``loss``: so much cannot be lost."""
+    """``share``: the baseline's, as seen: the truth may be one that needs more, and is taken to. ``clustering``: of its
+    items, or of the differences seen. ``seen``: the differences of one comparison. None where the share is below
+    ``loss``: so much cannot be lost."""
     if share < loss - 1e-12 or not clustering.num_items:
         return None
-    discordance = max(loss, _unrelated(share, loss))
-    if seen is not None:
-        most = max(_unrelated(each, loss) for each in _share_between(share, seen))
-        discordance = max(loss, min(most, _seen_at_most(seen) + loss / 2))
+    most = max(loss, *(_unrelated(each, loss) for each in _share_between(share, clustering)))
+    discordance = most if seen is None else max(loss, min(most, _seen_at_most(seen) + loss / 2))
     per_document = clustering.num_items / max(1, clustering.num_documents)
     cluster = _Cluster(size=clustering.size, per_document=per_document, correlation=clustering.correlation)
     items = _clustered(discordance, loss, power, num_comparisons, cluster)
+    if seen is None:  # it may be asked of other items
+        items = ceil(items * (1 + OTHER_ITEMS_SPARE))
     return ItemsNeeded(
         items=items,
         documents=ceil(items / per_document),
@@ -82,10 +85,9 @@ def _unrelated(share: float, loss: float) -> float:
     return share * (1 - share + loss) + (1 - share) * (share - loss)
 
 
-def _share_between(share: float, seen: PairedCounts) -> tuple[float, float, float]:
-    """The share, and what it may be by as many items as the comparison has, so that a high one by luck asks for no
+def _share_between(share: float, found: Clustering) -> tuple[float, float, float]:
+    """The share, and what it may be by as many items as it was seen of, so that a high one by luck asks for no
     fewer."""
-    found = seen.clustering
     width = quantile(DISCORDANCE_CONFIDENCE, found.width_degrees or None)
     low, high = wilson_limits(share * found.items, found.items, width)
     return low, share, min(high, max(share, 0.5))

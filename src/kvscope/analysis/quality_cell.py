@@ -81,11 +81,12 @@ def cell_of(
     asked = [item for item in items if not item.is_twin]
     twins = [item for item in items if item.is_twin]
     share = clustered_share(by_document(asked))
-    chance = fmean(item.chance for item in asked) if asked else 0.0
+    chance = _chance(rows)
     twin = clustered_share(by_document(twins)) if twins else None
     above = above_twins(asked, twins) if twins and asked else None
     known = [item for item in asked if item.evidence_in_prompt is not None]
     together = share_clustering(by_document(asked))
+    sign = depth_sign(asked, guess=_guess(chance, twin), num_cells=num_cells)
     return QualityCell(
         task=rows[0].task,
         language=rows[0].language,
@@ -108,8 +109,15 @@ def cell_of(
         twin_refused=sum(row.is_twin and row.facts.get("refused") is True for row in rows),
         useful=_useful(known) if known else None,
         right_without_evidence=sum(item.right >= 0.5 and item.evidence_in_prompt is False for item in known),
-        gate=gate_of(share, chance=chance, above_twin=above, num_documents=together.num_documents),
-        sign=depth_sign(asked, guess=_guess(chance, twin), num_cells=num_cells),
+        gate=gate_of(
+            share,
+            chance=chance,
+            above_twin=above,
+            num_documents=together.num_documents,
+            num_unread=sum(not row.is_twin for row in rows) if not asked else 0,
+            is_maybe_cut=sign is not None and sign.is_maybe_cut,
+        ),
+        sign=sign,
         needed=None if share.value is None else items_needed(share.value, clustering=together),
     )
 
@@ -125,6 +133,14 @@ def above_twins(asked: Sequence[Item], twins: Sequence[Item]) -> Estimate:
         [item.right - without[item.item, item.document] for item in here] for here in grouped(pairs).values()
     ]
     return paired_counts(differences).difference()
+
+
+def _chance(rows: Sequence[AnswerRow]) -> float:
+    """Of the items that were read; where none was, of those that were asked."""
+    asked = [row for row in rows if not row.is_twin]
+    read = items_of(asked)
+    chances = [item.chance for item in read] or [row.chance or 0.0 for row in asked]
+    return fmean(chances) if chances else 0.0
 
 
 def _guess(chance: float, twin: Estimate | None) -> float:

@@ -28,7 +28,7 @@ class QualityComparison:
     holds for all ``num_comparisons``. ``losses``, ``gains``: items that were right (wrong) more often at the baseline;
     ``p_value``: McNemar's exact test of them, which knows nothing of documents; None where the items differ.
     ``num_unread``: items that were read at the baseline and not here. ``needed``: items for a five-point loss, from the
-    differences seen."""
+    differences seen; None where more items would not help, because the answers are not read."""
 
     task: str
     language: str
@@ -59,14 +59,17 @@ def compare(
     levels: tuple[Json, Json],
     gate: Gate,
     num_comparisons: int = 1,
+    changed_gate: Gate | None = None,
 ) -> QualityComparison:
-    """Rows of one task in one language at two levels (``levels``: baseline, changed). ``gate``: the baseline's."""
+    """Rows of one task in one language at two levels (``levels``: baseline, changed). ``gate``: the baseline's.
+    ``changed_gate``: the other's, of which it only matters whether its prompts may have been cut."""
+    gate = "maybe_cut" if changed_gate == "maybe_cut" else gate
     first = (*baseline, *changed)[0]
     cells = _Cells(task=first.task, language=first.language, levels=levels, gate=gate, num_comparisons=num_comparisons)
     before = [item for item in items_of(baseline) if not item.is_twin]
     after = [item for item in items_of(changed) if not item.is_twin]
     asked_here = {_same(row) for row in changed if not row.is_twin}
-    if not before or not after or any(item.same in asked_here for item in before):
+    if not before or any(item.same in asked_here for item in before):
         return _paired(cells, before, after, asked_here)
     return _unpaired(cells, before, after, len(asked_here - {item.same for item in after}))
 
@@ -105,6 +108,7 @@ def _paired(
     losses = sum(value < 0 for here in changes for value in here)
     gains = sum(value > 0 for here in changes for value in here)
     baseline = sum(item.right for item in pairs) / len(pairs) if pairs else None
+    judged = judge(cells.gate, difference, together, unread_share=unread / len(before) if before else 0.0)
     return QualityComparison(
         task=cells.task,
         language=cells.language,
@@ -124,12 +128,19 @@ def _paired(
         num_unread=unread,
         design_effect=counts.clustering.design_effect,
         gate=cells.gate,
-        judged=judge(cells.gate, difference, together, unread_share=unread / len(before) if before else 0.0),
-        needed=None if baseline is None else _needed(baseline, counts, cells.num_comparisons),
+        judged=judged,
+        needed=None if baseline is None else _needed(judged, baseline, counts, cells.num_comparisons),
     )
 
 
-def _needed(share: float, counts: PairedCounts, num_comparisons: int) -> ItemsNeeded | None:
+def _is_helped(judged: Judged) -> bool:
+    """Whether more items of the kind would tell."""
+    return judged.reason not in ("unread", "maybe_cut")
+
+
+def _needed(judged: Judged, share: float, counts: PairedCounts, num_comparisons: int) -> ItemsNeeded | None:
+    if not _is_helped(judged):
+        return None
     return items_needed(share, clustering=counts.clustering, seen=counts, num_comparisons=num_comparisons)
 
 
@@ -142,12 +153,13 @@ def _unpaired(cells: _Cells, before: Sequence[Item], after: Sequence[Item], num_
     # Of different items nothing of the baseline's answers helps: as many again are needed as for unrelated answers.
     needed = items_needed(share or 0.0, clustering=found, num_comparisons=cells.num_comparisons)
     num_asked = len(after) + num_unread
+    judged = judge(cells.gate, difference, together, unread_share=num_unread / num_asked if num_asked else 0.0)
     return QualityComparison(
         task=cells.task,
         language=cells.language,
         level=cells.levels[1],
         baseline_level=cells.levels[0],
-        method=UNPAIRED,
+        method=UNPAIRED if after else NO_METHOD,
         baseline=share,
         changed=clustered_share(new).value,
         difference=difference,
@@ -161,6 +173,6 @@ def _unpaired(cells: _Cells, before: Sequence[Item], after: Sequence[Item], num_
         num_unread=num_unread,
         design_effect=max(found.design_effect, share_clustering(new).design_effect),
         gate=cells.gate,
-        judged=judge(cells.gate, difference, together, unread_share=num_unread / num_asked if num_asked else 0.0),
-        needed=needed,
+        judged=judged,
+        needed=needed if _is_helped(judged) else None,
     )

@@ -1,10 +1,11 @@
 """Whether it matters where a fact stands: prompts cut in silence, and a middle that is passed over.
 
-A server may cut a prompt and say nothing, or state the count of what it was sent. Then the facts near one end are never
-found while others are. Said only by evidence: the split of the items by their place that tells right from wrong best
-must be one that chance alone gives in less than ``FALSE_ALARMS`` of studies, over all splits, both ends and all cells
-(Fisher's exact test, times the number of splits), and the facts on the far side must be found no oftener than guessing
-would, by their interval.
+A server may cut a prompt and say nothing, or state the count of what it was sent. Then the facts near one end, or of a
+part between the ends, are never found while others are. Said only by evidence: the split of the items by their place
+that tells right from wrong best must be one that chance alone gives in less than ``FALSE_ALARMS`` of studies, over all
+splits, both ends and all cells (Fisher's exact test, times the number of splits), and the facts on the far side must be
+found no oftener than guessing would, by their interval. Whether such a part was cut off, or the model does not use it,
+answers alone do not tell.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,17 +30,28 @@ LIKELY = 3.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthSign:
     """What the places of found facts say. ``slug``: *head_never_arrives* (only the prompt's end seems to reach the
-    model), *tail_never_arrives* (only its beginning), *middle_ignored*, or *middle_weaker* (found less often there, but
-    oftener than by guessing). ``lost``, ``found``: shares right on either side. ``tokens_low``, ``tokens_high``: how
-    many tokens seem to arrive, of ``of_tokens``; None of a middle. ``error``: how likely chance alone gives so much."""
+    model), *tail_never_arrives* (only its beginning), *middle_ignored* (a part between them does not), or
+    *middle_weaker* (found less often in the middle third, but oftener than by guessing). ``lost``, ``found``: shares
+    right on either side, ``lost_wrong`` items wrong on the lost one. ``tokens_low``, ``tokens_high``: how many tokens
+    seem to arrive, of ``of_tokens``: of 100 (percent) where documents' tokens are not known; None of a middle, which
+    lies between ``from_percent`` and ``to_percent`` of the document. ``error``: how likely chance alone gives so
+    much."""
 
     slug: str
     lost: Estimate
     found: Estimate
     error: float
+    lost_wrong: int = 0
     tokens_low: float | None = None
     tokens_high: float | None = None
     of_tokens: int | None = None
+    from_percent: float | None = None
+    to_percent: float | None = None
+
+    @property
+    def is_maybe_cut(self) -> bool:
+        """Whether what is wrong there may be of prompts that did not reach the model whole."""
+        return self.slug != "middle_weaker"
 
 
 def third_of(item: Item) -> Third | None:
@@ -62,15 +74,22 @@ def depth_sign(items: Sequence[Item], *, guess: float, num_cells: int = 1) -> De
     """What is to be said of the places, or None. ``items``: of one cell, twins left out. ``guess``: the share right for
     who guesses. ``num_cells``: how many cells of the study are looked at, which share the false alarms."""
     allowed = FALSE_ALARMS / max(1, num_cells)
+    # Documents of one length: a share of them stands for the tokens that are not known.
+    has_tokens = all(item.document_tokens is not None for item in items)
     cuts = [
-        _cut(items, "head_never_arrives", lambda item: item.from_end, guess),
-        _cut(items, "tail_never_arrives", lambda item: item.from_begin, guess),
+        _cut(items, "head_never_arrives", lambda item: item.from_end if has_tokens else _share_behind(item), guess),
+        _cut(items, "tail_never_arrives", lambda item: item.from_begin if has_tokens else item.depth_percent, guess),
+        _gap(items, guess),
     ]
     seen = [cut for cut in cuts if cut is not None and cut.error <= allowed]
     if seen:
         return min(seen, key=lambda cut: cut.error)
     middle = _middle(items, guess)
     return middle if middle is not None and middle.error <= allowed else None
+
+
+def _share_behind(item: Item) -> float | None:
+    return None if item.depth_percent is None else 100 - item.depth_percent
 
 
 def _cut(items: Sequence[Item], slug: str, distance: Callable[[Item], float | None], guess: float) -> DepthSign | None:
@@ -91,10 +110,66 @@ def _cut(items: Sequence[Item], slug: str, distance: Callable[[Item], float | No
         lost=lost_share,
         found=found_share,
         error=min(1.0, 2 * num * fewer_by_chance(lost, split, sum(right), num)),
+        lost_wrong=split - lost,
         tokens_low=low,
         tokens_high=high,
-        of_tokens=max((item.document_tokens or 0 for item in items), default=None),
+        of_tokens=_whole(items),
     )
+
+
+def _whole(items: Sequence[Item]) -> int:
+    """Tokens of the longest document, or 100 (percent) where those of one are not known."""
+    tokens = [item.document_tokens for item in items]
+    known = [each for each in tokens if each is not None]
+    return max(known) if known and len(known) == len(tokens) else 100
+
+
+def _gap(items: Sequence[Item], guess: float) -> DepthSign | None:
+    """The part between the ends that parts right from wrong best: of a prompt of which head and tail were kept."""
+    placed = sorted(((item.depth_percent, item) for item in items if item.depth_percent is not None), key=_place)
+    right = [item.right >= 0.5 for _, item in placed]
+    span = _best_gap(right)
+    if span is None:
+        return None
+    first, last = span
+    num, lost, found = len(right), sum(right[first:last]), sum(right) - sum(right[first:last])
+    if not _is_none_against_some(lost, last - first, found, num - (last - first), guess):
+        return None
+    inside = [item for _, item in placed[first:last]]
+    outside = [item for _, item in (*placed[:first], *placed[last:])]
+    return DepthSign(
+        slug="middle_ignored",
+        lost=clustered_share(by_document(inside)),
+        found=clustered_share(by_document(outside)),
+        error=min(1.0, num * num * fewer_by_chance(lost, last - first, sum(right), num)),
+        lost_wrong=last - first - lost,
+        from_percent=placed[first][0],
+        to_percent=placed[last - 1][0],
+    )
+
+
+def _place(placed: tuple[float, Item]) -> float:
+    return placed[0]
+
+
+def _best_gap(right: Sequence[bool]) -> tuple[int, int] | None:
+    """From which item to before which two shares, one inside and one outside, make these answers likeliest; None where
+    no such part has fewer right inside than on both sides. One that begins and ends with a wrong answer is enough."""
+    sums = [0, *accumulate(map(int, right))]
+    total, num = sums[-1], len(right)
+    begins = [n for n in range(1, num) if not right[n] and right[n - 1]]
+    ends = [n for n in range(1, num) if not right[n - 1] and right[n]]
+    best: tuple[float, tuple[int, int]] | None = None
+    for first in begins:
+        for last in (each for each in ends if each - first >= LEAST_LOST):
+            inside, size = sums[last] - sums[first], last - first
+            sides = ((sums[first], first), (total - sums[last], num - last))
+            if any(inside * count >= found * size for found, count in sides):
+                continue
+            likely = _log_likelihood(inside, size) + _log_likelihood(total - inside, num - size)
+            if best is None or likely > best[0]:
+                best = (likely, (first, last))
+    return None if best is None else best[1]
 
 
 def _best_split(right: Sequence[bool]) -> int | None:
@@ -153,6 +228,9 @@ def _middle(items: Sequence[Item], guess: float) -> DepthSign | None:
         lost=clustered_share(by_document(parts["middle"])),
         found=clustered_share(by_document(others)),
         error=error,
+        lost_wrong=len(parts["middle"]) - right["middle"],
+        from_percent=100 / 3,
+        to_percent=200 / 3,
     )
 
 

@@ -2,7 +2,8 @@
 
 One level beats another only where intervals say so: it is surely better in one of the three (called so by the rule of
 ``effects``, or of the panel), and in the two others better too, or no worse by more than 5 % (5 points of quality).
-What is not known never beats, and is never beaten: it is said with which levels it could not be compared.
+What is not known never beats, and is never beaten: it is said with which levels it could not be compared. Levels that
+are other work (a longer prompt, another task) are no choice, and not held against each other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,13 @@ from kvscope.analysis.attempts import Attempt, latest_attempts
 from kvscope.analysis.effects import Effect
 from kvscope.analysis.fidelity_panel import FidelityLevel, FidelityPanel, fidelity_panel
 from kvscope.analysis.levels import LevelRow, at_level, level_key, level_rows
-from kvscope.analysis.quality_cell import SCORED, QualityCell
+from kvscope.analysis.quality_cell import QualityCell
 from kvscope.analysis.quality_comparison import QualityComparison, compare
 from kvscope.analysis.quality_gain import GainCell, copy_gains
-from kvscope.analysis.quality_panel import LevelAnswers, QualityPanel, level_answers, panel_of
-from kvscope.record.rows import DesignRow, Json
+from kvscope.analysis.quality_items import read_alike
+from kvscope.analysis.quality_panel import NOT_ANSWERED, LevelAnswers, QualityPanel, level_answers, panel_of
+from kvscope.analysis.quality_work import baseline_of, is_choice, work_of
+from kvscope.record.rows import AnswerRow, DesignRow, Json
 
 Relation = Literal["better", "not_worse", "worse", "unknown"]
 MEASURES = ("memory", "time", "quality")
@@ -26,8 +29,6 @@ NO_WORSE = 0.05
 TIME = "completion_s"
 # Shown beside, in this order.
 SHOWN_TIMES = ("ttft_s", "tpot_s", TIME)
-# Designs whose levels are different work, not different ways to do the same: nothing of them is beaten.
-_NO_CHOICE = ("input_length", "output_length", "turns", "concurrency", "prefix_reuse", "quality", "release")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +86,8 @@ def quality_effects(design: DesignRow, attempts: Sequence[Attempt]) -> QualityEf
     by_level = {level_key(each.level): each.rows for each in answers}
     gains = copy_gains([(row.level, by_level.get(level_key(row.level), ())) for row in rows])
     levels = [_level(row, panel, fidelity, gains) for row in rows]
-    is_choice = design.name not in _NO_CHOICE
-    if is_choice:
+    can_beat = is_choice(design, [each.level for each in levels])
+    if can_beat:
         pairs = _Pairs(design=design, attempts=here, metric=metric, answers=answers, panel=panel, fidelity=fidelity)
         levels = [_against_others(each, levels, pairs) for each in levels]
     return QualityEffects(
@@ -95,7 +96,7 @@ def quality_effects(design: DesignRow, attempts: Sequence[Attempt]) -> QualityEf
         levels=tuple(levels),
         panel=panel,
         fidelity=fidelity,
-        is_choice=is_choice,
+        is_choice=can_beat,
     )
 
 
@@ -124,6 +125,8 @@ def _against_others(level: QualityLevel, levels: Sequence[QualityLevel], pairs: 
     beaten_by, unknown = [], []
     for other in levels:
         if level_key(other.level) == level_key(level.level):
+            continue
+        if work_of(pairs.design, other.level) != work_of(pairs.design, level.level):
             continue
         theirs = pairs.relations(other.level, level.level)
         if beats(theirs):
@@ -161,26 +164,39 @@ class _Pairs:
         }
 
     def _tasks(self, one: Json, other: Json) -> list[Relation]:
-        """Of each task in each language that the baseline can be judged by."""
-        rows = {level_key(each.level): each.rows for each in self.answers}
+        """Of each task in each language that the baseline of these two can be judged by."""
+        known = [each.level for each in self.answers]
+        base_key = level_key(baseline_of(one, self.design.baseline_level, known))
+        cells = {(each.task, each.language, level_key(each.level)): each for each in self.panel.cells}
         found: list[Relation] = []
-        for cell in self.panel.cells:
-            if not cell.is_baseline or cell.gate not in ("measured", "ceiling"):
+        for (task, language, key), cell in cells.items():
+            if key != base_key or cell.gate not in ("measured", "ceiling"):
                 continue
-            before, after = (
-                [r for r in rows.get(level_key(level), ()) if (r.task, r.language) == (cell.task, cell.language)]
-                for level in (other, one)
-            )
-            if before and after:
-                judged = compare(
-                    [row for row in before if row.reading != SCORED],
-                    [row for row in after if row.reading != SCORED],
-                    levels=(other, one),
-                    gate=cell.gate,
-                    num_comparisons=self.panel.num_comparisons,
-                ).judged
-                found.append(_OF_VERDICT.get(judged.verdict, "unknown"))
+            before, after = (cells.get((task, language, level_key(level))) for level in (other, one))
+            if before is None or after is None:
+                continue
+            maybe_cut = "maybe_cut" in (before.gate, after.gate)
+            rows = self._rows(task, language, other, one)
+            judged = compare(
+                *rows,
+                levels=(other, one),
+                gate="maybe_cut" if maybe_cut else cell.gate,
+                num_comparisons=self.panel.num_comparisons,
+            ).judged
+            found.append(_OF_VERDICT.get(judged.verdict, "unknown"))
         return found
+
+    def _rows(
+        self, task: str, language: str, other: Json, one: Json
+    ) -> tuple[Sequence[AnswerRow], Sequence[AnswerRow]]:
+        """Of both levels, read by one reader."""
+        by_level = {level_key(each.level): each.rows for each in self.answers}
+        of_task = [
+            [row for row in rows if (row.task, row.language) == (task, language) and row.reading not in NOT_ANSWERED]
+            for rows in by_level.values()
+        ]
+        alike = dict(zip(by_level, read_alike(of_task) or of_task, strict=True))
+        return alike[level_key(other)], alike[level_key(one)]
 
 
 _OF_VERDICT: Mapping[str, Relation] = {"gain": "better", "loss": "worse", "no_loss_beyond": "not_worse"}
@@ -201,16 +217,17 @@ def of_fidelity(panel: FidelityPanel | None, one: Json, other: Json) -> Relation
     if panel is None:
         return "unknown"
     mine, theirs = panel.level(one), panel.level(other)
-    if mine is None or theirs is None:
+    if mine is None or theirs is None or level_key(mine.reference_level) != level_key(theirs.reference_level):
         return "unknown"
     for order in panel.orders:
         keys = (level_key(order.less), level_key(order.more))
         if order.is_certain and set(keys) == {level_key(one), level_key(other)}:
             return "better" if keys[0] == level_key(one) else "worse"
-    # Nothing is nearer to the reference than itself, or than what is not told from it.
+    # Of what could be held against the reference nothing is nearer to it than itself, or than what is not told from it.
     at_floor = ("reference", "no_loss_larger_than_floor")
     if mine.verdict in at_floor:
-        return "better" if theirs.verdict == "loss" else "not_worse"
+        is_known = theirs.verdict == "reference" or theirs.divergence.value is not None
+        return "better" if theirs.verdict == "loss" else "not_worse" if is_known else "unknown"
     return "worse" if mine.verdict == "loss" and theirs.verdict in at_floor else "unknown"
 
 

@@ -51,17 +51,13 @@ def findings_of(effects: QualityEffects, attempts: Sequence[Attempt]) -> tuple[F
     evidence = {level_key(each.level): _keys(effects, attempts, each.level) for each in effects.levels}
     cells = [(cell, evidence[level_key(cell.level)]) for level in effects.levels for cell in level.cells]
     compared = [(each, evidence[level_key(each.level)]) for level in effects.levels for each in level.comparisons]
-    baseline = next((evidence[level_key(each.level)] for each in effects.levels if each.is_baseline), ())
     judged = {(each.task, each.language, level_key(each.level)) for each, _ in compared}
     found = [
         *(finding for cell, keys in cells for finding in _doubts(cell, keys)),
         *(_share(c, keys) for c, keys in cells if (c.task, c.language, level_key(c.level)) not in judged),
-        *(_comparison(each, (*baseline, *keys)) for each, keys in compared),
-        *(
-            f
-            for each in effects.levels
-            for f in _fidelity(effects, each, (*baseline, *evidence[level_key(each.level)]))
-        ),
+        *_read_strictly(effects, tuple(key for keys in evidence.values() for key in keys)),
+        *(_comparison(each, (*evidence.get(level_key(each.baseline_level), ()), *keys)) for each, keys in compared),
+        *(f for each in effects.levels for f in _fidelity(each, evidence)),
         *_orders(effects, evidence),
         *(_gain(each, effects, evidence[level_key(each.level)]) for level in effects.levels for each in level.gains),
         *_not_beaten(effects, tuple(key for keys in evidence.values() for key in keys)),
@@ -91,9 +87,13 @@ def _doubts(cell: QualityCell, keys: tuple[str, ...]) -> list[Finding]:
             **_of_cell(cell),
             "lost": cell.sign.lost.value,
             "found": cell.sign.found.value,
+            "guess": cell.guess,
+            "lost_wrong": cell.sign.lost_wrong,
             "tokens_low": cell.sign.tokens_low,
             "tokens_high": cell.sign.tokens_high,
             "of_tokens": cell.sign.of_tokens,
+            "from_percent": cell.sign.from_percent,
+            "to_percent": cell.sign.to_percent,
             "error": cell.sign.error,
         }
         found.append(Finding(slug=OF_SIGN[cell.sign.slug], values=values, evidence=keys, size=cell.sign.lost))
@@ -122,6 +122,7 @@ def _share(cell: QualityCell, keys: tuple[str, ...]) -> Finding:
         "twin": None if cell.twin is None else cell.twin.value,
         "twin_named": cell.twin_named,
         "twin_refused": cell.twin_refused,
+        "readings": dict(cell.left_out),
         **_needed(cell.needed),
     }
     return Finding(slug="quality_share", values=values, evidence=keys, size=cell.share)
@@ -161,16 +162,25 @@ def _needed(needed: ItemsNeeded | None) -> dict[str, object]:
     }
 
 
-def _fidelity(effects: QualityEffects, level: QualityLevel, keys: tuple[str, ...]) -> list[Finding]:
+def _read_strictly(effects: QualityEffects, keys: tuple[str, ...]) -> list[Finding]:
+    """Tasks of which a judge read some answers and not all, so that none is compared as judged."""
+    return [
+        Finding(slug="quality_read_strictly", values={"task": task, "language": language}, evidence=keys)
+        for task, language in effects.panel.read_strictly
+    ]
+
+
+def _fidelity(level: QualityLevel, evidence: Mapping[str, tuple[str, ...]]) -> list[Finding]:
     """``noise``: the larger of the floors' means; None where none was measured."""
     found = level.fidelity
-    if found is None or found.verdict not in OF_FIDELITY or effects.fidelity is None:
+    if found is None or found.verdict not in OF_FIDELITY:
         return []
-    floors = (effects.fidelity.floors.same_pattern, effects.fidelity.floors.batch_shape)
+    keys = (*evidence.get(level_key(found.reference_level), ()), *evidence[level_key(level.level)])
+    floors = (found.floors.same_pattern, found.floors.batch_shape)
     noise = [each.value for each in floors if each is not None and each.value is not None]
     values = {
         "level": level.level,
-        "baseline_level": effects.fidelity.reference_level,
+        "baseline_level": found.reference_level,
         "noise": max(noise, default=None),
         "reason": found.reason,
         "flips": found.comparison.num_flips,

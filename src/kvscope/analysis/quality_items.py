@@ -7,7 +7,7 @@ answer that ran into its limit) is in no share, and counted too.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvscope.record.rows import AnswerRow
 
@@ -85,6 +85,27 @@ def _item(rows: Sequence[AnswerRow]) -> Item:
         expected=first.expected,
         evidence_in_prompt=all(known) if known else None,
     )
+
+
+def read_alike(levels: Sequence[Sequence[AnswerRow]]) -> list[tuple[AnswerRow, ...]] | None:
+    """The rows of one task at several levels as they were read strictly, where a judge read some of them and not all,
+    or several judges did. None where all have one reader. Twins are never judged."""
+    readers = {
+        row.facts.get("judge")
+        for rows in levels
+        for row in rows
+        if not row.is_twin and (row.reading in (RIGHT, WRONG) or "judge" in row.facts)
+    }
+    if len(readers) < 2:
+        return None
+    return [tuple(_strictly(row) for row in rows) for rows in levels]
+
+
+def _strictly(row: AnswerRow) -> AnswerRow:
+    score = row.facts.get("strict_score")
+    if "judge" not in row.facts or score is None:
+        return row
+    return replace(row, reading=RIGHT if score >= 1 else WRONG, score=float(score))
 
 
 def by_document(items: Iterable[Item]) -> tuple[tuple[float, ...], ...]:

@@ -1,8 +1,10 @@
 """Does it still answer: from the answers of a design's trials to shares with intervals, and to verdicts.
 
 One cell is a task in one language at one level. Cells are judged against the baseline's on the same items where both
-have them (``input_length`` asks other documents at each length: then the shares are compared). What is *called* a loss
-holds for all comparisons of the design together, however many levels, tasks and languages it has.
+have them (``input_length`` asks other documents at each length: then the shares are compared); of a grid against the
+baseline's settings with the same work. Where a judge read some of a task's answers and not all of them, all are taken
+as they were read strictly: what differs would else be the reader. What is *called* a loss holds for all comparisons of
+the design together, however many levels, tasks and languages it has.
 """
 
 from collections.abc import Sequence
@@ -14,6 +16,8 @@ from kvscope.analysis.levels import level_key
 from kvscope.analysis.quality_cell import SCORED, QualityCell, cell_of
 from kvscope.analysis.quality_comparison import QualityComparison, compare
 from kvscope.analysis.quality_gain import COPY_GAIN
+from kvscope.analysis.quality_items import read_alike
+from kvscope.analysis.quality_work import baseline_of
 from kvscope.record.rows import AnswerRow, DesignRow, Json
 
 # Questions that ask whether a prompt arrived whole count for no ability.
@@ -22,6 +26,7 @@ MARKERS = "markers"
 _NO_ABILITY = (MARKERS, FIDELITY, COPY_GAIN)
 # It was asked, and no right answer is known.
 UNSCORED = "unscored"
+NOT_ANSWERED = (SCORED, UNSCORED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +41,13 @@ class LevelAnswers:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityPanel:
     """``cells``: by task, language and level, the baseline's first of each. ``comparisons``: of all others that have a
-    baseline's cell beside them."""
+    baseline's cell beside them. ``read_strictly``: tasks and languages of which not all answers have one judge."""
 
     design_id: str | None
     cells: tuple[QualityCell, ...]
     comparisons: tuple[QualityComparison, ...]
     num_comparisons: int
+    read_strictly: tuple[tuple[str, str], ...] = ()
 
     def comparison(self, task: str, language: str, level: Json) -> QualityComparison | None:
         """The comparison of one cell, if there is one."""
@@ -82,15 +88,20 @@ def panel_of(levels: Sequence[LevelAnswers], baseline_level: Json, *, design_id:
             (row.task, row.language)
             for level in levels
             for row in level.rows
-            if row.reading not in (SCORED, UNSCORED) and row.task not in _NO_ABILITY
+            if row.reading not in NOT_ANSWERED and row.task not in _NO_ABILITY
         }
     )
     num_changed = max(1, sum(level_key(level.level) != base_key for level in levels))
     num_comparisons = num_changed * max(1, len(kinds))
     cells: list[QualityCell] = []
     comparisons: list[QualityComparison] = []
+    strictly: list[tuple[str, str]] = []
     for kind in kinds:
-        rows = [(level, _rows(level, kind)) for level in ordered]
+        asked = [(level, _rows(level, kind)) for level in ordered]
+        alike = read_alike([here for _, here in asked])
+        if alike is not None:
+            strictly.append(kind)
+        rows = asked if alike is None else [(level, here) for (level, _), here in zip(asked, alike, strict=True)]
         made = [
             cell_of(
                 here,
@@ -105,14 +116,16 @@ def panel_of(levels: Sequence[LevelAnswers], baseline_level: Json, *, design_id:
         cells += made
         comparisons += _against_baseline(rows, made, baseline_level, num_comparisons)
     return QualityPanel(
-        design_id=design_id, cells=tuple(cells), comparisons=tuple(comparisons), num_comparisons=num_comparisons
+        design_id=design_id,
+        cells=tuple(cells),
+        comparisons=tuple(comparisons),
+        num_comparisons=num_comparisons,
+        read_strictly=tuple(strictly),
     )
 
 
 def _rows(level: LevelAnswers, kind: tuple[str, str]) -> tuple[AnswerRow, ...]:
-    return tuple(
-        row for row in level.rows if (row.task, row.language) == kind and row.reading not in (SCORED, UNSCORED)
-    )
+    return tuple(row for row in level.rows if (row.task, row.language) == kind and row.reading not in NOT_ANSWERED)
 
 
 def _against_baseline(
@@ -121,18 +134,22 @@ def _against_baseline(
     baseline_level: Json,
     num_comparisons: int,
 ) -> list[QualityComparison]:
-    base = next((cell for cell in cells if cell.is_baseline), None)
-    if base is None:
-        return []
-    before = next(here for level, here in rows if level_key(level.level) == level_key(base.level))
-    return [
-        compare(
-            before,
-            here,
-            levels=(baseline_level, level.level),
-            gate=base.gate,
-            num_comparisons=num_comparisons,
+    by_level = {level_key(level.level): here for level, here in rows if here}
+    of_level = {level_key(cell.level): cell for cell in cells}
+    known = [cell.level for cell in cells]
+    found = []
+    for cell in cells:
+        base = of_level.get(level_key(baseline_of(cell.level, baseline_level, known)))
+        if base is None or cell.is_baseline:
+            continue
+        found.append(
+            compare(
+                by_level[level_key(base.level)],
+                by_level[level_key(cell.level)],
+                levels=(base.level, cell.level),
+                gate=base.gate,
+                num_comparisons=num_comparisons,
+                changed_gate=cell.gate,
+            )
         )
-        for level, here in rows
-        if here and level_key(level.level) != level_key(base.level)
-    ]
+    return found

@@ -7,6 +7,8 @@ from kvscope.record.rows import MEASURED_OUTCOMES, TrialResult
 from kvscope.report.plan_text import plan_time
 from kvscope.units import format_mib, format_seconds
 
+NO_FIGURES = "no figures"
+
 
 def show_progress(progress: Progress) -> None:
     """A listener for ``run_design`` that prints to stderr."""
@@ -37,6 +39,8 @@ def _result(result: TrialResult) -> str:
     if trial.outcome not in MEASURED_OUTCOMES:
         return " ".join(text for text in (f"{trial.outcome}:", trial.error_message, trial.error_hint) if text)
     figures = _figures(metrics_of(result), trial.outcome)
+    if result.answers:
+        figures = [*(each for each in figures if each != NO_FIGURES), _quality(result)]
     if trial.client.get("client_limited") is True:
         figures.append("client_limited: its times may be too long")
     return ", ".join(figures)
@@ -52,15 +56,17 @@ def _figures(metrics: TrialMetrics, outcome: str | None) -> list[str]:
         figures.append(f"memory {format_mib(metrics.memory_after_bytes - metrics.memory_baseline_bytes, signed=True)}")
     if outcome == "stopped_early":
         figures.append("the answer ended early")
-    if metrics.quality_task is not None:
-        figures.append(_quality(metrics))
-    return figures or ["no figures"]
+    return figures or [NO_FIGURES]
 
 
-def _quality(metrics: TrialMetrics) -> str:
+def _quality(result: TrialResult) -> str:
     """The score, as a share where answers are right or wrong, else in nats; how many prompts of it were cut."""
+    metrics = metrics_of(result)
+    is_reference = any(row.facts.get("is_reference") is True for row in result.answers)
     cut = f" ({metrics.quality_truncated} of its prompts cut)" if metrics.quality_truncated else ""
     if metrics.quality_score is None:
+        if is_reference:
+            return f"{metrics.quality_task} scored: other levels are held against it"
         return f"{metrics.quality_task} not known{cut}"
     if metrics.quality_low is None:
         return f"{metrics.quality_task} {metrics.quality_score:.3g} nats{cut}"

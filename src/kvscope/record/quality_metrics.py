@@ -12,8 +12,9 @@ QUALITY_DEFINITIONS = {
     "is right. Of what is scored and not answered, the mean in nats: of fidelity the divergence from the baseline, of "
     "copy gain the log-probability of the text per token. Not known where no item could be read. Items whose prompt "
     "was cut, whose answer was cut or never came are left out: they say nothing of the model.",
-    "quality_low": "Lower end of the 95 % interval of quality_score by Wilson, each item for itself. Only of tasks "
-    "whose answers are right or wrong.",
+    "quality_low": "Lower end of the 95 % interval of quality_score by Wilson, each item for itself. It is too narrow "
+    "where items share documents; the panel of a design (kvscope measure, kvscope report) minds that, and its interval "
+    "is wider. Only of tasks whose answers are right or wrong.",
     "quality_high": "Upper end of the same interval.",
     "quality_items": "How many items quality_score is the mean of.",
     "quality_twin_score": "The same mean over the twins: documents without the fact that is asked for, where a right "
@@ -78,8 +79,10 @@ def _mean(rows: Sequence[AnswerRow]) -> float | None:
 
 
 def wilson(right: float, items: int) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson (1927): ``right`` of ``items``, which may be a sum of parts."""
+    """The 95 % interval of a share by Wilson (1927): ``right`` of ``items``, which may be a sum of parts. It holds 0 of
+    none right and 1 of all right exactly, whatever rounding does."""
     share, spread = right / items, _Z_95**2 / items
     middle = share + spread / 2
     half = _Z_95 * math.sqrt(share * (1 - share) / items + spread / items / 4)
-    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
+    low, high = (middle - half) / (1 + spread), (middle + half) / (1 + spread)
+    return (0.0 if right <= 0 else max(0.0, low)), (1.0 if right >= items else min(1.0, high))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kvscope.analysis.effects import Effect
 from kvscope.analysis.fidelity_panel import FidelityLevel, FidelityPanel
 from kvscope.analysis.fit import Estimate
+from kvscope.analysis.levels import level_key
 from kvscope.analysis.quality_cell import QualityCell
 from kvscope.analysis.quality_comparison import QualityComparison
 from kvscope.analysis.quality_effects import TIME, QualityEffects, QualityLevel
@@ -243,7 +244,32 @@ def floors_text(panel: FidelityPanel) -> str:
             return say("quality.not_asked_here")
         return f"{cell.value} ({cell.interval})" if cell.interval else cell.value
 
-    return say("quality.floors", repeats=told(panel.floors.same_pattern), shape=told(panel.floors.batch_shape))
+    if len(panel.references) < 2:
+        return say("quality.floors", repeats=told(panel.floors.same_pattern), shape=told(panel.floors.batch_shape))
+    parts = [
+        say(
+            "quality.floors_of",
+            level=short_level(each.level),
+            repeats=told(each.floors.same_pattern),
+            shape=told(each.floors.batch_shape),
+        )
+        for each in panel.references
+    ]
+    return " ".join([*parts, say("quality.no_verdict")])
+
+
+def other_baselines_text(effects: QualityEffects) -> str:
+    """Which levels are held against another one than the design's baseline; empty where none is."""
+    base = level_key(effects.levels[0].level)
+    pairs = {level_key(each.level): (each.level, each.baseline_level) for each in effects.panel.comparisons}
+    scored = () if effects.fidelity is None else effects.fidelity.levels
+    pairs |= {level_key(each.level): (each.level, each.reference_level) for each in scored}
+    told = [
+        say("quality.held_against", level=short_level(level), base=short_level(other))
+        for level, other in pairs.values()
+        if level_key(other) not in (base, level_key(level))
+    ]
+    return say("quality.other_baseline", pairs="; ".join(told)) if told else ""
 
 
 GAIN_HEADS = ("task", "level", "gain", "interval", "present", "absent", "change", "verdict")

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 
-_ARRIVES = "about {tokens} of {of_tokens:count} tokens seem to reach the model"
-_SHARES = "{lost:percent} are right there, {found:percent} elsewhere"
+_NOT_USED = (
+    "facts {place} are found no oftener than by guessing ({lost:percent} right there, {found:percent} elsewhere; by "
+    "guessing {guess:percent}): the prompt may have been cut there, or the model does not use it{arrives}. The "
+    "{lost_wrong:count} wrong answers there are not certain, and the score is not judged."
+)
 _SCORED = "KL {divergence:nats} nats per token against {base}{noise}"
 _FLIPS = "The likeliest token is another one at {flips:count} of {positions:count} places."
 
@@ -16,12 +19,13 @@ QUALITY_FINDINGS: Mapping[str, str] = {
     "finding.quality_no_loss": "{what} with {condition}: no loss larger than {bound:points} against {base} "
     "({baseline:percent} right there, {changed:percent} here){turned}.",
     "finding.quality_cannot_tell": "{what} with {condition} against {base}: cannot tell, {because}{needed}.",
-    "finding.quality_head_never_arrives": f"{{where}}: facts at the head are not found ({_SHARES}): of the end "
-    f"{_ARRIVES}.",
-    "finding.quality_tail_never_arrives": f"{{where}}: facts at the end are not found ({_SHARES}): of the beginning "
-    f"{_ARRIVES}.",
-    "finding.quality_middle_ignored": f"{{where}}: facts in the middle third are not found ({_SHARES}).",
-    "finding.quality_middle_weaker": f"{{where}}: facts in the middle third are found less often ({_SHARES}).",
+    "finding.quality_head_never_arrives": f"{{where}}: {_NOT_USED}",
+    "finding.quality_tail_never_arrives": f"{{where}}: {_NOT_USED}",
+    "finding.quality_middle_ignored": f"{{where}}: {_NOT_USED}",
+    "finding.quality_middle_weaker": "{where}: facts in the middle third are found less often ({lost:percent} are "
+    "right there, {found:percent} elsewhere).",
+    "finding.quality_read_strictly": "{what}: not all answers were read by the same judge, so all are taken as they "
+    "were read strictly.",
     "finding.quality_left_out": "{where}: {count:count} of {of:count} answers are in no share: {readings}.",
     "finding.quality_unsteady": "{where}: {count:count} of {items:count} items were right in some repeats and wrong in "
     "others.",
@@ -53,30 +57,47 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality.turned": "; of {items:count} items {losses:count} were lost and {gains:count} gained",
     "quality.other_items": "; other items than there",
     "quality.share_told": ". Cannot tell: {because}{needed}",
-    "quality.nothing_read": "no answer could be read",
+    "quality.nothing_read": "no answer could be read ({readings})",
     "quality.needed": "; to see a loss of 5 points about {items:count} items are needed",
     "quality.needed_between": "; to see a loss of 5 points {least:count} to {items:count} items are needed, by how "
     "many answers a setting turns",
     "quality.of_reading": "{count:count} {reading}",
-    "quality.arriving": "{low:count} to {high:count}",
+    "quality.place_head": "at the head of the text",
+    "quality.place_tail": "at the end of the text",
+    "quality.place_between": "between {low:count} and {high:count} % of the text",
+    "quality.arriving_tokens": ". Of its {end} about {low:count} to {high:count} of {of:count} tokens seem to reach "
+    "the model",
+    "quality.arriving_percent": ". Of its {end} about {low:count} to {high:count} % seem to reach the model",
+    "quality.end": "end",
+    "quality.beginning": "beginning",
     "quality.beaten": " Beaten: {pairs}.",
     "quality.beaten_by": "{level} by {others}",
     "quality.unknown": " Not told apart: {pairs}.",
     "quality.unknown_pair": "{level} from {other} ({measures})",
     "quality.scored": "KL {divergence:nats} nats per token against {base}{noise}: ",
     "quality.noise": " (the engine's own noise: {noise:nats})",
+    "quality.floors_of": "The engine's own noise at {level}: {repeats} in the same passes again, {shape} in passes of "
+    "another shape.",
+    "quality.no_verdict": "Perplexity can improve while fidelity is lost: it is no verdict.",
+    "quality.other_baseline": "Answers and KL of a level that is other work than the baseline are held against the "
+    "level that does the same work with the baseline's settings: {pairs}.",
+    "quality.held_against": "{level} against {base}",
     "quality.noise_unknown": " (the engine's own noise was not measured)",
     "quality.noise_as_low": " (the engine repeats itself exactly)",
     "quality_because.floor": "at the floor: no more is right at the baseline than by chance",
     "quality_because.guessing": "not surely more is right at the baseline than by guessing",
     "quality_because.ceiling": "at the ceiling: all is right at the baseline",
     "quality_because.too_few": "too few items for so small a difference",
-    "quality_because.unread": "too many answers could not be read here",
+    "quality_because.unread": "too many answers could not be read, and more items do not help",
+    "quality_because.maybe_cut": "facts in one part of the text are not found: the prompt may have been cut there, "
+    "or the model does not use it",
     "quality_because.no_baseline": "the baseline was not measured",
     "quality_share_because.floor": "at the floor, no more is right than by chance",
     "quality_share_because.guessing": "not surely more is right than by guessing",
     "quality_share_because.ceiling": "at the ceiling, all is right, so that it cannot show that nothing is lost",
     "quality_share_because.too_few": "too few documents or items",
+    "quality_share_because.unread": "no answer could be read",
+    "quality_share_because.maybe_cut": "the prompt may have been cut, or the model does not use all of it",
     "fidelity_because.too_few": "three documents at least are needed",
     "fidelity_because.no_floor": "the engine's own noise is not known",
     "fidelity_because.near_floor": "it is not surely apart from the engine's own noise",
@@ -127,6 +148,7 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality_why.ceiling": "ceiling",
     "quality_why.too_few": "too few",
     "quality_why.unread": "unread",
+    "quality_why.maybe_cut": "cut?",
     "quality_why.no_baseline": "no baseline",
     "quality_beaten.yes": "beaten",
     "quality_beaten.no": "not beaten",

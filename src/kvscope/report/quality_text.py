@@ -19,6 +19,7 @@ from kvscope.report.quality_cells import (
     fidelity_rows,
     floors_text,
     gain_rows,
+    other_baselines_text,
     panel_rows,
     side_table,
 )
@@ -55,6 +56,7 @@ def quality_lines(design: DesignRow, effects: QualityEffects) -> list[str]:
     gains = [cells for _, cells in gain_rows(effects)]
     if gains:
         lines += ["", *_wrapped(say("quality.gain_title")), *_gain_lines(gains)]
+    lines += _wrapped(other_baselines_text(effects))
     if lines and isinstance(design.baseline_level, Mapping):
         lines = ["", *_wrapped(say("quality.grid_levels", factors=tuple(design.baseline_level))), *lines]
     return lines

@@ -70,8 +70,26 @@ def _of_answers(finding: Finding) -> dict[str, object]:
     if isinstance(values.get("readings"), Mapping):
         told["readings"] = readings_text(values["readings"])
     if "tokens_low" in values:
-        told["tokens"] = say("quality.arriving", low=values["tokens_low"], high=values["tokens_high"])
+        told |= _place(finding)
     return told
+
+
+def _place(finding: Finding) -> dict[str, object]:
+    """Where facts are never found, and how much of the text seems to arrive."""
+    values: Mapping[str, Any] = finding.values
+    if values["tokens_low"] is None:
+        low, high = values["from_percent"], values["to_percent"]
+        return {"place": say("quality.place_between", low=low, high=high), "arrives": ""}
+    is_head = finding.slug == "quality_head_never_arrives"
+    unit = "percent" if values["document_tokens"] is None else "tokens"
+    arrives = say(
+        f"quality.arriving_{unit}",
+        end=say("quality.end" if is_head else "quality.beginning"),
+        low=values["tokens_low"],
+        high=values["tokens_high"],
+        of=values["of_tokens"],
+    )
+    return {"place": say("quality.place_head" if is_head else "quality.place_tail"), "arrives": arrives}
 
 
 def _without(values: Mapping[str, Any]) -> str:
@@ -84,9 +102,11 @@ def _share_told(values: Mapping[str, Any]) -> str:
     if values["gate"] == "measured":
         return ""
     if not values["items"]:
-        return say("quality.share_told", because=say("quality.nothing_read"), needed="")
+        readings = readings_text(values["readings"])
+        return say("quality.share_told", because=say("quality.nothing_read", readings=readings), needed="")
     because = say(f"quality_share_because.{values['gate']}")
-    return say("quality.share_told", because=because, needed=needed_text(values))
+    needed = "" if values["gate"] == "maybe_cut" else needed_text(values)
+    return say("quality.share_told", because=because, needed=needed)
 
 
 def needed_text(values: Mapping[str, Any]) -> str:

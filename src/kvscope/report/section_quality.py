@@ -19,6 +19,7 @@ from kvscope.report.quality_cells import (
     fidelity_rows,
     floors_text,
     gain_rows,
+    other_baselines_text,
     panel_rows,
     short_level,
     side_table,
@@ -110,6 +111,8 @@ def _design(
         cells = [(each.level, texts) for each, texts in fidelity_rows(effects.fidelity)]
         blocks += [_table("fidelity", FIDELITY_HEADS, cells, rows, name)]
         blocks += [Paragraph(text=floors_text(effects.fidelity))]
+    others = other_baselines_text(effects)
+    blocks += [Paragraph(text=others)] if others else []
     gains = [(each.level, texts) for each, texts in gain_rows(effects)]
     blocks += [_table("gain", GAIN_HEADS, gains, rows, name)] if gains else []
     return [*blocks, *_wrong_answers(design, anchors)]
