@@ -36,7 +36,18 @@ def test_the_judge_sees_question_expected_and_answer_and_is_recorded() -> None:
         ("Verdict: right", "right"),
         ("<think>It could be wrong</think>right", "right"),
         ("정답", "right"),
-        ("오답입니다", "failed"),
+        ("오답입니다", "wrong"),  # was no verdict, as clear as it is
+        ("정답입니다", "right"),
+        ("맞습니다.", "right"),
+        ("틀렸습니다", "wrong"),
+        ("정답이 아닙니다", "failed"),
+        ("맞지 않습니다", "failed"),
+        ("The given answer is right.", "right"),
+        ("Right, because it names the same number as the right answer.", "right"),
+        ("Wrong: it is another number, said in many words.", "wrong"),
+        ("Right, but it also says something that is wrong.", "failed"),
+        ("Yes, that is not right", "failed"),
+        ("It isn’t right.", "failed"),
         ("not right", "failed"),
         ("right or wrong", "failed"),
         ("The answer is right because it names the same number.", "failed"),
@@ -49,6 +60,14 @@ def test_only_a_clear_word_is_a_verdict(verdict: str, reading: str) -> None:
     assert read.reading == reading
     assert (read.score is None) == (reading == "failed")
     assert read.facts["verdict"] == verdict
+
+
+def test_the_judge_sees_a_call_that_the_server_read() -> None:
+    seen: list[str] = []
+    asked = question('{"name": "f", "arguments": {"a": 1}}', scoring="tool_call")
+    read = read_answer(asked, Said(content="", tool_calls=({"function": {"name": "f", "arguments": '{"a": 1}'}},)))
+    judged(asked, read, lambda prompt: seen.append(prompt) or "right", judge="j")
+    assert 'Given answer: {"name": "f", "arguments": {"a": 1}}' in seen[0]
 
 
 def test_what_is_no_answer_is_not_judged() -> None:

@@ -81,6 +81,23 @@ READ = [
 ]
 
 
+@pytest.mark.parametrize("reason", ["content_filter", "abort", "error", "cancelled", "timeout", "SAFETY", "new word"])
+@pytest.mark.parametrize("content", ["The crate", "48213", "10990", ""])
+def test_an_answer_that_the_server_broke_off_says_nothing_of_the_model(reason: str, content: str) -> None:
+    read = read_answer(NUMBER, Said(content=content, finish_reason=reason), WHOLE)
+    assert (read.reading, read.score, read.facts) == ("failed", None, {"finish_reason": reason})
+
+
+@pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "model_length"])
+def test_every_servers_word_for_the_limit_is_a_cut(reason: str) -> None:
+    assert read_answer(NUMBER, Said(content="The crate", finish_reason=reason), WHOLE).reading == "cut_output"
+
+
+@pytest.mark.parametrize("reason", ["stop", "STOP", "eos", "end_turn", "stop_sequence", None])
+def test_every_servers_word_for_an_end_is_one(reason: str | None) -> None:
+    assert read_answer(NUMBER, Said(content="48213", finish_reason=reason), WHOLE).reading == "right"
+
+
 @pytest.mark.parametrize(("asked", "content", "reasoning", "finish_reason", "reading"), READ)
 def test_readings(asked: object, content: str, reasoning: str, finish_reason: str, reading: str) -> None:
     said = Said(content=content, reasoning=reasoning, finish_reason=finish_reason)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from questions_by_hand import question
 
-from kvscope.quality.scoring import is_named, scored
+from kvscope.quality.named import is_named
+from kvscope.quality.scoring import scored
 
 RIVALS = ("10990", "73906")
 
@@ -81,6 +82,24 @@ KOREAN_ANSWERS = [
     ("타루빈씨입니다", 1.0),
     ("타루빈에게서 왔다", 1.0),
     ("타루빈만이 그렇다", 1.0),
+    ("타루빈이었습니다.", 1.0),
+    ("타루빈이었어요", 1.0),
+    ("타루빈이죠", 1.0),
+    ("타루빈이지요", 1.0),
+    ("타루빈이네요", 1.0),
+    ("타루빈인데요", 1.0),
+    ("타루빈이랍니다", 1.0),
+    ("타루빈이었고, 그는", 1.0),
+    ("타루빈이었으며", 1.0),
+    ("타루빈으로서", 1.0),
+    ("타루빈일 것입니다", 1.0),
+    ("타루빈뿐입니다", 1.0),
+    ("타루빈입니다만", 1.0),
+    ("타루빈이거든요", 1.0),
+    ("타루빈님입니다", 1.0),
+    ("타루빈이모", 0.0),
+    ("타루빈이노", 0.0),
+    ("타루빈나", 0.0),
     ("타루빈델", 0.0),
     ("마타루빈", 0.0),
     ("미로단", 0.0),
@@ -137,6 +156,13 @@ COPIES = [
     (f"Torvan and Belkis {REST} The dog barked twice.", 0.0),
     (f"The dog barked twice. Torvan and Belkis {REST}", 0.0),
     ("Torvan and Belkis", 0.0),
+    (f"> Torvan and Belkis {REST}", 1.0),
+    (f"- Torvan and Belkis {REST}", 1.0),
+    (f"```text\nTorvan and Belkis {REST}\n```", 1.0),
+    (f"The sentence is:\n\n> Torvan and Belkis {REST}", 1.0),
+    (f"…{REST}", 1.0),
+    (f"... {REST}", 1.0),
+    (f"> {REST}\n> The dog barked.", 0.0),
     ("", 0.0),
 ]
 

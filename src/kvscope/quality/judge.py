@@ -19,8 +19,12 @@ Given answer: {answer}
 
 Does the given answer say the same as the right answer, and nothing that contradicts it?
 Say one word: right or wrong."""
-_MOST_WORDS = 4
-_RIGHT, _WRONG = ("right", "correct", "yes", "맞음", "정답"), ("wrong", "incorrect", "no", "틀림", "오답")
+_MOST_WORDS = 6
+_RIGHT = re.compile(r"\b(?:right|correct|yes)\b|(?<![가-힣])(?:정답|맞[음다아는습]|옳)")
+_WRONG = re.compile(r"\b(?:wrong|incorrect|no)\b|(?<![가-힣])(?:오답|틀[림리린립렸])")
+_DENIES = re.compile(r"\bnot\b|n['’]t\b|아니|아닙|않")
+# "Right, because ...": the verdict comes first, and set apart.
+_FIRST_WORD = re.compile(r"\A\W*(\w+)\W*?[.,:;!—–\n-]")
 
 
 def judged(question: Question, read: ReadAnswer, ask: Ask, *, judge: str) -> ReadAnswer:
@@ -40,9 +44,13 @@ def judged(question: Question, read: ReadAnswer, ask: Ask, *, judge: str) -> Rea
 
 
 def _verdict(text: str) -> bool | None:
-    """By the only verdict word in a few; None where there is none, or both, or "not", or a speech."""
-    words = re.findall(r"\w+", without_thinking(text)[0].casefold())
-    says_right, says_wrong = bool({*words} & {*_RIGHT}), bool({*words} & {*_WRONG})
-    if len(words) > _MOST_WORDS or "not" in words or says_right == says_wrong:
+    """By the only kind of verdict word in a few words, or by a first word set apart by a mark; None where there is
+    none, or both kinds, or a "not"."""
+    answer = without_thinking(text)[0].casefold()
+    says_right, says_wrong = bool(_RIGHT.search(answer)), bool(_WRONG.search(answer))
+    first = _FIRST_WORD.match(answer)
+    is_first = first is not None and bool(_RIGHT.match(first[1]) or _WRONG.match(first[1]))
+    is_short = len(re.findall(r"\w+", answer)) <= _MOST_WORDS
+    if says_right == says_wrong or _DENIES.search(answer) or not (is_first or is_short):
         return None
     return says_right

@@ -1,8 +1,8 @@
 """What an answer is read as: first whether it can say anything of the model at all, then whether it is right.
 
 In this order: the request failed; the prompt did not reach the model whole (``truncated_input``, never a wrong answer);
-thinking is taken out; nothing is left (``no_answer``); the limit of the output cut before an answer could be read
-(``cut_output``); otherwise ``right`` or ``wrong``.
+the server says that it broke the answer off (``failed``); thinking is taken out; nothing is left (``no_answer``); the
+limit of the output cut before an answer could be read (``cut_output``); otherwise ``right`` or ``wrong``.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,16 @@ from kvscope.quality.answer_text import first_sentence, goes_round, is_refusal, 
 from kvscope.quality.numbers_said import numbers_said
 from kvscope.quality.scoring import Score, scored
 from kvscope.quality.task import Form, Question
-from kvscope.quality.tool_call_said import scored_call
+from kvscope.quality.tool_call_said import calls_as_text, scored_call
 
 _TRUNCATED_SLUG = "truncated-input"
-_CUT_REASONS = ("length", "max_tokens", "limit")
+_CUT_REASONS = ("length", "max_tokens", "limit", "model_length", "max_length", "max_new_tokens", "max_output_tokens")
+# The server's words for an answer that came to its end. Any other (content_filter, abort, error ...) says that it did
+# not, whatever stands there.
+_END_REASONS = (
+    *("stop", "stop_sequence", "eos", "eos_token", "end_turn", "end", "complete", "completed", "done", "load"),
+    *("tool_calls", "tool_call", "tool_use", "function_call"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +58,8 @@ class PromptSeen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAnswer:
     """``reading``: one of the record's READINGS. ``score``: 1.0, 0.0, between them a part; None where nothing can be
-    said of the model. ``answer``: the text that was judged, without thinking. ``facts``: refused, also_named,
-    precision, recall, goes_round, had_thinking, finish_reason ..., for the record."""
+    said of the model. ``answer``: the text that was judged, without thinking; calls that the server read, as JSON.
+    ``facts``: refused, also_named, precision, recall, goes_round, had_thinking, finish_reason ..., for the record."""
 
     reading: str
     score: float | None
@@ -76,10 +82,13 @@ def read_answer(
         return ReadAnswer(reading="truncated_input", score=None, answer=said.content or None, facts=facts)
     if said.error_slug is not None:
         return ReadAnswer(reading="failed", score=None, answer=None, facts={"error": said.error_slug})
+    reason = (said.finish_reason or "stop").lower()
+    was_cut = reason in _CUT_REASONS
+    if not was_cut and reason not in _END_REASONS:
+        return ReadAnswer(reading="failed", score=None, answer=said.content or None, facts=facts)
     text, had_thinking = without_thinking(said.content)
     if had_thinking or said.reasoning.strip():
         facts["had_thinking"] = True
-    was_cut = said.finish_reason in _CUT_REASONS
     if not text and not said.tool_calls:
         reading = "cut_output" if was_cut and "had_thinking" in facts else "no_answer"
         return ReadAnswer(reading=reading, score=None, answer=None, facts=facts)
@@ -92,6 +101,7 @@ def _judged(
     if question.scoring == "tool_call":
         begun = (question.cue or "").split("\n")[-1] if form == "cue" else ""
         score = scored_call(question.expected[0], said.tool_calls, begun + text)
+        text = calls_as_text(said.tool_calls) or text
     else:
         if form == "cue":
             text, is_whole = first_sentence(text)

@@ -10,20 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvscope.quality.numbers_said import joined_numbers, numbers_said
+from kvscope.quality.answer_text import is_refusal, spelt_out
+from kvscope.quality.denials import affirmed
+from kvscope.quality.named import all_named, symbols
+from kvscope.quality.numbers_said import numbers_said, without_numbers
 from kvscope.quality.task import Question
 
-# Behind a Korean name: particles, and what a sentence ends in.
-_BEHIND_KOREAN = (
-    "이|가|은|는|을|를|과|와|의|에|도|만|로|으로|야|아|랑|이랑|씨|님|께|께서|에게|에게서|에서|한테|부터|까지|보다|처럼|라고|이라고|"
-    "라는|이라는|이란|란|이며|며|이고|고|다|이다|이었다|였다|입니다|이에요|예요|이요|요|인|라|이라|번|번이다|번입니다|씨이다|씨입니다|"
-    "씨는|씨가|임"
-)
 # Beside a long number, shorter ones are no rivals of it: "1." before an answer, "in 2 lines".
 _LONG_NUMBER_DIGITS, _SHORT_NUMBER_DIGITS = 4, 3
-_LARGEST_IN_WORDS = 20
+_LARGEST_IN_WORDS = 99
 _QUOTES = "\"'“”‘’«»「」『』`*"
 _LONGEST_LEAD_IN = 80
+_FENCE = re.compile(r"^[ \t]*```\w*[ \t]*$", re.MULTILINE)
+_LINE_MARK = re.compile(r"^\s*(?:>\s?|[-*+•]\s)+")
+_DOTS = re.compile(r"^[\"“']?\.{3}\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +48,12 @@ def scored(question: Question, answer: str) -> Score:
 def _named(question: Question, answer: str) -> Score:
     """Which of the values are named, and which others. Normalised: all of the expected and no other. Set: precision
     times recall, so that naming everything scores its precision."""
+    answer = answer if any(_is_denial(value) for value in question.expected) else affirmed(answer)
     numbers = [_as_number(value) for value in question.expected]
     if all(numbers):
         right, other = _numbers_named(numbers, question.text, answer)
     else:
-        right = [value for value in question.expected if is_named(value, answer)]
-        other = [value for value in question.rivals if is_named(value, answer)]
+        right, other = list(all_named(question.expected, answer)), list(all_named(question.rivals, answer))
     recall = len(right) / len(question.expected) if question.expected else 0.0
     precision = len(right) / (len(right) + len(other)) if right or other else 0.0
     facts: dict[str, Any] = {"also_named": other} if other else {}
@@ -67,14 +67,22 @@ def _named(question: Question, answer: str) -> Score:
 
 def _as_number(value: str) -> str:
     """A value that is a number and nothing else, as ``numbers_said`` has it; otherwise empty."""
-    said = numbers_said(value)
-    return said[0] if len(said) == 1 and not any(letter.isalpha() for letter in value) else ""
+    said, beside = numbers_said(value), without_numbers(value)
+    is_alone = not symbols(beside) and not any(letter.isalnum() for letter in beside)
+    return said[0] if len(said) == 1 and is_alone else ""
+
+
+def _is_denial(value: str) -> bool:
+    """A value that itself says no, or that nothing is known: in its answer nothing is a denial."""
+    return is_refusal(value) or bool(
+        re.search(r"\b(?:not|no|none|never|nothing|neither)\b|아니|없|않", spelt_out(value), re.I)
+    )
 
 
 def _numbers_named(wanted: list[str], asked: str, answer: str) -> tuple[list[str], list[str]]:
     """Any number counts, not only those of the text: a wrong digit is a wrong answer. The question's own numbers, said
     again, do not."""
-    is_small = all(float(value) <= _LARGEST_IN_WORDS for value in wanted)
+    is_small = all(value.isdigit() and int(value) <= _LARGEST_IN_WORDS for value in wanted)
     least_digits = _SHORT_NUMBER_DIGITS if all(len(value) >= _LONG_NUMBER_DIGITS for value in wanted) else 1
     own = set(numbers_said(asked))
     said = [number for number in numbers_said(answer, in_words=is_small) if len(number) >= least_digits]
@@ -82,29 +90,10 @@ def _numbers_named(wanted: list[str], asked: str, answer: str) -> tuple[list[str
     return right, [number for number in said if number not in wanted and number not in own]
 
 
-def is_named(value: str, text: str) -> bool:
-    """Whether a text names a value as a word of its own: in any case and width, Korean with any particle behind it and
-    with or without its inner spaces. "Torvan" is not named in "Torvanel"."""
-    wanted = re.escape(_plain(value)).replace(r"\ ", " ?" if _is_korean(value) else " ")
-    behind = rf"(?=(?:{_BEHIND_KOREAN}){{0,2}}(?![가-힣\w]))" if _is_korean(value[-1:]) else r"(?!\w)"
-    before = r"(?<![가-힣])" if _is_korean(value[:1]) else r"(?<!\w)"
-    return bool(wanted) and re.search(f"{before}{wanted}{behind}", _plain(text)) is not None
-
-
-def _plain(text: str) -> str:
-    """Without differences of width, case, punctuation and blanks."""
-    folded = joined_numbers(text).casefold()
-    kept = (letter if letter.isalnum() else " " for letter in folded if not unicodedata.combining(letter))
-    return " ".join("".join(kept).split())
-
-
-def _is_korean(text: str) -> bool:
-    return any("가" <= letter <= "힣" for letter in text)
-
-
 def _exactly(question: Question, answer: str) -> Score:
     """Word for word, letter for letter; blanks count as one, and quotation marks around it, a full stop at its end and
-    a short "Here it is:" before it are no part of it. The beginning of the sentence may be said again. An answer
+    a short "Here it is:" before it are no part of it, nor are a fence, the mark of a block quote or of a list, and dots
+    before it. The beginning of the sentence may be said again. An answer
     that holds the text among others is wrong, and its facts say so (also_said)."""
     wanted = _bare(question.expected[0])
     given = _bare(question.evidence[0].removesuffix(question.expected[0])) if question.evidence else ""
@@ -123,7 +112,9 @@ def _exactly(question: Question, answer: str) -> Score:
 
 
 def _bare(text: str) -> str:
-    joined = " ".join(unicodedata.normalize("NFKC", text).split())
+    lines = _FENCE.sub("", text).splitlines()
+    unmarked = " ".join(_LINE_MARK.sub("", line) for line in lines)
+    joined = _DOTS.sub("", " ".join(unicodedata.normalize("NFKC", unmarked).split()))
     return joined.strip(_QUOTES + " ").removesuffix(".").strip(_QUOTES + " ")
 
 
