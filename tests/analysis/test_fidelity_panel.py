@@ -98,10 +98,89 @@ def test_a_loss_lies_above_all_that_the_floor_can_be() -> None:
 
 
 def test_without_a_floor_or_with_few_documents_nothing_can_be_told() -> None:
-    assert [row.reason for row in panel(f16=[scored(0)], q=[scored(0.5)]).levels[1:]] == ["no_floor"]
-    few = panel(f16=[scored(0, documents=2)] * 2, q=[scored(0.5, documents=2)])
-    assert (few.levels[1].verdict, few.levels[1].reason) == ("cannot_tell", "too_few")
-    assert few.levels[1].divergence.value is not None
+    assert [row.reason for row in panel(f16=[scored(0)], q=[scored(0.5)]).levels[1:]] == ["floor_unknown"]
+    few = panel(f16=[scored(0, documents=2)] * 2, q=[scored(0.5, documents=2)], same=[scored(0, documents=2)])
+    for level in few.levels[1:]:
+        assert (level.verdict, level.reason, level.divergence.low) == ("cannot_tell", "too_few", None)
+        assert level.divergence.value is not None
+
+
+def test_one_floor_alone_is_none() -> None:
+    """An engine that repeats itself exactly says nothing of passes of another shape, nor they of it."""
+    floored = with_floor(scored(0), 0.001)
+    for reference in ([scored(0), scored(0)], [floored]):
+        found = panel(f16=reference, same=[scored(0)], q=[scored(0.5)])
+        assert [(row.verdict, row.reason) for row in found.levels[1:]] == [("cannot_tell", "floor_unknown")] * 2
+        assert (found.floors.high, found.floors.low) == (None, None)
+    found = panel(f16=[floored, scored(0)], same=[scored(0)], q=[scored(0.5)])
+    assert [row.verdict for row in found.levels[1:]] == ["no_loss_larger_than_floor", "loss"]
+    # The same of a repeat that holds too few documents for an interval, though all of it is zero.
+    found = panel(f16=[floored, scored(0, documents=2)], same=[scored(0)], q=[scored(0.5)])
+    assert [row.reason for row in found.levels[1:]] == ["floor_unknown"] * 2
+
+
+def without(result: TrialResult, *documents: str, keeps_row: bool) -> TrialResult:
+    """The same, of which some documents failed: as a row that says so, or as none."""
+    lost = {row.index for row in result.answers if row.document in documents}
+    rows = [replace(row, reading="failed") if row.index in lost else row for row in result.answers]
+    return replace(
+        result,
+        answers=tuple(row for row in rows if keeps_row or row.index not in lost),
+        scored_tokens=tuple(each for each in result.scored_tokens if each.answer_index not in lost),
+    )
+
+
+@pytest.mark.parametrize("keeps_row", [True, False])
+def test_texts_that_a_level_lost_are_named_and_may_hide_a_loss(keeps_row: bool) -> None:
+    whole = [with_floor(scored(0), 0.001), scored(0)]
+    same, worse = (without(scored(noise), "d1", "d4", keeps_row=keeps_row) for noise in (0, 0.5))
+    found = panel(f16=whole, same=[same], worse=[worse])
+    assert [(row.verdict, row.reason) for row in found.levels[1:]] == [("cannot_tell", "lost_texts"), ("loss", None)]
+    for row in found.levels[1:]:
+        assert row.comparison.lost == ("d1/a", "d4/a")
+        assert (row.comparison.num_items, len(row.comparison.documents)) == (6, 6)
+    assert found.levels[0].comparison.lost == ()
+
+
+@pytest.mark.parametrize("keeps_row", [True, False])
+def test_the_most_complete_attempt_of_the_baseline_is_the_reference(keeps_row: bool) -> None:
+    part = without(with_floor(scored(0), 0.001), "d1", "d2", keeps_row=keeps_row)
+    for attempts in ([part, scored(0, seed=2)], [scored(0, seed=2), part]):
+        found = panel(f16=attempts, q=[scored(0.5)])
+        assert len(found.levels[0].comparison.documents) == 8
+        assert (len(found.levels[1].comparison.documents), found.levels[1].verdict) == (8, "loss")
+        assert found.floors.batch_shape is not None
+        assert found.floors.same_pattern is not None
+        assert (found.floors.batch_shape.num, found.floors.same_pattern.num) == (6, 6)
+
+
+def test_levels_are_ordered_on_the_texts_that_both_have() -> None:
+    """Of a document with two texts one level lost the one in which both lose ten times as much."""
+
+    def made(noise: float, places: tuple[str, ...]) -> TrialResult:
+        random = np.random.default_rng(3)
+        items = {}
+        for number, each in enumerate(BASE):
+            for place, factor in (("a", 1), ("b", 10)):
+                moved = each[:10] + noise * factor * random.normal(0, 1, each[:10].shape)
+                if place in places:
+                    items[f"d{number}", f"d{number}/{place}"] = [(row, 3) for row in moved]
+        return attempt(items, trial_id=f"{noise}/{places}")
+
+    found = panel(f16=[made(0, ("a", "b"))], less=[made(0.01, ("a", "b"))], more=[made(0.02, ("a",))])
+    assert [row.level for row in found.levels] == ["f16", "less", "more"]
+    (order,) = found.orders
+    # Noise twice as large is four times the divergence; the one with all texts looks worse by its mean alone.
+    ratio = order.ratio.value if order.more == "more" else 1 / (order.ratio.value or 1)
+    assert ratio == pytest.approx(4, rel=0.05)
+
+
+def test_a_level_of_which_nothing_was_scored_is_unknown() -> None:
+    found = panel(f16=[scored(0)], q=[])
+    assert [(row.level, row.verdict, row.reason) for row in found.levels] == [
+        ("f16", "reference", None),
+        ("q", "cannot_tell", "nothing_measured"),
+    ]
 
 
 def test_what_was_not_compared_is_unknown_and_not_zero() -> None:
@@ -168,11 +247,15 @@ def test_a_design_has_its_baseline_first_and_only_what_was_measured() -> None:
             effective=result.effective,
         )
 
-    attempts = [made("q8_0", scored(0.05)), made("f16", scored(0)), made("f16", scored(0), 1)]
+    attempts = [made("q8_0", scored(0.05)), made("f16", with_floor(scored(0), 0.001)), made("f16", scored(0), 1)]
     failed = made("q4_0", scored(0.5), outcome="out_of_memory")
     found = design_fidelity(row, [*attempts, failed])
     assert found is not None
-    assert [(each.level, each.verdict) for each in found.levels] == [("f16", "reference"), ("q8_0", "loss")]
+    assert [(each.level, each.verdict, each.reason) for each in found.levels] == [
+        ("f16", "reference", None),
+        ("q8_0", "loss", None),
+        ("q4_0", "cannot_tell", "nothing_measured"),
+    ]
     assert found.floors.same_pattern is not None
     assert found.floors.same_pattern.high == 0
     assert design_fidelity(row, [failed]) is None

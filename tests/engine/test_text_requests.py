@@ -88,6 +88,7 @@ def test_a_text_goes_to_completions_and_a_chat_to_chat() -> None:
         {"messages": (Message(role="user", content="Hello."),)},
         {"tools": ({"type": "function"},)},
         {"template_variables": {"enable_thinking": False}},
+        {"stop": ("x", "")},
         {"text": ""},
     ],
 )

@@ -1,12 +1,21 @@
 """Rows of scored texts, on an engine of a few lines whose tokens and probabilities are known."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from kvscope.engine.base import ScoredToken, ScoreRequest, TokenScores
-from kvscope.errors import EngineDied, PromptDoesNotFit, UsageError
+from kvscope.errors import (
+    EngineDied,
+    EngineReplyError,
+    EngineTimeout,
+    OutOfMemory,
+    PromptDoesNotFit,
+    ServerError,
+    UsageError,
+)
 from kvscope.experiment.trial_scores import FLOOR, FLOOR_DOCUMENTS, NUM_TOP, score_document, score_floor, split_text
 from kvscope.quality.task import Document, DocumentRequest
 from kvscope.quality.tasks import task_named
@@ -162,3 +171,59 @@ def test_an_engine_that_is_gone_ends_it() -> None:
     ((document, _),) = documents("fidelity")
     with pytest.raises(EngineDied):
         score_document(PairsEngine(dies_at=2), document)  # type: ignore[arg-type]
+
+
+@dataclass
+class FaultyEngine(PairsEngine):
+    """``faults``: request number → what it ends in; or the log-probability and the top ids that it states."""
+
+    faults: Mapping[int, Exception | tuple[Any, ...]] = field(default_factory=dict)
+
+    def score(self, request: ScoreRequest) -> TokenScores:
+        scores = PairsEngine.score(self, request)
+        fault = self.faults.get(len(self.requests))
+        if isinstance(fault, Exception):
+            raise fault
+        if fault is None:
+            return scores
+        token = replace(scores.tokens[0], top_tokens=fault, top_logprobs=(-0.1,) * len(fault))
+        return replace(scores, tokens=(token, *scores.tokens[1:]))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        EngineReplyError("A probability of 0.", hint="Leave it out."),
+        EngineTimeout("Too slow.", hint="Wait."),
+        ServerError("500", hint="Ask again."),
+        UsageError("No such token.", hint="Use another."),
+        ("7",), (None,), ([1],), (2**40,), (-1,), (9.0,), (True,),
+    ],
+)  # fmt: skip
+def test_what_one_item_ends_in_costs_that_item_alone(fault: Any) -> None:
+    ((document, _),) = documents("fidelity")
+    scored = score_document(FaultyEngine(faults={3: fault}), document)  # type: ignore[arg-type]
+    assert [row.reading for row in scored.answers] == ["scored", "scored", "failed", *["scored"] * 5]
+    assert {each.answer_index for each in scored.scored_tokens} == {0, 1, 3, 4, 5, 6, 7}
+    assert scored.failed_at_end == 0
+
+
+def test_after_three_failures_in_a_row_the_rest_is_not_scored() -> None:
+    fault = EngineTimeout("Too slow.", hint="Wait.")
+    ((document, _),) = documents("fidelity")
+    engine = FaultyEngine(faults=dict.fromkeys(range(2, 99), fault))
+    scored = score_document(engine, document)  # type: ignore[arg-type]
+    assert [row.reading for row in scored.answers] == ["scored", "failed", "failed", "failed"]
+    assert len(engine.requests) == 4
+    others = score_document(engine, document, failed_before=scored.failed_at_end)  # type: ignore[arg-type]
+    assert others.answers == ()
+    one_before = FaultyEngine(faults={2: fault, 3: fault})
+    again = score_document(one_before, document, failed_before=2)  # type: ignore[arg-type]
+    assert len(again.answers) == len(document.questions)
+
+
+@pytest.mark.parametrize("dies", [EngineDied, OutOfMemory])
+def test_an_engine_without_memory_ends_it(dies: type[EngineDied]) -> None:
+    ((document, _),) = documents("fidelity")
+    with pytest.raises(dies):
+        score_document(FaultyEngine(faults={2: dies("Gone.", hint="Start it.")}), document)  # type: ignore[arg-type]

@@ -56,7 +56,8 @@ def test_every_reason_and_every_reading_has_words() -> None:
     asked |= {f"reading.{reading}" for reading in READINGS if reading != "scored"}
     reasons = ("NO_REFERENCE", "OTHER_PATTERN", "OTHER_TOKENS", "OTHER_BUILD", "OTHER_ITEMS", "NOT_SCORED")
     asked |= {f"fidelity_because.{getattr(fidelity, name)}" for name in reasons}
-    asked |= {f"fidelity_because.{name}" for name in ("too_few", "no_floor", "near_floor", "nothing_measured")}
+    asked |= {f"fidelity_because.{name}" for name in ("too_few", "floor_unknown", "near_floor", "nothing_measured")}
+    asked |= {"fidelity_because.lost_texts"}
     assert {slug for slug in asked if slug not in WORDS} == set()
 
 
@@ -105,6 +106,20 @@ def test_divergence_is_said_beside_the_engines_noise(noise: float | None, words:
     assert words in text
     assert "at 45 of 634 places" in text
     assert size_text(found) == "95 % interval 0.030 to 0.070 nats, 6 documents."
+
+
+def test_texts_that_were_lost_are_named() -> None:
+    values = {"level": "q4_0/f16", "baseline_level": "f16", "reason": None, "noise": 0.0, "flips": 45, "positions": 400,
+              "documents": 6, "texts": 43, "lost": ["d1/new", "d2/new", "d3/new", "d4/new", "d5/new"]}  # fmt: skip
+    told = Finding(slug="fidelity_loss", values=values, size=Estimate(value=0.047, low=0.03, high=0.07, num=6))
+    text = claim_text(told).replace(NO_BREAK, " ")
+    assert "5 of 48 texts that the baseline has are not in these numbers" in text
+    assert text.endswith("d1/new, d2/new, d3/new and 2 more.")
+    unknown = replace(told, slug="fidelity_cannot_tell", values={**values, "reason": "lost_texts", "lost": ["d1/new"]})
+    text = claim_text(unknown).replace(NO_BREAK, " ")
+    assert "texts that were not scored may hide one. 1 of 44 texts" in text
+    none = replace(unknown, values={**values, "reason": "not_scored", "texts": 0})
+    assert claim_text(none).endswith("cannot tell, the texts could not be scored.")
 
 
 def test_scores_without_a_reference_say_why() -> None:

@@ -87,10 +87,12 @@ class DocumentLoss:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Positions of one attempt against those of the reference. ``left_out``: how many items were not compared, and
-    why; where ``positions`` is empty, nothing is known."""
+    why; where ``positions`` is empty, nothing is known. ``lost``: items that the reference scored and that are not
+    compared, because they failed here, were not reached, or came in other passes. They may be those that lost most."""
 
     positions: tuple[PositionLoss, ...]
     left_out: Mapping[str, int]
+    lost: tuple[str, ...] = ()
 
     @property
     def documents(self) -> tuple[DocumentLoss, ...]:
@@ -98,8 +100,19 @@ class Comparison:
         return tuple(_document(name, rows) for name, rows in _grouped(self.positions, "document").items())
 
     @property
+    def num_items(self) -> int:
+        """How many were compared."""
+        return len({(each.document, each.item) for each in self.positions})
+
+    @property
     def num_flips(self) -> int:
         return sum(each.is_flip for each in self.positions)
+
+    def on_items_of(self, other: "Comparison") -> "Comparison":
+        """The positions of items that the other has as well."""
+        both = {(each.document, each.item) for each in other.positions}
+        kept = tuple(each for each in self.positions if (each.document, each.item) in both)
+        return replace(self, positions=kept)
 
     @property
     def worst(self) -> PositionLoss | None:
@@ -123,17 +136,27 @@ def compare_scores(result: TrialResult, reference: TrialResult | None) -> Compar
     rows = [row for row in result.answers if row.task == FIDELITY and FLOOR not in row.facts]
     if reference is None:
         return Comparison(positions=(), left_out={NO_REFERENCE: len(rows)} if rows else {})
-    if _build(result) != _build(reference):
-        return Comparison(positions=(), left_out={OTHER_BUILD: len(rows)} if rows else {})
     before, mine = _by_item(reference), _tokens(result)
+    if _build(result) != _build(reference):
+        lost = tuple(item for _, item in before)
+        return Comparison(positions=(), left_out={OTHER_BUILD: len(rows)} if rows else {}, lost=lost)
     positions: list[PositionLoss] = []
     left_out: Counter[str] = Counter()
+    compared = set()
     for row in rows:
         why, found = _item_positions(row, mine.get(row.index, ()), before.get(_same(row)))
         positions += found
-        if why is not None:
+        if why is None:
+            compared.add(_same(row))
+        else:
             left_out[why] += 1
-    return Comparison(positions=tuple(positions), left_out=dict(left_out))
+    lost = tuple(item for document, item in before if (document, item) not in compared)
+    return Comparison(positions=tuple(positions), left_out=dict(left_out), lost=lost)
+
+
+def most_complete(results: Sequence[TrialResult]) -> TrialResult | None:
+    """The attempt in which most items were scored, of several the first: what others are held against. None of none."""
+    return max(results, key=lambda each: len(_by_item(each)), default=None)
 
 
 def compare_floor(reference: TrialResult) -> Comparison:

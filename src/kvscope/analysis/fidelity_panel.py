@@ -17,7 +17,7 @@ from typing import Literal
 
 from kvscope.analysis.attempts import Attempt, latest_attempts
 from kvscope.analysis.effects import FIXED
-from kvscope.analysis.fidelity import FIDELITY, FLOOR, Comparison, compare_floor, compare_scores
+from kvscope.analysis.fidelity import FIDELITY, FLOOR, Comparison, compare_floor, compare_scores, most_complete
 from kvscope.analysis.fit import CONFIDENCE, Estimate, mean, t_quantile
 from kvscope.analysis.levels import level_key
 from kvscope.analysis.notes import note
@@ -39,19 +39,18 @@ class FidelityFloors:
 
     @property
     def high(self) -> float | None:
-        """The most that the floor can be, by the intervals; None where one was measured without an interval, or
-        none was measured."""
-        limits = [each.high for each in self._measured()]
-        known = [limit for limit in limits if limit is not None]
-        return max(known) if known and len(known) == len(limits) else None
+        """The most that the floor can be, by the intervals of both; None where one of the two is not known. An engine
+        that repeats itself exactly says nothing of passes of another shape."""
+        return self._most([None if each is None else each.high for each in (self.same_pattern, self.batch_shape)])
 
     @property
-    def low(self) -> float:
-        """The least that it can be."""
-        return max((each.low or 0.0 for each in self._measured()), default=0.0)
+    def low(self) -> float | None:
+        """The least that it can be; None as for ``high``."""
+        return self._most([None if each is None else each.low for each in (self.same_pattern, self.batch_shape)])
 
-    def _measured(self) -> list[Estimate]:
-        return [each for each in (self.same_pattern, self.batch_shape) if each is not None]
+    def _most(self, limits: Sequence[float | None]) -> float | None:
+        known = [limit for limit in limits if limit is not None]
+        return max(known) if len(known) == len(limits) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,8 @@ class FidelityLevel:
     ``logprob_change``: of the texts' own tokens, setting − reference. ``perplexities``: of reference and setting, shown
     and never judged. ``reference_level``, ``floors``: what it was held against, and that one's noise; of a grid the
     level that scored the same texts with the baseline's settings. ``reason``: of a verdict *cannot_tell*: too_few
-    (documents), no_floor, near_floor, or why nothing could be compared (``fidelity.NO_REFERENCE`` ...)."""
+    (documents), floor_unknown, near_floor, lost_texts (no loss is seen on those that were scored, but others were not),
+    or why nothing could be compared (``fidelity.NO_REFERENCE`` ...)."""
 
     level: Json
     reference_level: Json
@@ -117,9 +117,10 @@ class FidelityPanel:
 
 
 def fidelity_panel(levels: Sequence[tuple[Json, Sequence[TrialResult]]]) -> FidelityPanel | None:
-    """``levels``: each with its measured attempts in order, the reference's first. Each level's first attempt that has
-    scores is held against the reference's first (of a grid: against that of the same work); the reference's others are
-    the floor of the same pattern. None where nothing was scored."""
+    """``levels``: each with its measured attempts in order, the reference's first. Each level's most complete attempt
+    is held against the reference's most complete one (of a grid: against that of the same work); the reference's others
+    are the floor of the same pattern. Levels of which nothing was scored are unknown. None where nothing was scored at
+    all."""
     scored = [(level, [each for each in results if _has_scores(each)]) for level, results in levels]
     if not any(results for _, results in scored):
         return None
@@ -134,8 +135,8 @@ def fidelity_panel(levels: Sequence[tuple[Json, Sequence[TrialResult]]]) -> Fide
     for level, results, base in of_level:
         if results and level_key(level) in references:
             rows.append(_reference_level(level, results))
-        elif results:
-            rows.append(_level(level, results[0], (base, references[level_key(base)]), num_levels=num_levels))
+        elif level_key(level) != level_key(reference_level):
+            rows.append(_level(level, results, (base, references[level_key(base)]), num_levels=num_levels))
     return FidelityPanel(
         reference_level=reference_level, levels=tuple(rows), orders=_orders(rows), floors=_floors(of_reference)
     )
@@ -155,16 +156,16 @@ def design_fidelity(design: DesignRow, attempts: Sequence[Attempt]) -> FidelityP
 
 def mean_divergence(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:
     """Mean of documents' divergences (nats, none below zero). Its interval is Cox's for a log-normal quantity; where a
-    document lost nothing at all it is Student's, ended at zero. Fewer than LEAST_DOCUMENTS have none, unless all are
+    document lost nothing at all it is Student's, ended at zero. Fewer than LEAST_DOCUMENTS have none, though all be
     zero."""
     count = len(values)
     if count == 0:
         return Estimate(value=None, reason=note("nothing_measured"))
     center = fmean(values)
-    if not any(values):
-        return Estimate(value=0.0, low=0.0, high=0.0, num=count)
     if count < LEAST_DOCUMENTS:
         return Estimate(value=center, num=count, reason=note("few_documents"))
+    if not any(values):
+        return Estimate(value=0.0, low=0.0, high=0.0, num=count)
     if min(values) <= 0:
         return mean(values, floor=0.0, confidence=confidence)
     logs = [log(value) for value in values]
@@ -180,12 +181,14 @@ def _has_scores(result: TrialResult) -> bool:
 
 
 def _floors(of_reference: Sequence[TrialResult]) -> FidelityFloors:
-    if not of_reference:
+    """The same pattern's, of the attempts beside the most complete one; the batch shape's, of the attempt that has most
+    of it, against its own scores."""
+    reference = most_complete(of_reference)
+    if reference is None:
         return FidelityFloors(same_pattern=None, batch_shape=None)
-    reference, *again = of_reference
-    repeats = [compare_scores(each, reference) for each in again]
+    repeats = [compare_scores(each, reference) for each in of_reference if each is not reference]
     values = [document.divergence for each in repeats for document in each.documents]
-    shape = compare_floor(reference)
+    shape = max((compare_floor(each) for each in of_reference), key=lambda each: len(each.positions))
     return FidelityFloors(
         same_pattern=mean_divergence(values) if values else None,
         batch_shape=mean_divergence([each.divergence for each in shape.documents]) if shape.positions else None,
@@ -193,7 +196,8 @@ def _floors(of_reference: Sequence[TrialResult]) -> FidelityFloors:
 
 
 def _reference_level(level: Json, results: Sequence[TrialResult]) -> FidelityLevel:
-    itself = compare_scores(results[0], results[0])
+    reference = most_complete(results)
+    itself = Comparison(positions=(), left_out={}) if reference is None else compare_scores(reference, reference)
     nothing = Estimate(value=None, reason=note("is_reference"))
     return FidelityLevel(
         level=level,
@@ -208,14 +212,17 @@ def _reference_level(level: Json, results: Sequence[TrialResult]) -> FidelityLev
 
 
 def _level(
-    level: Json, result: TrialResult, reference: tuple[Json, Sequence[TrialResult]], *, num_levels: int
+    level: Json, results: Sequence[TrialResult], reference: tuple[Json, Sequence[TrialResult]], *, num_levels: int
 ) -> FidelityLevel:
-    """``reference``: the level that it is held against, with that one's attempts."""
-    comparison = compare_scores(result, reference[1][0] if reference[1] else None)
+    """``results``: its attempts with scores, none where all failed. ``reference``: the level that it is held against,
+    with that one's attempts."""
+    result = most_complete(results)
+    nothing = Comparison(positions=(), left_out={})
+    comparison = nothing if result is None else compare_scores(result, most_complete(reference[1]))
     floors = _floors(reference[1])
     values = [each.divergence for each in comparison.documents]
     together = mean_divergence(values, confidence=1 - FIXED.call / max(1, num_levels))
-    verdict, reason = _verdict(together, floors, comparison.left_out)
+    verdict, reason = _verdict(together, floors, comparison)
     return FidelityLevel(
         level=level,
         reference_level=reference[0],
@@ -229,19 +236,22 @@ def _level(
     )
 
 
-def _verdict(found: Estimate, floors: FidelityFloors, left_out: Mapping[str, int]) -> tuple[Verdict, str | None]:
+def _verdict(found: Estimate, floors: FidelityFloors, comparison: Comparison) -> tuple[Verdict, str | None]:
     """From intervals alone: a loss lies above the most that the floor can be; no loss larger than the floor reaches no
-    further than the least that it can be. A floor that is hardly known makes neither easier."""
+    further than the least that it can be, on all texts of the reference. A floor that is hardly known makes neither
+    easier, and without both floors there is neither."""
     if found.value is None:
-        return "cannot_tell", next(iter(left_out), "nothing_measured")
+        return "cannot_tell", next(iter(comparison.left_out), "nothing_measured")
     if found.low is None or found.high is None:
         return "cannot_tell", "too_few"
-    floor = floors.high
-    if floor is None:
-        return "cannot_tell", "no_floor"
-    if found.low > floor:
+    high, low = floors.high, floors.low
+    if high is None or low is None:
+        return "cannot_tell", "floor_unknown"
+    if found.low > high:
         return "loss", None
-    return ("no_loss_larger_than_floor", None) if found.high <= floors.low else ("cannot_tell", "near_floor")
+    if found.high > low:
+        return "cannot_tell", "near_floor"
+    return ("cannot_tell", "lost_texts") if comparison.lost else ("no_loss_larger_than_floor", None)
 
 
 def _orders(rows: Sequence[FidelityLevel]) -> tuple[FidelityOrder, ...]:
@@ -256,8 +266,10 @@ def _orders(rows: Sequence[FidelityLevel]) -> tuple[FidelityOrder, ...]:
 
 
 def _order(less: FidelityLevel, more: FidelityLevel, confidence: float) -> FidelityOrder:
-    before = {each.document: each.divergence for each in less.comparison.documents}
-    pairs = [(before[d.document], d.divergence) for d in more.comparison.documents if d.document in before]
+    """On the items that both have."""
+    less_here, more_here = (one.comparison.on_items_of(other.comparison) for one, other in ((less, more), (more, less)))
+    before = {each.document: each.divergence for each in less_here.documents}
+    pairs = [(before[each.document], each.divergence) for each in more_here.documents]
     logs = [log(after / then) for then, after in pairs if then > 0 and after > 0]
     if len(logs) < max(LEAST_DOCUMENTS, len(pairs)):
         ratio = Estimate(value=None, num=len(pairs), reason=note("few_documents"))

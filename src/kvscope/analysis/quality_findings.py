@@ -175,7 +175,7 @@ def _fidelity(level: QualityLevel, evidence: Mapping[str, tuple[str, ...]]) -> l
     found = level.fidelity
     if found is None or found.verdict not in OF_FIDELITY:
         return []
-    keys = (*evidence.get(level_key(found.reference_level), ()), *evidence[level_key(level.level)])
+    keys = (*evidence.get(level_key(found.reference_level), ()), *evidence.get(level_key(level.level), ()))
     floors = (found.floors.same_pattern, found.floors.batch_shape)
     noise = [each.value for each in floors if each is not None and each.value is not None]
     values = {
@@ -186,6 +186,8 @@ def _fidelity(level: QualityLevel, evidence: Mapping[str, tuple[str, ...]]) -> l
         "flips": found.comparison.num_flips,
         "positions": len(found.comparison.positions),
         "documents": len(found.comparison.documents),
+        "texts": found.comparison.num_items,
+        "lost": list(found.comparison.lost),
     }
     return [Finding(slug=OF_FIDELITY[found.verdict], values=values, evidence=keys, size=found.divergence)]
 

@@ -1,10 +1,11 @@
-"""The attempt that others are held against where a divergence is their score: the first of the baseline that has been
-scored. So that its texts are theirs, it has their own length, task and all else that belongs to the requests."""
+"""The attempt that others are held against where a divergence is their score: that of the baseline in which most texts
+have been scored so far, of several the first. So that its texts are theirs, it has their own length, task and all else
+that belongs to the requests. The report compares anew, with all attempts that there are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from kvscope.analysis.fidelity import with_fidelity
+from kvscope.analysis.fidelity import most_complete, with_fidelity
 from kvscope.experiment.design import REQUEST_FACTORS, Design, Level, Trial
 from kvscope.experiment.trial_scores import FIDELITY
 from kvscope.record.rows import MEASURED_OUTCOMES, TrialResult, WarningRow
@@ -18,7 +19,6 @@ class References:
     recorder: Recorder
     design: Design
     design_id: str
-    _found: dict[str, TrialResult] = field(default_factory=dict)
 
     def scored(self, trial: Trial, result: TrialResult) -> TrialResult:
         """The result with the divergence of each item as its score, as far as there is a reference; unchanged where it
@@ -47,13 +47,10 @@ class References:
         }
 
     def _reference(self, levels: Mapping[str, Level]) -> TrialResult | None:
-        key = repr(sorted(levels.items()))
-        if key not in self._found:
-            for row in self.recorder.trials(self.design_id):
-                if row.role != "measured" or row.outcome not in MEASURED_OUTCOMES or dict(row.levels) != dict(levels):
-                    continue
-                result = self.recorder.result(row, {"answers", "scored_tokens"})
-                if result.scored_tokens:
-                    self._found[key] = result
-                    break
-        return self._found.get(key)
+        """Read anew for each attempt that was scored (one of each level): a later one may be more complete."""
+        found = [
+            self.recorder.result(row, {"answers", "scored_tokens"})
+            for row in self.recorder.trials(self.design_id)
+            if row.role == "measured" and row.outcome in MEASURED_OUTCOMES and dict(row.levels) == dict(levels)
+        ]
+        return most_complete([each for each in found if each.scored_tokens])

@@ -4,12 +4,21 @@ One document is prefilled once; every token scored behind it is one more pass ov
 chat template, with the engine's own BOS once, so a base model can be asked as well.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvscope.engine.base import Engine, ScoreRequest, TokenScores
-from kvscope.errors import ContextOverflow, InputTruncated, KvscopeError, ServerError, UsageError
+from kvscope.engine.base import Engine, ScoredToken, ScoreRequest, TokenScores
+from kvscope.errors import (
+    EngineDied,
+    EngineReplyError,
+    InputTruncated,
+    KvscopeError,
+    OutOfMemory,
+    ProbeLost,
+    UsageError,
+)
 from kvscope.quality.task import Document, Question, prompt_text
 from kvscope.record.rows import AnswerRow, ScoredTokenRow
 
@@ -23,16 +32,22 @@ FLOOR_DOCUMENTS = 6
 # Facts of an AnswerRow that is measured for the floor alone: the same text in passes of another shape.
 FLOOR = "floor"
 BATCH_SHAPE = "batch_shape"
-# What one item may end in without ending the trial.
-_OF_ONE_ITEM = (ContextOverflow, InputTruncated, ServerError)
+# Errors that say the engine is gone: they end the trial. Any other one is of its question, or of its item.
+FATAL = (EngineDied, OutOfMemory, ProbeLost)
+# After so many failures in a row nothing more is asked, or scored.
+MOST_FAILED = 3
+# A record keeps token ids as signed 32-bit numbers.
+_LIMIT_ID = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """Rows of one document. ``scored_tokens`` name their answer by its ``index``."""
+    """Rows of one document. ``scored_tokens`` name their answer by its ``index``. ``failed_at_end``: so many items
+    failed one after another, the last of these being the last."""
 
     answers: tuple[AnswerRow, ...] = ()
     scored_tokens: tuple[ScoredTokenRow, ...] = ()
+    failed_at_end: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +93,18 @@ def split_text(engine: Engine, prompt: str, continuation: str) -> ScoredText:
     return ScoredText(prompt=whole[:common], continuation=whole[common:], starts_early=len(alone) - common)
 
 
-def score_document(engine: Engine, document: Document, twin: Document | None = None, *, first_index: int = 0) -> Scored:
+def score_document(
+    engine: Engine, document: Document, twin: Document | None = None, *, first_index: int = 0, failed_before: int = 0
+) -> Scored:
     """Every question of a document that has a continuation, then the same of its twin. ``first_index``: the index of
     the first AnswerRow. ``score`` of a row is the mean log-probability of the continuation's tokens; of the fidelity
-    task it stays None, because it needs the same items at the reference (``analysis.fidelity``). An item that the
-    engine refuses is a row with the reading ``failed``. Raises an EngineError where the engine has gone."""
-    rows = _Rows(engine, first_index)
+    task it stays None, because it needs the same items at the reference (``analysis.fidelity``). An item of which the
+    engine states nothing, for whatever reason, is a row with the reading ``failed``; after MOST_FAILED of them in a row
+    (``failed_before`` of them in documents before) the others are not scored. Raises FATAL errors."""
+    rows = _Rows(engine, first_index, failed_before)
     for text in (document,) if twin is None else (document, twin):
         for question in text.questions:
-            if question.continuation is not None:
+            if question.continuation is not None and rows.failed_in_a_row < MOST_FAILED:
                 rows.add(text, question)
     return rows.scored()
 
@@ -98,20 +116,22 @@ def score_floor(engine: Engine, documents: Sequence[Document], *, first_index: i
     rows = _Rows(engine, first_index)
     for number, document in enumerate(documents[:FLOOR_DOCUMENTS]):
         questions = [each for each in document.questions if len((each.continuation or "").split()) > 1]
-        if questions:
+        if questions and rows.failed_in_a_row < MOST_FAILED:
             rows.add_floor(document, questions[number % len(questions)])
     return rows.scored()
 
 
 class _Rows:
-    def __init__(self, engine: Engine, first_index: int) -> None:
+    def __init__(self, engine: Engine, first_index: int, failed_before: int = 0) -> None:
         self.engine = engine
         self.next_index = first_index
+        self.failed_in_a_row = failed_before
         self.answers: list[AnswerRow] = []
         self.tokens: list[ScoredTokenRow] = []
 
     def scored(self) -> Scored:
-        return Scored(answers=tuple(self.answers), scored_tokens=tuple(self.tokens))
+        answers, tokens = tuple(self.answers), tuple(self.tokens)
+        return Scored(answers=answers, scored_tokens=tokens, failed_at_end=self.failed_in_a_row)
 
     def add(self, document: Document, question: Question) -> None:
         """One item, all its positions."""
@@ -119,7 +139,9 @@ class _Rows:
         try:
             text = self._text(document, question)
             scores = self._score(document, text, 0, len(text.continuation))
-        except _OF_ONE_ITEM as error:
+        except FATAL:
+            raise
+        except KvscopeError as error:
             self._keep(_failed(row, error))
             return
         self._keep(_scored(row, text, scores), scores)
@@ -136,7 +158,9 @@ class _Rows:
             found = [self._score(document, text, last, last + 1, is_fresh=True)]
             for position in range(last - 1, 0, -1):
                 found.insert(0, self._score(document, text, position, position + 1))
-        except _OF_ONE_ITEM as error:
+        except FATAL:
+            raise
+        except KvscopeError as error:
             self._keep(_failed(row, error))
             return
         tokens = tuple(token for each in found for token in each.tokens)
@@ -150,18 +174,18 @@ class _Rows:
         self, document: Document, text: ScoredText, first: int, end: int, *, is_fresh: bool = False
     ) -> TokenScores:
         """Positions ``first`` to ``end`` of the continuation."""
-        return self.engine.score(
-            ScoreRequest(
-                prompt=(*text.prompt, *text.continuation[:first]),
-                continuation=text.continuation[first:end],
-                num_top=NUM_TOP if document.task == FIDELITY else 1,
-                is_fresh=is_fresh,
-            )
+        request = ScoreRequest(
+            prompt=(*text.prompt, *text.continuation[:first]),
+            continuation=text.continuation[first:end],
+            num_top=NUM_TOP if document.task == FIDELITY else 1,
+            is_fresh=is_fresh,
         )
+        return _checked(request, self.engine.score(request))
 
     def _keep(self, row: AnswerRow, scores: TokenScores | None = None, *, first_position: int = 0) -> None:
         self.answers.append(row)
         self.next_index += 1
+        self.failed_in_a_row = self.failed_in_a_row + 1 if scores is None else 0
         if scores is None:
             return
         self.tokens += [
@@ -176,6 +200,29 @@ class _Rows:
             )
             for position, token in enumerate(scores.tokens, start=first_position)
         ]
+
+
+def _checked(request: ScoreRequest, scores: TokenScores) -> TokenScores:
+    """Raises EngineReplyError where an engine's scores are not of what was asked, or are no numbers that a record
+    keeps, so that a reply costs its own item and never the trial."""
+    is_same = tuple(each.token for each in scores.tokens) == request.continuation
+    if is_same and all(_is_kept(each) for each in scores.tokens):
+        return scores
+    raise EngineReplyError(
+        "The engine states token ids or log-probabilities that are none.",
+        hint="What was scored before stands. Use another build of the engine.",
+        evidence={"known_by": "message"},
+    )
+
+
+def _is_kept(token: ScoredToken) -> bool:
+    ids = (token.token, *token.top_tokens)
+    return (
+        all(type(each) is int and 0 <= each < _LIMIT_ID for each in ids)
+        and len(token.top_tokens) == len(token.top_logprobs)
+        and math.isfinite(token.logprob)
+        and not any(math.isnan(each) for each in token.top_logprobs)
+    )
 
 
 def _row(document: Document, question: Question, index: int) -> AnswerRow:

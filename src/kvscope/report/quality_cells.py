@@ -231,6 +231,9 @@ def fidelity_rows(panel: FidelityPanel) -> list[tuple[FidelityLevel, list[str]]]
             perplexity = say("quality.before_after", before=before, after=after)
         flips = f"{each.comparison.num_flips}/{len(each.comparison.positions)}"
         told = say(f"fidelity_verdict.{each.verdict}")
+        texts, lost = each.comparison.num_items, len(each.comparison.lost)
+        if texts and lost:
+            told = say("quality.of_texts", told=told, texts=texts, of=texts + lost)
         rows.append((each, [short_level(each.level), cell.value, cell.interval, flips, perplexity, told]))
     return rows
 

@@ -32,9 +32,9 @@ QUALITY_FINDINGS: Mapping[str, str] = {
     "finding.quality_right_without_evidence": "{where}: {count:count} of {items:count} items were right without the "
     "evidence in the prompt: guessed, or known before.",
     "finding.quality_not_beaten": "Not beaten on memory, time and quality together: {levels:list}.{beaten}{unknown}",
-    "finding.fidelity_loss": f"{{condition}}: {_SCORED}: more than noise. {_FLIPS}",
+    "finding.fidelity_loss": f"{{condition}}: {_SCORED}: more than noise. {_FLIPS}{{lost}}",
     "finding.fidelity_no_loss": f"{{condition}}: {_SCORED}: no loss larger than noise. {_FLIPS}",
-    "finding.fidelity_cannot_tell": "{condition}: {scored}cannot tell, {because}.",
+    "finding.fidelity_cannot_tell": "{condition}: {scored}cannot tell, {because}.{lost}",
     "finding.fidelity_order": "{less} stays nearer to the reference than {more}, whose divergence is {ratio:rate} "
     "times as large.",
     "finding.copy_gain_used": "{where}: the document adds {gain:nats} nats per token to a fact that stands in it "
@@ -75,6 +75,10 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality.unknown": " Not told apart: {pairs}.",
     "quality.unknown_pair": "{level} from {other} ({measures})",
     "quality.scored": "KL {divergence:nats} nats per token against {base}{noise}: ",
+    "quality.lost_texts": " {lost:count} of {of:count} texts that the baseline has are not in these numbers, because "
+    "they could not be scored here or not in the same passes: {items:list}{more}.",
+    "quality.lost_more": " and {count:count} more",
+    "quality.of_texts": "{told}, {texts} of {of} texts",
     "quality.noise": " (the engine's own noise: {noise:nats})",
     "quality.floors_of": "The engine's own noise at {level}: {repeats} in the same passes again, {shape} in passes of "
     "another shape.",
@@ -99,7 +103,9 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality_share_because.unread": "no answer could be read",
     "quality_share_because.maybe_cut": "the prompt may have been cut, or the model does not use all of it",
     "fidelity_because.too_few": "three documents at least are needed",
-    "fidelity_because.no_floor": "the engine's own noise is not known",
+    "fidelity_because.floor_unknown": "the engine's own noise is not known in both ways: in the same passes again (with "
+    "2 repeats or more) and in passes of another shape",
+    "fidelity_because.lost_texts": "no loss is seen, but texts that were not scored may hide one",
     "fidelity_because.near_floor": "it is not surely apart from the engine's own noise",
     "fidelity_because.nothing_measured": "nothing was scored",
     "fidelity_because.no_reference": "the baseline was not scored",
@@ -107,7 +113,7 @@ QUALITY_WORDS: Mapping[str, str] = {
     "fidelity_because.other_tokens": "the engine cut the texts into other tokens",
     "fidelity_because.other_engine_build": "it was scored by another build of the engine",
     "fidelity_because.other_items": "other texts were scored",
-    "fidelity_because.not_scored": "the engine stated no probabilities",
+    "fidelity_because.not_scored": "the texts could not be scored",
     "quality_measure.memory": "memory",
     "quality_measure.time": "time",
     "quality_measure.quality": "quality",

@@ -9,6 +9,8 @@ from kvscope.report.words import name_of, say
 
 _PREFIXES = ("quality_", "fidelity_", "copy_gain_")
 TASK_FACTOR = "quality_task"
+# So many texts that are missing are named.
+NAMED_TEXTS = 3
 
 
 def is_of_quality(finding: Finding) -> bool:
@@ -161,7 +163,18 @@ def _of_fidelity(finding: Finding) -> dict[str, object]:
     told["scored"] = "" if told["divergence"] is None else say("quality.scored", base=base, **told)
     if values.get("reason") is not None:
         told["because"] = say(f"fidelity_because.{values['reason']}")
+    told["lost"] = _lost_texts(values)
     return told
+
+
+def _lost_texts(values: Mapping[str, Any]) -> str:
+    """Names of the first texts that are missing; nothing where none is, or none was compared, which is said anyhow."""
+    lost: Sequence[str] = values.get("lost", ())
+    if not lost or not values["texts"]:
+        return ""
+    more = "" if len(lost) <= NAMED_TEXTS else say("quality.lost_more", count=len(lost) - NAMED_TEXTS)
+    named = tuple(lost[:NAMED_TEXTS])
+    return say("quality.lost_texts", lost=len(lost), of=len(lost) + values["texts"], items=named, more=more)
 
 
 def _noise(noise: object) -> str:
