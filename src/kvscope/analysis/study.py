@@ -4,6 +4,7 @@ used by the page and by the terminal alike. Rows of different machines, models o
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kvscope.analysis.answer_designs import is_of_answers
 from kvscope.analysis.attempts import Attempt, latest_attempts, load_attempts
 from kvscope.analysis.attribute import Attribution, attribute
 from kvscope.analysis.checks import Check, run_checks
@@ -23,6 +24,7 @@ from kvscope.analysis.latency import (
 from kvscope.analysis.levels import LevelRow, at_level, level_rows
 from kvscope.analysis.limit import ContextLimit, context_limit
 from kvscope.analysis.release import Release, judge_release
+from kvscope.analysis.release_verdict import CANNOT_TELL
 from kvscope.record.rows import DesignRow, Json, RunRow
 from kvscope.record.store import Records
 
@@ -234,7 +236,9 @@ def _releases(designs: Sequence[DesignStudy], main: Attempt | None) -> tuple[Rel
     if study is not None:
         return _judged(study.attempts, study.design.levels)
     found = None if main is None else judge_release(main)
-    return () if found is None else (found,)
+    if found is None or main is None or (found.verdict == CANNOT_TELL and is_of_answers(main.design)):
+        return ()  # nobody asked whether memory comes back, and a level "cannot tell" would read as its answers
+    return (found,)
 
 
 def _judged(attempts: Sequence[Attempt], levels: Sequence[Json]) -> tuple[Release, ...]:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from kvscope.analysis.answer_designs import is_of_tasks
 from kvscope.analysis.attempts import load_attempts
 from kvscope.analysis.design_claims import recorded_claims
 from kvscope.analysis.retrieval_panel import recorded_panel
@@ -96,9 +97,11 @@ def _tell_retrieval(summary: DesignSummary, records: str) -> None:
 
 
 def _tell_effects(summary: DesignSummary, records: str) -> None:
-    if summary.name in ("release", "turns", "quality"):  # they have tables of their own
+    if summary.name in ("release", "turns"):  # they have tables of their own
         return
     with open_records(records) as found:
+        if any(row.design_id == summary.design_id and is_of_tasks(row) for row in found.designs()):
+            return  # what one task takes longer than another is no effect
         for line in recorded_effects(found, summary.design_id):
             say(line)
 

@@ -127,7 +127,7 @@ _FINDINGS: dict[str, str] = {
     "finding.release_growing_texts": "Growing, with {factor} = {level}: {step_bytes:mib} from one conversation to the "
     "next with different texts, and nothing with the same text again: copies of prompts, up to a limit not known here "
     "(llama.cpp's is 8,192 MiB unless cache_ram_mib is set). With --model they can be told by their size.",
-    "finding.release_cannot_tell": "Cannot tell, with {factor} = {level}: {reason}",
+    "finding.release_cannot_tell": "Memory after the answers, with {factor} = {level}: cannot tell: {reason}",
     "size.bytes_per_token": "95 % interval {low:count} to {high:count} bytes, {num} trials.",
     "size.per_thousand": "Over this range {low:s} to {high:s} more for each 1,000 tokens (95 %), {num} trials.",
     "size.per_token": "95 % interval {low:s} to {high:s} for each token, {num} trials.",
@@ -221,7 +221,8 @@ _TEXT: dict[str, str] = {
     "text.unexplained_large": "{loading} {growth_bytes:mib}: "
     "{named}; unexplained {unexplained_anon_bytes:signed_mib} of its own and "
     "{unexplained_file_bytes:signed_mib} file-backed ({share:percent}, too much)",
-    "text.release_retained_bounded": "{factor} = {level}: retained and bounded. {grown_bytes:signed_mib} over "
+    "text.release_retained_bounded": "Memory after the answers, {factor} = {level}: "
+    "retained and bounded. {grown_bytes:signed_mib} over "
     "{conversations} conversations; of {added_bytes:mib} added, {kept_bytes:mib} stay after the engine's release: "
     "{kept_by}",
     "text.doubts": "! Doubts: {names}. Reasons are on the page.",
@@ -252,15 +253,19 @@ _TEXT: dict[str, str] = {
     "{to_tokens:count}; may be noise",
     "text.output_time": "Whole answer: {from_s:s} for {from_tokens:count} output tokens, {to_s:s} for "
     "{to_tokens:count}",
-    "text.release_host_cache": "{factor} = {level}: retained and bounded. Each conversation leaves {step_bytes:mib}: "
+    "text.release_host_cache": "Memory after the answers, {factor} = {level}: "
+    "retained and bounded. Each conversation leaves {step_bytes:mib}: "
     "the host prompt cache's copies, {held_bytes:mib} of at most {limit_bytes:bytes}",
-    "text.release_released": "{factor} = {level}: released. Of {added_bytes:mib} added, {kept_bytes:mib} stay after "
+    "text.release_released": "Memory after the answers, {factor} = {level}: "
+    "released. Of {added_bytes:mib} added, {kept_bytes:mib} stay after "
     "the engine's release",
-    "text.release_growing": "{factor} = {level}: growing. {grown_bytes:mib} more over {conversations} "
+    "text.release_growing": "Memory after the answers, {factor} = {level}: "
+    "growing. {grown_bytes:mib} more over {conversations} "
     "conversations, and no limit explains it",
-    "text.release_released_at_exit": "{factor} = {level}: released at exit. Of {added_bytes:mib} added, "
+    "text.release_released_at_exit": "Memory after the answers, {factor} = {level}: "
+    "released at exit. Of {added_bytes:mib} added, "
     "{exited_bytes:mib} were left when the process had ended",
-    "text.release_cannot_tell": "{factor} = {level}: cannot tell: {reason}",
+    "text.release_cannot_tell": "Memory after the answers, {factor} = {level}: cannot tell: {reason}",
     "text.step_agrees": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "
     "{predicted_bytes:count} predicted, {measured_bytes:count} measured",
     "text.step_differs": "Bytes per token of context, {from_tokens:count} to {to_tokens:count}: "

@@ -8,6 +8,7 @@ from kvscope.analysis.fit import Estimate
 from kvscope.analysis.price import token_price
 from kvscope.analysis.study import MemoryView, Study
 from kvscope.analysis.turns import turn_tables
+from kvscope.report.answer_headline import answered_text, intervals_text, is_about_answers
 from kvscope.report.blocks import Answer, Badge, Chart, Claim, Link, Row, Table, columns, row
 from kvscope.report.charts_memory import PART_TERMS, by_context_chart, context_chart
 from kvscope.report.charts_time import ttft_chart
@@ -74,7 +75,22 @@ def _time_slope(study: Study) -> Estimate | None:
 
 
 def headline(study: Study) -> str:
-    """The answer as one sentence, from whatever of it was measured."""
+    """The answer: what was answered where questions were asked, and as one sentence what was measured besides."""
+    answered = answered_text(study)
+    if answered and is_answered_first(study):
+        return answered
+    return f"{_measured(study)} {answered}" if answered else _measured(study)
+
+
+def is_answered_first(study: Study) -> bool:
+    """Whether the head of a study is what was answered alone: nothing else was asked, or measured so that it tells."""
+    if is_about_answers(study):
+        return bool(answered_text(study))
+    tells = _memory_slope(study) is not None or _time_slope(study) is not None or _last_turns(study) is not None
+    return not tells and bool(answered_text(study))
+
+
+def _measured(study: Study) -> str:
     memory, time = _memory_slope(study), _time_slope(study)
     time_s = None if time is None or time.value is None else time.value * THOUSAND
     if memory is not None and memory.value is not None:
@@ -140,6 +156,8 @@ def price_text(study: Study) -> str | None:
 
 def interval_line(study: Study) -> str:
     """The intervals of the headline, and on how much they rest."""
+    if is_answered_first(study):
+        return intervals_text(study)
     memory, time = _memory_slope(study), _time_slope(study)
     parts = []
     if memory is not None and memory.low is not None and memory.high is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from kvscope.analysis.answer_designs import is_of_tasks
 from kvscope.analysis.levels import LevelRow
 from kvscope.analysis.study import DesignStudy, Study
 from kvscope.record.held import held_of
@@ -46,7 +47,7 @@ def _design_blocks(study: DesignStudy, said: Sequence[Block], slug: str) -> list
         Table(
             caption=say("caption.design", question=design.question, name=design.name),
             columns=tuple(titles),
-            rows=tuple(_level_row(level) for level in study.levels),
+            rows=tuple(_level_row(level, is_compared=not is_of_tasks(design)) for level in study.levels),
         )
     )
     blocks += effect_blocks(study, slug)
@@ -64,7 +65,7 @@ def effect_blocks(study: DesignStudy, slug: str) -> list[Block]:
     """What changed, and by how much: every difference with its interval, drawn where no other section draws it; whether
     repeating was enough, and whether the machine changed under way. Nothing where no level has a pair."""
     table = _effects_table(study)
-    if table is None or study.design.name == "quality":  # tasks are no settings: their times tell nothing
+    if table is None or is_of_tasks(study.design):  # tasks are no settings: their times tell nothing
         return []
     blocks: list[Block] = []
     chart = None
@@ -105,17 +106,18 @@ def _effects_table(study: DesignStudy) -> Table | None:
     )
 
 
-def _level_row(level: LevelRow) -> Row:
+def _level_row(level: LevelRow, *, is_compared: bool) -> Row:
     label = level_text(level.level)
-    if level.is_baseline:
+    if level.is_baseline and is_compared:
         label = say("changes.baseline", level=label)
-    cells = [_change(level, name) for name in (*_TIMES, *_MEMORY)]
-    kind = "baseline" if level.is_baseline else ""
+    cells = [_change(level, name, is_compared=is_compared) for name in (*_TIMES, *_MEMORY)]
+    kind = "baseline" if level.is_baseline and is_compared else ""
     return row(label, str(level.num_measured), str(level.num_failed), *cells, kind=kind)
 
 
-def _change(level: LevelRow, name: str) -> str:
-    """The mean with its interval; for a changed condition its difference from the baseline beside it."""
+def _change(level: LevelRow, name: str, *, is_compared: bool) -> str:
+    """The mean with its interval; for a changed condition its difference from the baseline beside it, where levels do
+    the same work."""
 
     def write(value: float | None) -> str:
         return mib_cell(value) if name in _MEMORY else seconds_cell(value)
@@ -123,7 +125,7 @@ def _change(level: LevelRow, name: str) -> str:
     mean = level.means[name]
     if level.num_measured == 0:
         return say("none")
-    if level.is_baseline or mean.value is None:
+    if level.is_baseline or not is_compared or mean.value is None:
         return estimate_cell(mean, write)
     effect = level.effects[name]
     if effect.difference.value is None:

@@ -7,18 +7,19 @@ from collections.abc import Iterable
 from kvscope.analysis.findings import Finding
 from kvscope.analysis.study import Analysis, DesignStudy, Study
 from kvscope.analysis.turns import turn_tables
+from kvscope.report.answer_headline import is_main
 from kvscope.report.blocks import Block, Bullets, Chart, Claim, Download, Fold, Paragraph, StudyPage, Table
 from kvscope.report.claims import claim_text, spoken
 from kvscope.report.held_text import design_title
 from kvscope.report.quality_words import is_of_quality
-from kvscope.report.section_answer import headline, interval_line, strip
+from kvscope.report.section_answer import headline, interval_line, is_answered_first, strip
 from kvscope.report.section_growth import formula_line
 from kvscope.report.sections import several_studies, study_pages
 from kvscope.report.turns import turn_lines
 from kvscope.report.words import NO_BREAK, has_words, name_of, say
 
 WIDTH = 80
-# Of a study as a whole, and of what each of its designs says besides.
+# Of a study as a whole, and of what each of its designs says besides; what was asked of answers is never cut off.
 MOST_LINES = 25
 MOST_DESIGN_LINES = 10
 # Findings that the lines above them already say.
@@ -42,7 +43,7 @@ def study_lines(study: Study) -> list[str]:
     lines += _failed(study)
     lines += _wrapped(headline(study))
     lines += _wrapped(interval_line(study), "  ")
-    formula = formula_line(study)
+    formula = None if is_answered_first(study) else formula_line(study)
     overall = [f for f in study.findings if f.design_id is None and f.slug not in _SAID]
     per_token = [f for f in overall if f.slug.startswith(_PER_TOKEN)]
     for finding in per_token:
@@ -66,13 +67,15 @@ def _design_lines(study: Study, design: DesignStudy) -> list[str]:
     """What one design says of itself, under its name; nothing where it says nothing."""
     own = [finding for finding in study.findings if finding.design_id == design.design.design_id]
     # What was asked for beside memory and time is not what a short text leaves out.
-    own.sort(key=lambda finding: not is_of_quality(finding))
-    said = [line for finding in own for line in _finding_lines(finding)]
+    main = [line for finding in own if is_main(finding) for line in _finding_lines(finding)]
+    rest = sorted((f for f in own if not is_main(f)), key=lambda finding: not is_of_quality(finding))
+    beside = [line for finding in rest for line in _finding_lines(finding)]
+    said = [*main, *_cut(beside, max(2, MOST_DESIGN_LINES - len(main)))]
     turns = turn_lines(turn_tables(design.attempts))
     if not said and not turns:
         return []
     title = design_title(design.design, [each.design for each in study.designs])
-    return ["", *_wrapped(f"{title}:"), *_cut(said, MOST_DESIGN_LINES), *turns]
+    return ["", *_wrapped(f"{title}:"), *said, *turns]
 
 
 def _failed(study: Study) -> list[str]:

@@ -4,6 +4,7 @@ titles and names in ``names_en``.
 
 from collections.abc import Mapping
 
+from kvscope.report.answers_en import ANSWERED
 from kvscope.report.effects_en import EFFECTS
 from kvscope.report.findings_en import FINDINGS
 from kvscope.report.names_en import NAMES
@@ -381,6 +382,7 @@ WORDS: Mapping[str, str] = {
     **EFFECTS,
     **RETRIEVAL_PAGE,
     **QUALITY_WORDS,
+    **ANSWERED,
     **_GENERAL,
     **_ANSWER,
     **_MEMORY,

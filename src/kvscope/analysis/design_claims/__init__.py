@@ -4,6 +4,7 @@ rows cannot tell. One design a file; a grid of two factors says what a grid can 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from kvscope.analysis.answer_designs import is_of_tasks
 from kvscope.analysis.attempts import Attempt, load_attempts
 from kvscope.analysis.design_claims import (
     concurrency,
@@ -51,6 +52,8 @@ def claims_of(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, 
     """What a design says of its attempts, each finding named as its own. Nothing where none was measured. Levels that
     the engine did not take come first: what was measured there is something else."""
     say = grid.claims if design.is_grid else CLAIMS.get(design.name)
+    if is_of_tasks(design):  # what one task takes longer than another is no effect
+        say = None
     if not any(attempt.is_measured for attempt in attempts):
         return ()
     said = () if say is None else say(design, attempts)

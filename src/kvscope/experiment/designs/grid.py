@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from kvscope.errors import BadDesign
 from kvscope.experiment.design import Condition, DesignKind, Factor
 from kvscope.experiment.designs import holds
+from kvscope.experiment.designs.quality import KIND as QUALITY
 from kvscope.model.spec import ModelSpec
 
 NAME = "grid"
@@ -59,7 +60,13 @@ def kind_of(first: DesignKind, factors: Sequence[Factor], *, second: DesignKind 
         # Where the other factor varies what the levels would be held against, its cells show what was taken.
         check_levels=first.check_levels if is_whole else None,
         holds_while=first.holds_while,
+        default_repeats=_repeats(first, second),
     )
+
+
+def _repeats(first: DesignKind, second: DesignKind | None) -> int:
+    """One where a factor is the task of the design quality: a repeat asks the same questions again."""
+    return QUALITY.default_repeats if QUALITY.name in (first.name, second and second.name) else KIND.default_repeats
 
 
 def _both_models(first: DesignKind, second: DesignKind | None) -> Callable[[ModelSpec], None] | None:
