@@ -81,7 +81,7 @@ def _of_design(found: Sequence[Finding]) -> list[str]:
 def _right(finding: Finding) -> str:
     values = finding.values
     read = values.get("scored", values.get("items"))
-    return say("answered.share", what=_what(finding), right=right_text(float(values["right"])), read=read)
+    return say("answered.share", what=_what(finding), right=right_text(float(str(values["right"]))), read=read)
 
 
 def _what(finding: Finding) -> str:
