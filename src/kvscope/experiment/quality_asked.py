@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from kvscope.engine.server_address import server_url
 from kvscope.errors import BadDesign
 from kvscope.quality.tasks import task_named
 
@@ -13,6 +14,8 @@ FORMS: tuple[AskedForm, ...] = get_args(AskedForm)
 # Korean), and the tools that are offered.
 _ANSWER_ROOM = 192
 _TOOLS_ROOM = 512
+# More documents of a task than this in a trial are a slip of the keyboard.
+MOST_DOCUMENTS = 100_000
 # What a level of the factor ``quality_task`` sets.
 TASK_FACTOR = "quality_task"
 
@@ -57,6 +60,13 @@ class QualityAsked:
     def num_documents(self) -> int:
         """How many documents a trial asks. Raises UnknownName for a task that there is not."""
         return task_named(self.task).default_documents if self.documents is None else self.documents
+
+
+def judge_address(text: str) -> str:
+    """The address of a judge, as it was written. Raises UsageError for one that is none, or that holds a key: it is
+    recorded."""
+    server_url(text)
+    return text
 
 
 def with_task(asked: QualityAsked | None, level: object) -> QualityAsked:

@@ -131,10 +131,21 @@ def _answers(points: Sequence[Mapping[str, Any]]) -> list[str]:
     lengths = sorted({each["prompt_tokens"] for each in asked})
     tokens = " to ".join(f"{length:,}" for length in (lengths if len(lengths) < 2 else (lengths[0], lengths[-1])))
     return [
-        f"Answers: each measured trial then asks about {most} documents of {what} and as many twins without the facts, "
-        f"of {tokens} tokens. That takes about as long as the first tokens of {2 * most} more prompts of that length, "
-        "and a short answer to each question. Fewer: --quality-documents, --repeats."
+        f"Answers: each measured trial then asks about {most:,} documents of {what} and as many twins without the "
+        f"facts, of {tokens} tokens. That takes about as long as the first tokens of {2 * most:,} more prompts of that "
+        f"length, and a short answer to each question. Fewer: --quality-documents, --repeats.{_context(asked[0])}"
     ]
+
+
+def _context(asked: Mapping[str, Any]) -> str:
+    """That memory is not what it would be without the questions, where their context is the larger one."""
+    if asked.get("n_ctx") is None:
+        return ""
+    return (
+        f" The questions make n_ctx {asked['n_ctx']:,}, where {asked['n_ctx_without']:,} would do without them, and "
+        "all memory is measured with that. To compare it with trials that ask nothing, give both the same: "
+        f"--set n_ctx={asked['n_ctx']}."
+    )
 
 
 def _refused(plan: Mapping[str, Any]) -> str:
