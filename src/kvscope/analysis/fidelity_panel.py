@@ -8,7 +8,7 @@ how often it covers, by simulation on real documents: docs/accuracy.md. Two leve
 divergences on the same documents.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import exp, log, sqrt

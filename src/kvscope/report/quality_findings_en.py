@@ -103,8 +103,8 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality_share_because.unread": "no answer could be read",
     "quality_share_because.maybe_cut": "the prompt may have been cut, or the model does not use all of it",
     "fidelity_because.too_few": "three documents at least are needed",
-    "fidelity_because.floor_unknown": "the engine's own noise is not known in both ways: in the same passes again (with "
-    "2 repeats or more) and in passes of another shape",
+    "fidelity_because.floor_unknown": "the engine's own noise is not known in both ways: in the same passes again "
+    "(with 2 repeats or more) and in passes of another shape",
     "fidelity_because.lost_texts": "no loss is seen, but texts that were not scored may hide one",
     "fidelity_because.near_floor": "it is not surely apart from the engine's own noise",
     "fidelity_because.nothing_measured": "nothing was scored",
