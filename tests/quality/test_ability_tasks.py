@@ -14,9 +14,10 @@ from kvscope.errors import BadDesign, UnknownName
 from kvscope.prompt.tokenizers.load import load_tokenizer
 from kvscope.quality import prose_en, prose_ko
 from kvscope.quality.markers import marker_questions
+from kvscope.quality.named import is_named
 from kvscope.quality.prose import Names, Numbers, filler, listed, num_facts
 from kvscope.quality.real_words import REAL_WORDS
-from kvscope.quality.scoring import is_named, scored
+from kvscope.quality.scoring import scored
 from kvscope.quality.task import Document, DocumentRequest, Form, Question, prompt_text
 from kvscope.quality.tasks import TASKS, task_named
 from kvscope.quality.tasks.count import chance_of_sum
