@@ -64,7 +64,8 @@ def test_every_reason_and_every_reading_has_words() -> None:
 def test_a_share_is_said_with_its_items_and_what_guessing_reaches() -> None:
     rows = [answer(f"d{n}/0", is_right=n < 26, document=f"d{n}", tokens=512) for n in range(30)]
     twins = [answer(f"d{n}/0", is_right=False, document=f"d{n}", tokens=512, is_twin=True) for n in range(30)]
-    assert "keys (en), f16, 512 tokens: 26 of 30 right; without the fact 0.0 %." in said([[*rows, *twins]] * 3)
+    told = "26 of 30 right; without the fact 0.0 %, and 0 of 30 name another value, 0 say that it is not there."
+    assert f"keys (en), f16, 512 tokens: {told}" in said([[*rows, *twins]] * 3)
 
 
 def test_at_the_ceiling_it_cannot_tell_and_says_how_many_items_would() -> None:

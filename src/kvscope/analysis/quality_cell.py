@@ -27,7 +27,8 @@ class QualityCell:
     ``readings``: rows by what they were read as, each repeat counted, and ``twin_readings`` those of twins; only right
     and wrong ones are in a share.
     ``num_unsteady``: items whose repeats disagree. ``twin_named``: answers on twins that named something else of the
-    text, where nothing was told; ``twin_refused``: those that said so. ``needed``: items for a five-point loss, with
+    text, where nothing was told; ``twin_refused``: those that said so. ``refused``: answers that say that a fact is not
+    in the text, which is. ``needed``: items for a five-point loss, with
     nothing known of how many items a change turns."""
 
     task: str
@@ -49,6 +50,7 @@ class QualityCell:
     num_unsteady: int
     twin_named: int
     twin_refused: int
+    refused: int
     useful: Estimate | None
     right_without_evidence: int
     gate: Gate
@@ -59,6 +61,11 @@ class QualityCell:
     def guess(self) -> float:
         """The share that guessing reaches: by chance, or as on documents without the fact."""
         return _guess(self.chance, self.twin)
+
+    @property
+    def num_twins(self) -> int:
+        """Answers on twins that could be read."""
+        return sum(self.twin_readings.get(reading, 0) for reading in (RIGHT, WRONG))
 
     @property
     def num_left_out(self) -> int:
@@ -78,6 +85,7 @@ def cell_of(
     """From the rows of one task in one language at one level, of which there is one at least. ``num_cells``: how many
     cells are looked at in the study, which share the false alarms of signs."""
     items = items_of(rows)
+    read = [row for row in rows if row.reading in (RIGHT, WRONG)]
     asked = [item for item in items if not item.is_twin]
     twins = [item for item in items if item.is_twin]
     share = clustered_share(by_document(asked))
@@ -105,8 +113,9 @@ def cell_of(
         readings=readings(row for row in rows if not row.is_twin),
         twin_readings=readings(row for row in rows if row.is_twin),
         num_unsteady=sum(not item.is_steady for item in items),
-        twin_named=sum(row.is_twin and bool(row.facts.get("also_named")) for row in rows),
-        twin_refused=sum(row.is_twin and row.facts.get("refused") is True for row in rows),
+        twin_named=sum(row.is_twin and bool(row.facts.get("also_named")) for row in read),
+        twin_refused=sum(row.is_twin and row.facts.get("refused") is True for row in read),
+        refused=sum(not row.is_twin and row.facts.get("refused") is True for row in read),
         useful=_useful(known) if known else None,
         right_without_evidence=sum(item.right >= 0.5 and item.evidence_in_prompt is False for item in known),
         gate=gate_of(
@@ -115,7 +124,8 @@ def cell_of(
             above_twin=above,
             num_documents=together.num_documents,
             num_unread=sum(not row.is_twin for row in rows) if not asked else 0,
-            is_maybe_cut=sign is not None and sign.is_maybe_cut,
+            is_maybe_cut=(sign is not None and sign.is_maybe_cut)
+            or any(row.facts.get("prompt_whole") is False for row in rows),
         ),
         sign=sign,
         needed=None if share.value is None else items_needed(share.value, clustering=together),

@@ -122,6 +122,8 @@ def _share(cell: QualityCell, keys: tuple[str, ...]) -> Finding:
         "twin": None if cell.twin is None else cell.twin.value,
         "twin_named": cell.twin_named,
         "twin_refused": cell.twin_refused,
+        "twins": cell.num_twins,
+        "refused": cell.refused,
         "readings": dict(cell.left_out),
         **_needed(cell.needed),
     }
@@ -171,7 +173,7 @@ def _read_strictly(effects: QualityEffects, keys: tuple[str, ...]) -> list[Findi
 
 
 def _fidelity(level: QualityLevel, evidence: Mapping[str, tuple[str, ...]]) -> list[Finding]:
-    """``noise``: the larger of the floors' means; None where none was measured."""
+    """``noise``: the larger of the floors' means; None where one of the two was not measured."""
     found = level.fidelity
     if found is None or found.verdict not in OF_FIDELITY:
         return []
@@ -181,7 +183,7 @@ def _fidelity(level: QualityLevel, evidence: Mapping[str, tuple[str, ...]]) -> l
     values = {
         "level": level.level,
         "baseline_level": found.reference_level,
-        "noise": max(noise, default=None),
+        "noise": max(noise) if len(noise) == len(floors) else None,
         "reason": found.reason,
         "flips": found.comparison.num_flips,
         "positions": len(found.comparison.positions),
@@ -231,12 +233,33 @@ def _not_beaten(effects: QualityEffects, keys: tuple[str, ...]) -> list[Finding]
     """Levels that none beats, those that are beaten with by which, and pairs where something is not known."""
     if not effects.is_choice or len(effects.levels) < 2:
         return []
+    known = [each for each in effects.levels if is_known(each)]
+    if not known:
+        return []
     values = {
-        "levels": list(effects.not_beaten),
+        "levels": [each.level for each in known if not each.beaten_by],
         "beaten": [(each.level, list(each.beaten_by)) for each in effects.levels if each.beaten_by],
-        "unknown": [
-            (each.level, other, list(measures)) for each in effects.levels for other, measures in each.unknown_against
-        ],
+        "unknown": _untold(known),
         "memory_metric": effects.memory_metric,
     }
     return [Finding(slug="quality_not_beaten", values=values, evidence=keys)]
+
+
+def is_known(level: QualityLevel) -> bool:
+    """Whether a level was measured, and anything of its quality: one of which nothing is known is no candidate."""
+    is_read = any(cell.num_items for cell in level.cells) or any(each.gain.value is not None for each in level.gains)
+    fidelity = level.fidelity
+    is_scored = fidelity is not None and (fidelity.verdict == "reference" or fidelity.divergence.value is not None)
+    return bool(level.row.num_measured) and (is_read or is_scored)
+
+
+def _untold(known: Sequence[QualityLevel]) -> list[tuple[Json, Json, list[str]]]:
+    """Pairs of which neither is known to beat the other, each once."""
+    names = {level_key(each.level) for each in known}
+    pairs: dict[frozenset[str], tuple[Json, Json, list[str]]] = {}
+    for each in known:
+        for other, measures in each.unknown_against:
+            pair = frozenset((level_key(each.level), level_key(other)))
+            if pair <= names and pair not in pairs:
+                pairs[pair] = (each.level, other, list(measures))
+    return list(pairs.values())

@@ -18,6 +18,7 @@ from kvscope.record.store import open_records
 from kvscope.report.claim_lines import claim_lines
 from kvscope.report.doubts_text import recorded_doubts
 from kvscope.report.effects_text import recorded_effects
+from kvscope.report.quality_cells import is_in_tables
 from kvscope.report.quality_text import recorded_quality
 from kvscope.report.release_text import release_lines
 from kvscope.report.retrieval_text import retrieval_lines
@@ -114,5 +115,5 @@ def _tell_quality(summary: DesignSummary, records: str) -> None:
 
 def _tell_claims(summary: DesignSummary, records: str) -> None:
     with open_records(records) as found:
-        for line in claim_lines(recorded_claims(found, summary.design_id)):
+        for line in claim_lines([f for f in recorded_claims(found, summary.design_id) if not is_in_tables(f)]):
             say(line)

@@ -5,18 +5,20 @@ from dataclasses import dataclass
 
 from kvscope.analysis.effects import Effect
 from kvscope.analysis.fidelity_panel import FidelityLevel, FidelityPanel
+from kvscope.analysis.finding import Finding
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.levels import level_key
 from kvscope.analysis.quality_cell import QualityCell
 from kvscope.analysis.quality_comparison import QualityComparison
 from kvscope.analysis.quality_effects import TIME, QualityEffects, QualityLevel
+from kvscope.analysis.quality_findings import is_known
 from kvscope.analysis.quality_gain import GainCell
 from kvscope.analysis.quality_panel import QualityPanel
 from kvscope.record.rows import Json
 from kvscope.report.effect_cells import effect_cells
 from kvscope.report.level_words import level_text
 from kvscope.report.quality_words import right_text, task_text
-from kvscope.report.words import NO_BREAK, say
+from kvscope.report.words import NO_BREAK, has_words, say
 from kvscope.units import format_digits, format_number
 
 
@@ -148,6 +150,8 @@ def _gain(level: QualityLevel, language: str) -> SideCell:
 
 
 def _beaten(level: QualityLevel) -> str:
+    if not is_known(level):
+        return say("none")
     if level.beaten_by:
         return say("quality_beaten.yes")
     return say("quality_beaten.unknown") if level.unknown_against else say("quality_beaten.no")
@@ -202,6 +206,46 @@ def verdict(cell: QualityCell, compared: QualityComparison | None) -> str:
     if judged.verdict == "cannot_tell":
         return say("quality_verdict.cannot_tell", why=say(f"quality_why.{judged.reason}"))
     return say(f"quality_verdict.{judged.verdict}", bound=judged.bound).replace(NO_BREAK, " ")
+
+
+def twins_text(panel: QualityPanel) -> str:
+    """What was answered of documents without the fact, by task: that none is right shows no guessing, as the right
+    value is not there; that another value is named does. And facts that were said not to be there. Empty for none."""
+    cells: dict[str, list[QualityCell]] = {}
+    for cell in panel.cells:
+        cells.setdefault(task_text(cell.task, cell.language), []).append(cell)
+    told = []
+    for name, here in cells.items():
+        twins, named, refused = (sum(getattr(c, f) for c in here) for f in ("num_twins", "twin_named", "twin_refused"))
+        if twins:
+            told.append(say("quality.twins_of", what=name, twins=twins, named=named, refused=refused))
+    lines = [say("quality.twins", told="; ".join(told))] if told else []
+    wrongly = {name: sum(cell.refused for cell in here) for name, here in cells.items()}
+    told = [say("quality.refused_of", what=name, count=count) for name, count in wrongly.items() if count]
+    return " ".join([*lines, *([say("quality.refused", told="; ".join(told))] if told else [])])
+
+
+def gates_text(panel: QualityPanel) -> str:
+    """Why cells that stand alone cannot be judged, each reason once, and how many items would do; empty for none."""
+    alone = [c for c in panel.cells if panel.comparison(c.task, c.language, c.level) is None and c.num_items]
+    gates = dict.fromkeys(cell.gate for cell in alone if cell.gate != "measured")
+    reasons = [
+        say("quality.gate", word=say(f"quality_why.{gate}"), because=say(f"quality_share_because.{gate}"))
+        for gate in gates
+    ]
+    needed = [
+        say("quality.needed_of", what=task_text(c.task, c.language), least=c.needed.least_items, items=c.needed.items)
+        for c in alone
+        if c.gate == "too_few" and c.needed is not None and c.needed.items is not None
+    ]
+    return " ".join([*reasons, *([say("quality.needed_all", told="; ".join(needed))] if needed else [])])
+
+
+def tasks_text(panel: QualityPanel) -> str:
+    """What each task that was asked is, in a few words."""
+    tasks = dict.fromkeys(cell.task for cell in panel.cells)
+    known = [say("quality.is_task", task=t, what=say(f"quality_is.{t}")) for t in tasks if has_words(f"quality_is.{t}")]
+    return " ".join(known)
 
 
 def useful_text(cell: QualityCell) -> str:
@@ -290,3 +334,8 @@ def gain_rows(effects: QualityEffects) -> list[tuple[GainCell, list[str]]]:
         told = say(f"gain_verdict.{verdict_slug}")
         rows.append((each, [*what, cell.value, cell.interval, present, absent, changed, told]))
     return rows
+
+
+def is_in_tables(finding: Finding) -> bool:
+    """Whether the tables say all of a finding, so that beside them no sentence repeats it: a share with its reason."""
+    return finding.slug == "quality_share" and bool(finding.values["items"])

@@ -52,7 +52,25 @@ QUALITY_FINDINGS: Mapping[str, str] = {
 QUALITY_WORDS: Mapping[str, str] = {
     "quality.task": "{task} ({language})",
     "quality.tokens": "{tokens:count} tokens",
-    "quality.without": "; without the fact {twin:percent}",
+    "quality.without": "; without the fact {twin:percent}, and {twin_named:count} of {twins:count} name another value, "
+    "{twin_refused:count} say that it is not there",
+    "quality.refused_here": "; {count:count} say that the fact, which is there, is not",
+    "quality.twins": "Without the fact (other values stand there, so that 0 % right does not rule out guessing) "
+    "another value was named, and it was said not to be there: {told}.",
+    "quality.twins_of": "{what} {named:count} and {refused:count} of {twins:count}",
+    "quality.refused": "Facts that are there and were said not to be: {told}.",
+    "quality.refused_of": "{what} {count:count}",
+    "quality.gate": "{word}: {because}.",
+    "quality.needed_all": "Items to see a loss of 5 points: {told}.",
+    "quality.needed_of": "{what} {least:count} to {items:count}",
+    "quality.is_task": "{task}: {what}.",
+    "quality_is.needle": "one fact in a long text",
+    "quality_is.keys": "one of many facts told alike",
+    "quality_is.variables": "a value through other names",
+    "quality_is.copy": "a sentence word for word",
+    "quality_is.count": "a number from several places",
+    "quality_is.reworded": "a fact asked for in other words",
+    "quality_is.tool_call": "a call of a tool",
     "quality.by_chance": "; by chance {chance:percent}",
     "quality.turned": "; of {items:count} items {losses:count} were lost and {gains:count} gained",
     "quality.other_items": "; other items than there",
@@ -78,7 +96,7 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality.lost_texts": " {lost:count} of {of:count} texts that the baseline has are not in these numbers, because "
     "they could not be scored here or not in the same passes: {items:list}{more}.",
     "quality.lost_more": " and {count:count} more",
-    "quality.of_texts": "{told}, {texts} of {of} texts",
+    "quality.of_texts": "{told}, {texts}/{of}",
     "quality.noise": " (the engine's own noise: {noise:nats})",
     "quality.floors_of": "The engine's own noise at {level}: {repeats} in the same passes again, {shape} in passes of "
     "another shape.",
@@ -131,6 +149,9 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality_col.interval": "95 %",
     "quality_col.chance": "chance",
     "quality_col.twin": "without",
+    "quality_col.twin_named": "without, names another value",
+    "quality_col.twin_refused": "without, says so",
+    "quality_col.refused": "says it is not there",
     "quality_col.verdict": "verdict",
     "quality_col.points": "{what}, points",
     "quality_col.gain_nats": "copy gain, nats",
@@ -172,8 +193,10 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality.side_legend": "beaten: another level is surely better in one of the three, and no worse in the others. "
     "unknown: none is surely so, and of some level it cannot be told (a sentence names it).",
     "quality.panel_title": "Answers: right of all that could be read, with its 95 % interval.",
-    "quality.panel_legend": "without: right in documents that lack the fact, so guessed. can be judged: between floor "
-    "and ceiling, so that a loss would show.",
+    "quality.panel_legend": "without: right in documents that lack the fact. can be judged: between floor and "
+    "ceiling, so that a loss would show.",
+    "quality.scored_legend": "nats: of log-probability; 0 is the same distribution. flips: places at which another "
+    "token is the likeliest.",
     "quality.fidelity_title": "Fidelity: KL divergence from {base}, nats per token, with its 95 % interval.",
     "quality.floors": "The engine's own noise: {repeats} in the same passes again, {shape} in passes of another shape. "
     "Perplexity can improve while fidelity is lost: it is no verdict.",
@@ -235,7 +258,7 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality.axis_kl": "KL divergence, nats per token",
     "changes.quality_below": "What the answers say of it stands under: does it still answer?",
     "retrieval_col.way": "given to the model",
-    "retrieval_col.answer_s": "whole answer",
+    "retrieval_col.answer_s": "whole answer (mean of all)",
     "retrieval_col.failures": "not right",
     "retrieval_col.question": "question",
     "retrieval_col.expected": "expected",

@@ -19,9 +19,12 @@ from kvscope.report.quality_cells import (
     fidelity_rows,
     floors_text,
     gain_rows,
+    gates_text,
     other_baselines_text,
     panel_rows,
     side_table,
+    tasks_text,
+    twins_text,
 )
 from kvscope.report.words import NO_BREAK, say
 from kvscope.units import format_count
@@ -48,11 +51,12 @@ def quality_lines(design: DesignRow, effects: QualityEffects) -> list[str]:
         lines += ["", *_wrapped(say("quality.side_title", name=design.name, base=base)), *_side_lines(side)]
     if effects.panel.cells:
         lines += ["", *_wrapped(say("quality.panel_title")), *_panel_lines(effects, design.name == OF_TASKS)]
-        lines += _wrapped(say("quality.panel_legend"))
+        legend = (tasks_text(effects.panel), say("quality.panel_legend"), gates_text(effects.panel))
+        lines += _wrapped(" ".join(filter(None, legend))) + _wrapped(twins_text(effects.panel))
     if effects.fidelity is not None:
         rows = [cells for _, cells in fidelity_rows(effects.fidelity)]
         lines += ["", *_wrapped(say("quality.fidelity_title", base=base)), *_table(FIDELITY_HEADS, rows)]
-        lines += _wrapped(floors_text(effects.fidelity))
+        lines += _wrapped(f"{say('quality.scored_legend')} {floors_text(effects.fidelity)}")
     gains = [cells for _, cells in gain_rows(effects)]
     if gains:
         lines += ["", *_wrapped(say("quality.gain_title")), *_gain_lines(gains)]

@@ -96,7 +96,9 @@ def _place(finding: Finding) -> dict[str, object]:
 
 def _without(values: Mapping[str, Any]) -> str:
     if values["twin"] is not None:
-        return say("quality.without", twin=values["twin"])
+        refused = say("quality.refused_here", count=values["refused"]) if values["refused"] else ""
+        named = {name: values[name] for name in ("twin", "twins", "twin_named", "twin_refused")}
+        return say("quality.without", **named) + refused
     return say("quality.by_chance", chance=values["chance"]) if values["chance"] else ""
 
 

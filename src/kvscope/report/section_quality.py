@@ -19,11 +19,15 @@ from kvscope.report.quality_cells import (
     fidelity_rows,
     floors_text,
     gain_rows,
+    gates_text,
+    is_in_tables,
     other_baselines_text,
     panel_rows,
     short_level,
     side_table,
+    tasks_text,
     thirds_text,
+    twins_text,
     useful_text,
 )
 from kvscope.report.quality_words import TASK_FACTOR, is_of_quality, readings_text, task_text
@@ -95,7 +99,7 @@ def _design(
     study: Study, design: DesignStudy, effects: QualityEffects, anchors: Mapping[str, Link], slug: str
 ) -> list[Block]:
     said = [f for f in study.findings if f.design_id == design.design.design_id and is_of_quality(f)]
-    blocks: list[Block] = [claim(finding, anchors) for finding in said]
+    blocks: list[Block] = [claim(finding, anchors) for finding in said if not is_in_tables(finding)]
     if design.design.name == RETRIEVAL:
         return [*blocks, *retrieval_blocks(design)]
     name = design.design.name
@@ -107,10 +111,12 @@ def _design(
         blocks += [table if chart is None else chart, Paragraph(text=say("quality.side_legend"))]
     if effects.panel.cells:
         blocks.append(_panel(effects, rows, name))
+        legend = (tasks_text(effects.panel), gates_text(effects.panel), twins_text(effects.panel))
+        blocks += [Paragraph(text=text) for text in legend if text]
     if effects.fidelity is not None:
         cells = [(each.level, texts) for each, texts in fidelity_rows(effects.fidelity)]
         blocks += [_table("fidelity", FIDELITY_HEADS, cells, rows, name)]
-        blocks += [Paragraph(text=floors_text(effects.fidelity))]
+        blocks += [Paragraph(text=f"{say('quality.scored_legend')} {floors_text(effects.fidelity)}")]
     others = other_baselines_text(effects)
     blocks += [Paragraph(text=others)] if others else []
     gains = [(each.level, texts) for each, texts in gain_rows(effects)]
@@ -146,13 +152,14 @@ def _side(side: SideTable, effects: QualityEffects, rows: _Rows, name: str) -> T
 
 
 def _panel(effects: QualityEffects, rows: _Rows, name: str) -> Table:
-    heads = (*PANEL_HEADS, "useful", "thirds", "left_out", "rows")
+    heads = (*PANEL_HEADS, "twin_named", "twin_refused", "refused", "useful", "thirds", "left_out", "rows")
     made = []
     for cell, texts in panel_rows(effects.panel):
         left = readings_text(cell.left_out) or say("none")
         kind = "baseline" if cell.is_baseline else ""
-        made.append(row(*texts, useful_text(cell), thirds_text(cell), left, rows.of(cell.level), kind=kind))
-    numbers = ("right", "interval", "chance", "twin", "useful")
+        counts = (f"{cell.twin_named}/{cell.num_twins}", f"{cell.twin_refused}/{cell.num_twins}", str(cell.refused))
+        made.append(row(*texts, *counts, useful_text(cell), thirds_text(cell), left, rows.of(cell.level), kind=kind))
+    numbers = ("right", "interval", "chance", "twin", "twin_named", "twin_refused", "refused", "useful")
     columns = tuple(Column(title=say(f"quality_col.{head}"), is_number=head in numbers) for head in heads)
     return Table(caption=say("quality.panel_caption", name=name), columns=columns, rows=tuple(made))
 
