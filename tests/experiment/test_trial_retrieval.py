@@ -1,6 +1,8 @@
 """The design retrieval on the fake engine, whose tokens are words, whose times and errors are known by its law: 10 ms a
 token computed, so many facts right."""
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ from retrieval_material import HOUSES, write_documents, write_questions
 from kvscope.analysis.attempts import load_attempts
 from kvscope.analysis.design_claims import recorded_claims
 from kvscope.analysis.retrieval_panel import RetrievalPanel, lost_by, recorded_panel, retrieval_panel
-from kvscope.errors import BadDesign, UsageError
+from kvscope.engine.base import ChatRequest, Generation
+from kvscope.engine.fake import FakeEngine
+from kvscope.errors import BadDesign, ServerError, UsageError
 from kvscope.experiment.asked import Asked
 from kvscope.experiment.measure import measure
 from kvscope.experiment.plan import plan
@@ -51,6 +55,8 @@ class Study:
 def study(folder: Path, *, levels: tuple[str, ...] = LEVELS, law: dict[str, Any] | None = None, **asked: Any) -> Study:
     documents = str(write_documents(folder / "docs"))
     questions = str(write_questions(folder / "q.jsonl", without_answer=asked.pop("without_answer", ())))
+    with Path(questions).open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(each) + "\n" for each in asked.pop("more_questions", ()))
     given: dict[str, Any] = {"passage_tokens": 24, "repeats": 1, **asked}
     summary = measure(
         "retrieval",
@@ -154,7 +160,9 @@ def test_errors_of_a_known_share_are_told_apart(tmp_path: Path) -> None:
     row = found.shown.row("whole")
     assert row is not None
     assert row.num_right == 0
-    assert set(row.failures) <= {"buried", "retrieved_not_used"}
+    # Who names nothing right does not name the marks either: that the prompts arrived whole is not known then.
+    assert set(row.failures) == {"maybe_cut"}
+    assert row.is_maybe_cut
     assert sum(row.failures.values()) == 6
     assert all(each.failure is not None for each in row.lost)
 
@@ -163,7 +171,83 @@ def test_an_output_limit_that_cuts_is_no_wrong_answer(tmp_path: Path) -> None:
     found = study(tmp_path, levels=("whole", "nothing"), law={"answer_right": None}, output_tokens=[2])
     row = found.shown.row("whole")
     assert row is not None
-    assert (row.num_scored, row.failures) == (0, {"cut": 6})
+    assert (row.num_scored, row.failures) == (0, {"cut_answer": 6})
+
+
+def fail_on(monkeypatch: pytest.MonkeyPatch, *houses: str) -> None:
+    """The fake engine fails where it is asked for one of these houses."""
+    generate = FakeEngine.generate
+
+    def failing(self: FakeEngine, request: ChatRequest) -> Generation:
+        prompt = " ".join(message.content or "" for message in request.messages)
+        asked = re.findall(r"storage number of the (\w+) house\?", prompt)
+        if asked and asked[-1] in houses:
+            raise ServerError("The server failed (500): boom", hint="Look at its log.")
+        return generate(self, request)
+
+    monkeypatch.setattr(FakeEngine, "generate", failing)
+
+
+def test_one_question_that_fails_is_a_row_and_the_others_are_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_on(monkeypatch, "Birch")
+    found = study(tmp_path, levels=("whole", "passages=2", "nothing"))
+    assert found.summary.failed == 0
+    for level in ("whole", "passages=2", "nothing"):
+        result = found.of(level)
+        assert [row.item for row in result.answers] == [f"q{n + 1}" for n in range(len(HOUSES))]
+        row = result.answers[1]
+        assert (row.reading, row.score, row.facts["failure"]) == ("failed", None, "failed")
+        request = result.requests[row.request_index or 0]
+        assert (request.error_slug, request.completed_s) == ("server-error", None)
+        assert "boom" in next(w.message for w in result.warnings if w.slug == "question-failed")
+    whole = found.shown.row("whole")
+    assert whole is not None
+    assert (whole.num_right, whole.num_scored, whole.failures) == (5, 5, {"failed": 1})
+    (even,) = found.shown.evens  # of the questions that were answered
+    assert even.on_tokens is not None
+
+
+def test_where_the_first_question_failed_nobody_knows_what_reading_it_all_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_on(monkeypatch, "Alder")
+    found = study(tmp_path, levels=("whole", "passages=2"))
+    whole = found.shown.row("whole")
+    assert whole is not None
+    assert (whole.num_right, whole.first_computed, whole.first_s.value) == (5, None, None)
+    assert whole.later_computed is not None
+    assert found.shown.evens == ()
+
+
+def test_three_that_fail_one_after_another_end_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_on(monkeypatch, *HOUSES[2:5])
+    found = study(tmp_path, levels=("whole", "nothing"))
+    result = found.of("whole")
+    assert result.trial.outcome == "server_error"
+    assert [row.reading for row in result.answers] == ["right", "right", "failed", "failed", "failed"]
+    assert "boom" in " ".join(retrieval_lines(found.shown))
+
+
+def test_where_the_evidence_alone_is_given_only_what_has_one_is_asked(tmp_path: Path) -> None:
+    asked = {"id": "none", "question": "Who sings in Alder?", "answer": "Nobody Known"}
+    found = study(tmp_path, levels=("whole", "evidence"), more_questions=(asked,))
+    assert [row.item for row in found.of("whole").answers][-1] == "none"
+    assert [row.item for row in found.of("evidence").answers] == [f"q{n + 1}" for n in range(len(HOUSES))]
+    (warning,) = [w for w in found.of("evidence").warnings if w.slug == "evidence-not-found"]
+    assert warning.message.startswith("Of 1 of 7 questions")
+    assert "not asked" in warning.message
+    row = found.shown.row("evidence")
+    assert row is not None
+    assert (row.num_right, row.num_scored, row.with_evidence, row.evidence_known) == (6, 6, 6, 6)
+
+
+def test_without_any_evidence_that_way_is_refused_and_the_rest_goes_on(tmp_path: Path) -> None:
+    found = study(tmp_path, levels=("whole", "evidence"), without_answer=HOUSES)
+    assert found.of("evidence").trial.outcome not in ("ok", "stopped_early")
+    assert "Of no question" in (found.of("evidence").trial.error_message or "")
+    assert found.of("whole").trial.outcome == "ok"
 
 
 def test_questions_without_an_answer_are_asked_and_not_scored(tmp_path: Path) -> None:

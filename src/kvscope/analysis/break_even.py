@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf, isinf, sqrt
 from statistics import fmean
 
-from kvscope.analysis.fit import CONFIDENCE, Estimate, t_quantile
+from kvscope.analysis.fit import CONFIDENCE, Estimate, mean, t_quantile
 from kvscope.analysis.notes import note
 
 # Beyond so many tokens no size is looked for.
@@ -33,27 +33,31 @@ class Costs:
 
 def break_even(costs: Costs) -> float:
     """The number of questions at which both ways cost the same: with more of them the whole document is cheaper.
-    Infinite where a question on passages costs no more than a later one on the whole document; at most 1 where the
-    whole document is cheaper from the first question on."""
-    return inf if costs.each <= costs.warm else (costs.cold - costs.warm) / (costs.each - costs.warm)
+    Infinite where a question on passages costs no more than a later one on the whole document; 1 where the whole
+    document is cheaper from the first question on (nobody asks less than one)."""
+    return inf if costs.each <= costs.warm else max(1.0, (costs.cold - costs.warm) / (costs.each - costs.warm))
 
 
 def measured_break_even(repeats: Sequence[Costs]) -> Estimate:
-    """The same of several repeats, with its 95 % interval. ``low`` and ``high`` are None where there is one repeat, or
-    where the repeats do not tell whether a question on passages costs more than a later one on the whole: the quotient
-    then has no bounded interval. ``value`` is None where there is no break-even at all."""
+    """The same of several repeats, with its 95 % interval. ``value`` is None, without a reason, where there is no
+    break-even: the repeats tell that a question on passages costs no more than a later one on the whole. Where they do
+    not tell that either way the reason is ``each_not_told``: the quotient has no bounded interval; ``low`` is what it
+    is beyond, where that is known. One repeat tells nothing (``one_repeat``)."""
     if not repeats:
         return Estimate(value=None, reason=note("nothing_measured"))
     pairs = [(each.cold - each.warm, each.each - each.warm) for each in repeats]
     value = break_even(_mean_costs(repeats))
-    if isinf(value):
-        return Estimate(value=None, num=len(repeats))
+    known = None if isinf(value) else value
     if len(repeats) == 1:
-        return Estimate(value=value, num=1, reason=note("one_repeat"))
-    limits = quotient_limits(pairs, t_quantile(len(pairs) - 1, CONFIDENCE))
-    if limits is None:
-        return Estimate(value=value, num=len(repeats))
-    return Estimate(value=value, low=limits[0], high=limits[1], num=len(repeats))
+        return Estimate(value=known, num=1, reason=note("one_repeat"))
+    width = t_quantile(len(pairs) - 1, CONFIDENCE)
+    limits = quotient_limits(pairs, width)
+    if limits is not None and known is not None:
+        return Estimate(value=known, low=max(1.0, limits[0]), high=max(1.0, limits[1]), num=len(repeats))
+    dearer = mean([y for _, y in pairs])
+    if dearer.high is not None and dearer.high <= 0:
+        return Estimate(value=None, num=len(repeats))
+    return Estimate(value=known, low=least_quotient(pairs, width), num=len(repeats), reason=note("each_not_told"))
 
 
 def _mean_costs(repeats: Sequence[Costs]) -> Costs:
@@ -68,16 +72,31 @@ def quotient_limits(pairs: Sequence[tuple[float, float]], width: float) -> tuple
     """Fieller's limits (1954) of the quotient of the means of paired x and y: the numbers q at which the mean of
     x − q · y lies exactly ``width`` standard errors from 0. None where they do not bound it, the mean of y not being
     told from 0."""
+    xx, xy, yy = _excess(pairs, width)
+    if yy <= 0:
+        return None
+    root = sqrt(max(0.0, xy * xy - xx * yy))
+    return (xy - root) / yy, (xy + root) / yy
+
+
+def least_quotient(pairs: Sequence[tuple[float, float]], width: float) -> float | None:
+    """Where the limits do not bound it: the number that the quotient is not below, if it is above 0 at all. None where
+    the mean of x is not told from 0 either, or is below it: then it may be any number."""
+    xx, xy, yy = _excess(pairs, width)
+    if xx <= 0 or yy >= 0 or fmean(a for a, _ in pairs) <= 0:
+        return None
+    return max(1.0, (xy - sqrt(xy * xy - xx * yy)) / yy)
+
+
+def _excess(pairs: Sequence[tuple[float, float]], width: float) -> tuple[float, float, float]:
+    """Squares and product of the means of x and y, each less ``width``² times its own error."""
     count = len(pairs)
     x, y = fmean(a for a, _ in pairs), fmean(b for _, b in pairs)
     scale = width**2 / (count * (count - 1))
     xx = x * x - scale * sum((a - x) ** 2 for a, _ in pairs)
     yy = y * y - scale * sum((b - y) ** 2 for _, b in pairs)
     xy = x * y - scale * sum((a - x) * (b - y) for a, b in pairs)
-    if yy <= 0:
-        return None
-    root = sqrt(max(0.0, xy * xy - xx * yy))
-    return (xy - root) / yy, (xy + root) / yy
+    return xx, xy, yy
 
 
 # --- how long reading takes ---------------------------------------------------------------------------------------
@@ -154,8 +173,8 @@ def reading_law(reads: Sequence[Read]) -> ReadingLaw | None:
 
 def equal_tokens(questions: int, *, warm_tokens: float, each_tokens: float) -> float:
     """The size of a document at which ``questions`` questions compute as many tokens both ways: a smaller one is
-    cheaper given whole. From S + (questions − 1) · warm = questions · each."""
-    return questions * each_tokens - (questions - 1) * warm_tokens
+    cheaper given whole; 0 where none is. From S + (questions − 1) · warm = questions · each."""
+    return max(0.0, questions * each_tokens - (questions - 1) * warm_tokens)
 
 
 def equal_size(law: ReadingLaw, questions: int, *, warm_tokens: int, each_tokens: int) -> float | None:

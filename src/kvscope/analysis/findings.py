@@ -37,14 +37,15 @@ def find(study: Study) -> tuple[Finding, ...]:
         *_tpot(study),
         *_output(study),
         *(release_finding(r) for r in study.releases),
-        *(finding for d in study.designs for finding in _own_claims(d)),
+        *(finding for d in study.designs for finding in _own_claims(d, study)),
     ]
     return tuple(sorted(found, key=lambda finding: not finding.is_contradiction))
 
 
-def _own_claims(study: DesignStudy) -> tuple[Finding, ...]:
+def _own_claims(own: DesignStudy, study: Study) -> tuple[Finding, ...]:
     """What a design says of its rows; the price of a token of context is among the study's own answers already."""
-    found = claims_of(study.design, study.attempts)
+    others = [attempt for each in study.designs if each is not own for attempt in each.attempts]
+    found = claims_of(own.design, own.attempts, others)
     return tuple(finding for finding in found if not finding.slug.startswith(("slope_", "step_")))
 
 

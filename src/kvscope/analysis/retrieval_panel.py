@@ -1,37 +1,23 @@
 """Whole document against retrieval, from the rows of a design that varies what a model is given: each way's answers,
 tokens, waits and memory; the break-even between two of them; and the facts that were lost."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from kvscope.analysis.attempts import Attempt, latest_attempts, load_attempts
-from kvscope.analysis.break_even import (
-    Costs,
-    Read,
-    ReadingLaw,
-    break_even,
-    equal_size,
-    equal_tokens,
-    measured_break_even,
-    reading_law,
-)
 from kvscope.analysis.fit import Estimate, mean
 from kvscope.analysis.levels import at_level
 from kvscope.analysis.proportions import clustered_share
 from kvscope.analysis.quality_comparison import QualityComparison
 from kvscope.analysis.quality_panel import quality_panel
-from kvscope.record.metrics import computed_prompt_tokens, request_metrics, tokens_by_request
-from kvscope.record.rows import AnswerRow, DesignRow, Json, RequestRow
+from kvscope.analysis.retrieval_even import PASSAGES, WHOLE, Even, even_of, first_tokens, stated_tokens
+from kvscope.record.metrics import request_metrics, tokens_by_request
+from kvscope.record.rows import AnswerRow, DesignRow, Json
 from kvscope.record.store import Records
 
 FACTOR = "given"
-WHOLE = "whole"
 _READ = ("right", "wrong")
-# What each measured request of a trial cost, in order.
-Cost = Callable[[Attempt], Sequence[float | None]]
-# Numbers of questions for which the size is told up to which the whole document is cheaper.
-QUESTIONS = (1, 10, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +35,9 @@ class Lost:
 class WayRow:
     """One way to give documents. ``share``: right answers of those that could be read, each question counted once, with
     an interval that minds which of them are of one document. ``num_scored``: those questions, of ``num_questions``.
-    ``with_evidence``: in how many prompts the evidence was, of ``evidence_known``. ``failures``: how often each reason.
-    ``prompt_tokens``: median; ``first_computed``, ``later_computed``: tokens that were not reused, of the first
+    ``with_evidence``: in how many prompts the evidence was sent, of ``evidence_known``, of questions that have an
+    answer; ``is_maybe_cut``: whether they reached the model whole is not known. ``failures``: how often each reason.
+    ``prompt_tokens``: median; ``first_computed``, ``later_computed``: mean tokens that were not reused, of the first
     question and of the later ones. Times: to the first token, of the first question and of later ones; to the end of
     the answer, of all. ``peak_bytes``, ``predicted_bytes``: all that the engine held; by prediction, ``cache_bytes`` of
     it for keys and values. ``why_not``: why nothing was measured, where it was not."""
@@ -76,25 +63,7 @@ class WayRow:
     predicted_bytes: int | None
     cache_bytes: int | None
     why_not: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Even:
-    """The break-even between the whole document and ``level``, as numbers of questions. ``on_time``: measured.
-    ``predicted_on_time``: by a law of reading, made of requests of before (``law_from``: earlier_designs or
-    first_trial); None where nothing was known. ``on_tokens``, ``predicted_on_tokens``: tokens that were computed, as
-    the engine states them, and as they were counted and predicted before they were sent. ``sizes``: number of
-    questions → the size up to which the whole document is cheaper, on time; ``token_sizes``: the same on tokens."""
-
-    level: str
-    on_time: Estimate
-    predicted_on_time: float | None
-    law_from: str | None
-    on_tokens: float | None
-    predicted_on_tokens: float | None
-    sizes: dict[int, float | None]
-    token_sizes: dict[int, float]
-    costs: Costs | None
+    is_maybe_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,15 +83,17 @@ class RetrievalPanel:
 
 
 def retrieval_panel(
-    design: DesignRow, attempts: Sequence[Attempt], earlier: Sequence[Attempt] = ()
+    design: DesignRow, attempts: Sequence[Attempt], others: Sequence[Attempt] = ()
 ) -> RetrievalPanel | None:
-    """None for a design that varies something else. ``earlier``: attempts of other designs on the same model, engine
-    and machine that were recorded before this one began, of which the law of reading is made."""
+    """None for a design that varies something else. ``others``: attempts of other designs; of those on the same model,
+    engine and machine that began before this one did, a law of reading is made."""
     if design.factor != FACTOR or design.is_grid:
         return None
+    begun = min((attempt.trial.started_at for attempt in attempts), default="")
+    earlier = [each for each in others if each.trial.started_at < begun and _is_alike(design, each.design)]
     rows = tuple(_way(str(level), at_level(attempts, level)) for level in design.levels)
-    passages = [str(level) for level in design.levels if str(level).startswith("passages=")]
-    evens = [found for level in passages if (found := _even(attempts, level, earlier)) is not None]
+    passages = [str(level) for level in design.levels if str(level).startswith(PASSAGES)]
+    evens = [found for level in passages if (found := even_of(attempts, level, earlier)) is not None]
     comparisons = quality_panel(design, attempts).comparisons
     return RetrievalPanel(design=design, rows=rows, evens=tuple(evens), comparisons=comparisons)
 
@@ -134,6 +105,7 @@ def _way(level: str, attempts: Sequence[Attempt]) -> WayRow:
     measured = [attempt for attempt in attempts if attempt.is_measured]
     failed = [attempt for attempt in latest_attempts(attempts) if attempt.is_failure]
     last = list(measured[-1].result.answers) if measured else []
+    with_answer = [row for row in last if row.expected is not None]
     scores = _scores(measured)
     documents: dict[str, list[float]] = {}
     for (document, _), values in scores.items():
@@ -149,20 +121,21 @@ def _way(level: str, attempts: Sequence[Attempt]) -> WayRow:
         num_right=sum(fmean(values) for values in scores.values()),
         num_scored=len(scores),
         num_questions=len(last),
-        with_evidence=sum(row.evidence_in_prompt is True for row in last),
-        evidence_known=sum(row.evidence_in_prompt is not None for row in last),
+        with_evidence=sum(row.evidence_in_prompt is True for row in with_answer),
+        evidence_known=sum(row.evidence_in_prompt is not None for row in with_answer),
         failures={name: failures.count(name) for name in dict.fromkeys(failures)},
         lost=tuple(_lost(row) for row in last if row.facts.get("failure") is not None),
         prompt_tokens=_median([r.prompt_tokens_server for a in measured for r in a.measured_requests]),
-        first_computed=_median([_computed(a, 0) for a in measured]),
-        later_computed=_median([v for a in measured for v in _later_computed(a)]),
+        first_computed=_average([_first_computed(a) for a in measured]),
+        later_computed=_average([_average(stated_tokens(a)[1:]) for a in measured]),
         first_s=_mean([_first_s(a) for a in measured]),
         later_s=_mean([_later_s(a) for a in measured]),
-        answer_s=_mean([a.metrics.completion_s for a in measured]),
+        answer_s=_mean([_answer_s(a) for a in measured]),
         peak_bytes=_average([a.metrics.memory_peak_bytes for a in measured]),
         predicted_bytes=totals.get("total_bytes"),
         cache_bytes=totals.get("kv_cache_bytes"),
         why_not=failed[0].trial.error_message if failed and not measured else None,
+        is_maybe_cut=any(row.facts.get("prompt_whole") is False for a in measured for row in a.result.answers),
     )
 
 
@@ -187,129 +160,24 @@ def _lost(row: AnswerRow) -> Lost:
     )
 
 
-def _ttft(attempt: Attempt) -> list[float | None]:
-    """Of each measured request, in order."""
-    tokens = tokens_by_request(attempt.result)
-    return [request_metrics(request, tokens.get(request.index, ())).ttft_s for request in attempt.measured_requests]
-
-
 def _first_s(attempt: Attempt) -> float | None:
-    times = _ttft(attempt)
+    times = first_tokens(attempt)
     return times[0] if times else None
 
 
+def _answer_s(attempt: Attempt) -> float | None:
+    """To the end of an answer, the mean of all: a median would leave out the first, which reads everything."""
+    tokens = tokens_by_request(attempt.result)
+    each = [request_metrics(request, tokens.get(request.index, ())) for request in attempt.measured_requests]
+    return _average([metrics.completion_s for metrics in each])
+
+
 def _later_s(attempt: Attempt) -> float | None:
-    return _average(_ttft(attempt)[1:])
+    return _average(first_tokens(attempt)[1:])
 
 
-def _computed(attempt: Attempt, number: int) -> int | None:
-    requests = attempt.measured_requests
-    return computed_prompt_tokens(requests[number]) if number < len(requests) else None
-
-
-def _later_computed(attempt: Attempt) -> list[int | None]:
-    return [computed_prompt_tokens(request) for request in attempt.measured_requests[1:]]
-
-
-# --- the break-even -------------------------------------------------------------------------------------------------
-
-
-def _even(attempts: Sequence[Attempt], level: str, earlier: Sequence[Attempt]) -> Even | None:
-    """None where one of the two ways was not measured, or a trial had one question only."""
-    whole, passages = (_by_block(at_level(attempts, each)) for each in (WHOLE, level))
-    blocks = sorted(whole.keys() & passages.keys())
-    pairs = [costs for block in blocks if (costs := _costs(whole[block], passages[block], _seconds)) is not None]
-    if not pairs:
-        return None
-    first, passage = whole[blocks[0]], passages[blocks[0]]
-    counted, stated = _costs(first, passage, _expected_tokens), _costs(first, passage, _stated_tokens)
-    law, law_from = _law(attempts, earlier)
-    all_measured = [a for each in (WHOLE, level) for a in at_level(attempts, each) if a.is_measured]
-    own_law = reading_law([read for attempt in all_measured for read in _reads(attempt)])
-    tokens = stated or counted
-    return Even(
-        level=level,
-        on_time=measured_break_even(pairs),
-        predicted_on_time=None if law is None or counted is None else _by_law(law, counted),
-        law_from=law_from,
-        on_tokens=None if stated is None else break_even(stated),
-        predicted_on_tokens=None if counted is None else break_even(counted),
-        sizes={} if own_law is None or tokens is None else {n: _size(own_law, n, tokens) for n in QUESTIONS},
-        token_sizes={}
-        if tokens is None
-        else {n: equal_tokens(n, warm_tokens=tokens.warm, each_tokens=tokens.each) for n in QUESTIONS},
-        costs=Costs(
-            cold=fmean(c.cold for c in pairs), warm=fmean(c.warm for c in pairs), each=fmean(c.each for c in pairs)
-        ),
-    )
-
-
-def _by_block(attempts: Sequence[Attempt]) -> dict[int, Attempt]:
-    return {attempt.trial.block: attempt for attempt in attempts if attempt.is_measured}
-
-
-def _seconds(attempt: Attempt) -> list[float | None]:
-    return _ttft(attempt)
-
-
-def _stated_tokens(attempt: Attempt) -> list[float | None]:
-    return [computed_prompt_tokens(request) for request in attempt.measured_requests]
-
-
-def _expected_tokens(attempt: Attempt) -> list[float | None]:
-    """As they were counted, and their reuse predicted, before each was sent."""
-    return [_expected(request) for request in attempt.measured_requests]
-
-
-def _expected(request: RequestRow) -> int | None:
-    if request.prompt_tokens_ours is None or request.cached_tokens_predicted is None:
-        return None
-    return request.prompt_tokens_ours - request.cached_tokens_predicted
-
-
-def _costs(whole: Attempt, passages: Attempt, each: Cost) -> Costs | None:
-    """None where not all of it is known, or there was no later question."""
-    of_whole, of_passages = each(whole), each(passages)
-    if len(of_whole) < 2 or not of_passages or None in of_whole or None in of_passages:
-        return None
-    known = [value for value in of_whole if value is not None]
-    return Costs(cold=known[0], warm=fmean(known[1:]), each=fmean(value for value in of_passages if value is not None))
-
-
-def _by_law(law: ReadingLaw, tokens: Costs) -> float:
-    costs = law.costs(whole_tokens=round(tokens.cold), warm_tokens=round(tokens.warm), each_tokens=round(tokens.each))
-    return break_even(costs)
-
-
-def _size(law: ReadingLaw, questions: int, tokens: Costs) -> float | None:
-    return equal_size(law, questions, warm_tokens=round(tokens.warm), each_tokens=round(tokens.each))
-
-
-def _law(attempts: Sequence[Attempt], earlier: Sequence[Attempt]) -> tuple[ReadingLaw | None, str | None]:
-    """A law of reading that was there before passages were measured: of earlier designs, else of the first trial that
-    gave the whole document."""
-    found = reading_law([read for attempt in earlier if attempt.is_measured for read in _reads(attempt)])
-    if found is not None and found.fixed_s >= 0 and _tells(earlier):
-        return found, "earlier_designs"
-    first = next((a for a in attempts if a.trial.level == WHOLE and a.trial.outcome in ("ok", "stopped_early")), None)
-    found = None if first is None else reading_law(_reads(first))
-    return (None, None) if found is None else (found, "first_trial")
-
-
-def _tells(attempts: Sequence[Attempt]) -> bool:
-    """Whether prompts of several lengths were read, so that a law can be told from chance."""
-    return len({a.prompt_tokens for a in attempts if a.is_measured and a.prompt_tokens is not None}) > 1
-
-
-def _reads(attempt: Attempt) -> list[Read]:
-    """Every request of a trial, warm-ups too, whose tokens and time are known."""
-    tokens, found = tokens_by_request(attempt.result), []
-    for request in attempt.result.requests:
-        computed = computed_prompt_tokens(request)
-        seconds = request_metrics(request, tokens.get(request.index, ())).ttft_s if request.is_answered else None
-        if computed and seconds and request.stream is None:
-            found.append(Read(start=request.cached_tokens or 0, tokens=computed, seconds=seconds))
-    return found
+def _first_computed(attempt: Attempt) -> float | None:
+    return next(iter(stated_tokens(attempt)), None)
 
 
 def _mean(values: Sequence[float | None]) -> Estimate:
@@ -344,15 +212,18 @@ def recorded_panel(records: Records, design_id: str) -> RetrievalPanel | None:
         return None
     runs = {run.run_id: run for run in records.runs()}
     attempts = load_attempts(records, design, runs)
-    begun = min((attempt.trial.started_at for attempt in attempts), default="")
-    earlier = [
+    return retrieval_panel(design, attempts, recorded_others(records, design))
+
+
+def recorded_others(records: Records, design: DesignRow) -> tuple[Attempt, ...]:
+    """The attempts of a record's other designs that were read at the same speed, whenever it was."""
+    runs = {run.run_id: run for run in records.runs()}
+    return tuple(
         attempt
-        for other in designs
-        if other.design_id != design_id and _is_alike(design, other)
+        for other in records.designs()
+        if other.design_id != design.design_id and _is_alike(design, other)
         for attempt in load_attempts(records, other, runs)
-        if attempt.trial.started_at < begun
-    ]
-    return retrieval_panel(design, attempts, earlier)
+    )
 
 
 def _is_alike(design: DesignRow, other: DesignRow) -> bool:

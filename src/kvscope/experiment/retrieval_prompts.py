@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvscope.experiment.retrieval_asked import RetrievalAsked
+from kvscope.experiment.retrieval_marks import mark_words, marked
 from kvscope.experiment.retrieval_ways import Way
 from kvscope.prompt.conversation import Message
 from kvscope.quality.retrieval.evidence import Evidence, find_evidence
@@ -71,24 +72,34 @@ class AskedPrompt:
 @dataclass(slots=True)
 class RetrievalPrompts:
     """Makes the prompts of a study. ``count``: tokens of a text by itself, by the model in use. ``salt``: what all
-    prompts begin with, so that no other trial's begin alike; empty where nothing of another trial can be left."""
+    prompts begin with, so that no other trial's begin alike; empty where nothing of another trial can be left.
+    ``marks_seed``: where marks are to be planted (``retrieval_marks``), of what they are drawn; ``marks``: their words,
+    in ``language``, that of what stands around the documents."""
 
     asked: RetrievalAsked
     count: Callable[[str], int]
     salt: str = ""
     embedder: Embedder | None = None
     remarks: list[Remark] = field(default_factory=list)
+    marks_seed: int | None = None
+    marks: tuple[str, ...] = field(init=False, default=())
     _split: dict[int, tuple[Passage, ...]] = field(default_factory=dict)
     _indexes: dict[int, Index] = field(default_factory=dict)
     _evidence: Mapping[str, tuple[Evidence, ...]] | None = None
     _titles: Mapping[str, str] = field(init=False)
+    _whole: str = field(init=False)
 
     def __post_init__(self) -> None:
         self._titles = {document.name: document.title or document.name for document in self.asked.documents}
+        self.marks = () if self.marks_seed is None else mark_words(self.marks_seed, self.language)
+        whole = "\n\n".join(f"{_heading(each)}{each.text.strip()}" for each in self.asked.documents)
+        self._whole = self._marked(whole)
 
     def of_way(self, way: Way) -> tuple[AskedPrompt, ...]:
-        """One prompt for each question. Raises as ``split_all`` and ``make_index``."""
-        return tuple(self._prompt(way, question) for question in self.asked.questions)
+        """One prompt for each question; where the evidence alone is given, for each whose place is known. Raises as
+        ``split_all`` and ``make_index``."""
+        prompts = tuple(self._prompt(way, question) for question in self.asked.questions)
+        return prompts if way.gives != "evidence" else tuple(each for each in prompts if each.has_evidence is not None)
 
     def _prompt(self, way: Way, question: AskedQuestion) -> AskedPrompt:
         needed = self._evidence_of(question)
@@ -150,8 +161,11 @@ class RetrievalPrompts:
     def _given(self, way: Way, passages: Sequence[Passage]) -> str:
         """The text that a question is asked about: documents below their titles, or passages behind theirs."""
         if way.gives == "whole":
-            return "\n\n".join(f"{_heading(document)}{document.text.strip()}" for document in self.asked.documents)
-        return "\n\n".join(self._shown(each) for each in passages)
+            return self._whole
+        return self._marked("\n\n".join(self._shown(each) for each in passages))
+
+    def _marked(self, text: str) -> str:
+        return marked(text, self.marks, self.language) if text and self.marks else text
 
     def _shown(self, passage: Passage) -> str:
         """A passage behind its document's title and the headings that it is searched with: a row of a log says
@@ -169,7 +183,7 @@ class RetrievalPrompts:
     def _text(self, way: Way, given: str, question: AskedQuestion) -> str:
         """What is the same for all questions first, unless the way says otherwise."""
         asked = f"{_WORDS[question_language(question)].question}: {question.text}"
-        words = _WORDS[self._language]
+        words = _WORDS[self.language]
         if not given:  # nothing is to be given, or nothing was found
             parts = [words.closed, asked]
         elif not way.is_volatile_first:
@@ -181,7 +195,7 @@ class RetrievalPrompts:
         return "\n\n".join(part for part in (self.salt, *parts) if part)
 
     @property
-    def _language(self) -> str:
+    def language(self) -> str:
         """Of what stands around them: that of most questions, and the same for all, so that it can be shared."""
         languages = [question_language(question) for question in self.asked.questions]
         return max(sorted(set(languages)), key=languages.count)

@@ -1,21 +1,26 @@
 """The measured part of a trial of ``given``: every question on the documents, one after another, in one way."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kvscope.engine.base import ChatRequest, Engine, Generation, Message
+from kvscope.errors import BadDesign, KvscopeError
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.design import Condition
 from kvscope.experiment.embeddings import embedder_of
 from kvscope.experiment.request_counts import RequestCounts
-from kvscope.experiment.retrieval_answers import answer_row
+from kvscope.experiment.retrieval_answers import answer_row, failed_row
 from kvscope.experiment.retrieval_asked import RetrievalAsked
 from kvscope.experiment.retrieval_counts import by_characters, text_counter
+from kvscope.experiment.retrieval_marks import needs_marks
 from kvscope.experiment.retrieval_prompts import AskedPrompt, RetrievalPrompts
+from kvscope.experiment.retrieval_rivals import standing_answers
+from kvscope.experiment.retrieval_whole import WholeCheck
 from kvscope.experiment.reuse_prediction import NotPredicted, SentBefore
 from kvscope.experiment.trial_memory import TrialMemory
 from kvscope.experiment.trial_prefix import Predict, prompts_salt
+from kvscope.experiment.trial_quality import FATAL, MOST_FAILED
 
 # A warm-up trial asks so many: the first, which reads everything, and one after it.
 WARMUP_QUESTIONS = 2
@@ -31,7 +36,8 @@ class Ask(Protocol):
 class RetrievalTrial:
     """``sent``: all that the engine has answered in this trial, which grows as it does. ``ask``: sends a request and
     keeps its row. ``note_kept``: notes what the engine keeps of earlier prompts. ``predict`` None: nothing is known of
-    what the engine will reuse. ``is_warmup``: only the first questions are asked."""
+    what the engine will reuse. ``is_warmup``: only the first questions are asked. ``marks``: words planted in the
+    prompts, in ``language``, once these are made."""
 
     engine: Engine
     rows: AttemptRows
@@ -44,6 +50,8 @@ class RetrievalTrial:
     predict: Predict | None
     seed: int
     is_warmup: bool = False
+    marks: tuple[str, ...] = field(init=False, default=())
+    language: str = field(init=False, default="en")
 
     @property
     def _asked(self) -> RetrievalAsked:
@@ -52,7 +60,7 @@ class RetrievalTrial:
 
     def prompts(self, trial_id: str) -> tuple[AskedPrompt, ...]:
         """What is asked, in order. What was doubtful of the documents, the questions and the search becomes a warning
-        of the trial. Raises as ``RetrievalPrompts.of_way``."""
+        of the trial. Raises as ``RetrievalPrompts.of_way``, and BadDesign where nothing is to be asked."""
         asked = self._asked
         count = text_counter(self.engine, self.counts.counter)
         if count is by_characters:
@@ -66,45 +74,92 @@ class RetrievalTrial:
         salt = "" if self.engine.capabilities.owns_process else f"({prompts_salt(trial_id, self.engine)[-8:]})"
         searches = asked.way.gives == "passages"
         embedder = embedder_of(asked.method, asked.embeddings, asked.embeddings_model) if searches else None
-        made = RetrievalPrompts(asked, count, salt, embedder)
+        has_marks = needs_marks(self.engine, has_counter=self.counts.counter is not None)
+        made = RetrievalPrompts(asked, count, salt, embedder, marks_seed=self.seed if has_marks else None)
+        self.marks, self.language = made.marks, made.language
         prompts = made.of_way(asked.way)
         for remark in (*asked.remarks, *made.remarks):
             self.rows.warn(remark.slug, remark.text, remark.hint or "The rest was asked all the same.")
         self._note_unplaced(prompts)
+        if not prompts:
+            raise BadDesign(
+                "Of no question is it known where its answer stands, so that its evidence could be given alone.",
+                hint="Leave the level evidence out, or write the sentence that holds each answer beside it, as "
+                "evidence, in the file of questions.",
+            )
         return prompts[:WARMUP_QUESTIONS] if self.is_warmup else prompts
 
     def _note_unplaced(self, prompts: Sequence[AskedPrompt]) -> None:
-        unplaced = sum(prompt.has_evidence is None for prompt in prompts if prompt.question.expected)
+        count = len(self._asked.questions)
+        placed = {prompt.question.id for prompt in prompts if prompt.has_evidence is not None}
+        unplaced = sum(each.id not in placed for each in self._asked.questions if each.expected)
         if unplaced:
+            left_out = " They are not asked where the evidence alone is given." if len(prompts) < count else ""
             self.rows.warn(
                 "evidence-not-found",
-                f"Of {unplaced} of {len(prompts)} questions it is not known where in the documents the answer stands.",
+                f"Of {unplaced} of {count} questions it is not known where in the documents the answer stands."
+                f"{left_out}",
                 "Write the sentence that holds it beside them, as evidence, in the file of questions.",
             )
 
     def run(self, prompts: Sequence[AskedPrompt]) -> None:
-        """Ask them all. Raises as the engine does, PromptDoesNotFit for one that is too long."""
-        way = self._asked.way
+        """Ask them all. One that fails has a row that says so, and the rest is asked; but where so many fail one after
+        another (MOST_FAILED), or all do, the way cannot be measured. Raises then as the last one did, and always as an
+        engine does that is gone."""
+        standing = standing_answers(self._asked)
+        in_a_row: list[KvscopeError] = []
         for number, prompt in enumerate(prompts, start=1):
-            request = self._request(prompt.messages)
-            predicted = self._predicted(request)
-            index = len(self.rows.requests)
-            self.rows.may_end.add(index)
-            answer = self._answered(request, predicted)
-            self.rows.answers.append(
-                answer_row(
-                    index=len(self.rows.answers),
-                    request_index=index,
-                    way=way,
-                    prompt=prompt,
-                    answer=answer,
-                    questions=self._asked.questions,
-                )
-            )
+            failed = self._ask_one(prompt, standing)
+            in_a_row = [] if failed is None else [*in_a_row, failed]
+            if len(in_a_row) >= min(MOST_FAILED, len(prompts)):
+                raise in_a_row[-1]
             if number in (1, len(prompts)):
                 self.memory.settle()
-                self.memory.mark("after_request", request_index=index, with_maps=number == len(prompts))
+                self.memory.mark(
+                    "after_request", request_index=len(self.rows.requests) - 1, with_maps=number == len(prompts)
+                )
                 self.note_kept()
+
+    def _ask_one(self, prompt: AskedPrompt, standing: Sequence[str]) -> KvscopeError | None:
+        """Ask and keep the answer's row. The error of one that failed. Raises what ends the engine."""
+        request = self._request(prompt.messages)
+        predicted = self._predicted(request)
+        place, index = len(self.rows.answers), len(self.rows.requests)
+        self.rows.may_end.add(index)
+        way = self._asked.way
+        try:
+            answer = self._answered(request, predicted)
+        except FATAL:
+            raise
+        except KvscopeError as error:
+            self.rows.answers.append(failed_row(index=place, request_index=index, way=way, prompt=prompt, error=error))
+            self.rows.warn(
+                "question-failed",
+                f"A question on the documents failed: {error.message}",
+                error.hint or "The others were asked. It counts as not answered.",
+            )
+            return error
+        self.rows.answers.append(
+            answer_row(
+                index=place,
+                request_index=index,
+                way=way,
+                prompt=prompt,
+                answer=answer,
+                questions=self._asked.questions,
+                standing=standing,
+            )
+        )
+        return None
+
+    def whole_check(self, prompts: Sequence[AskedPrompt]) -> WholeCheck | None:
+        """What finds whether these prompts reached the model whole, once they have been asked; None where the engine's
+        counts show it, or nothing was given."""
+        if not self.marks or self._asked.way.gives == "nothing":
+            return None
+        return WholeCheck(
+            rows=self.rows, engine=self.engine.name, prompts=prompts, words=self.marks, language=self.language
+        )
 
     def _request(self, messages: tuple[Message, ...]) -> ChatRequest:
         return ChatRequest(

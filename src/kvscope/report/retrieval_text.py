@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.quality_comparison import QualityComparison
-from kvscope.analysis.retrieval_panel import WHOLE, Even, Lost, RetrievalPanel, WayRow, lost_by
+from kvscope.analysis.retrieval_even import PASSAGES, WHOLE, Even
+from kvscope.analysis.retrieval_panel import Lost, RetrievalPanel, WayRow, lost_by
 from kvscope.report.prediction_text import aligned
 from kvscope.report.words import NO_BREAK, name_of, say
 from kvscope.units import MIB, format_count, format_seconds
@@ -16,22 +17,30 @@ MOST_LINES = 40
 # Facts named of each way; what there are more is counted.
 MOST_FACTS = 4
 _GUESSED = "nothing"
+# Reasons of a failure that are explained where there are any.
+_EXPLAINED = ("buried", "retrieved_not_used", "partly_right")
 
 
 def retrieval_lines(panel: RetrievalPanel) -> list[str]:
-    """The table of ways, the costs and the break-even, the facts lost. Facts are left out where there is no room."""
-    for most_facts in range(MOST_FACTS, -1, -1):
-        lines = [*_head(panel), *_costs(panel), *_verdicts(panel), *_facts(panel, most_facts)]
+    """The table of ways, the costs and the break-even, the facts lost. Where there is no room facts are left out, then
+    ways; what is left out is said."""
+    lines: list[str] = []
+    for most_ways, most_facts in [(ways, facts) for ways in (2, 1) for facts in range(MOST_FACTS, -1, -1)]:
+        told, left = panel.evens[:most_ways], panel.evens[most_ways:]
+        lines = [*_head(panel), *_costs(panel, told), *_verdicts(panel, told), *_facts(panel, told, most_facts)]
+        if left:
+            lines += _wrapped(say("retrieval.left_out", levels=", ".join(even.level for even in left)))
         if len(lines) <= MOST_LINES:
-            break
-    return lines[:MOST_LINES]
+            return lines
+    cut = len(lines) - MOST_LINES + 1
+    return [*lines[: MOST_LINES - 1], say("retrieval.cut", count=cut)]
 
 
 def _head(panel: RetrievalPanel) -> list[str]:
     trials = max((row.num_trials for row in panel.rows), default=0)
     questions = max((row.num_questions for row in panel.rows), default=0)
     title = "retrieval.title_once" if trials == 1 else "retrieval.title"
-    lines = _wrapped(say(title, questions=questions, trials=trials))
+    lines = _wrapped(say(title, questions=_questions(questions), trials=trials))
     measured = [row for row in panel.rows if row.num_trials]
     if measured:
         table = _table(measured, with_interval=True)
@@ -41,7 +50,7 @@ def _head(panel: RetrievalPanel) -> list[str]:
         if too_wide > 0:
             table = _table(measured, with_interval=False, most=max(len(row.level) for row in measured) - too_wide)
         lines += ["", *table, ""]
-        lines += _wrapped(say("retrieval.legend"))
+        lines += _wrapped(legend(panel))
     for row in panel.rows:
         if row.why_not is not None:
             lines += _wrapped(say("retrieval.not_measured", level=row.level, why=row.why_not))
@@ -51,9 +60,36 @@ def _head(panel: RetrievalPanel) -> list[str]:
     return lines
 
 
+def evidence_head(rows: Sequence[WayRow]) -> str:
+    """What a column of evidence is of: what was given, or only sent where it may have been cut."""
+    return "sent" if any(row.is_maybe_cut for row in rows) else "evidence"
+
+
+def legend(panel: RetrievalPanel) -> str:
+    """What the columns are, and why there is no interval where there is none."""
+    rows = [row for row in panel.rows if row.num_trials]
+    unsure = ", ".join(row.level for row in rows if row.is_maybe_cut)
+    reasons = [row.share.reason.slug for row in rows if row.share.reason is not None and row.num_scored]
+    why = say("retrieval.one_document") if "one_document" in reasons else ""
+    return say(
+        "retrieval.legend",
+        evidence=say("retrieval.sent", levels=unsure) if unsure else say("retrieval.given"),
+        why_no_interval=why,
+    )
+
+
+def failure_lines(panel: RetrievalPanel) -> list[str]:
+    """The reasons of a failure that are explained, of those that there are."""
+    found = {name for row in panel.rows for name in row.failures}
+    texts = {"cut_answer": "cut_answers", "cut": "cut_prompts", "maybe_cut": "maybe_cut_prompts"}
+    named = [say(f"retrieval.{text}") for name, text in texts.items() if name in found]
+    return [*([say("retrieval.failures")] if found & set(_EXPLAINED) else []), *named]
+
+
 def _table(rows: Sequence[WayRow], *, with_interval: bool, most: int = WIDTH) -> list[str]:
     """``most``: characters of a way's name."""
-    heads = ["right", *(["interval"] if with_interval else []), "evidence", "read", "wait", "peak"]
+    evidence = evidence_head(rows)
+    heads = ["right", *(["interval"] if with_interval else []), evidence, "read", "wait", "peak"]
     table = [["", *(say(f"retrieval_col.{name}") for name in heads)]]
     for row in rows:
         cells = [
@@ -84,11 +120,22 @@ def _seconds(value: Estimate) -> str:
     return "?" if value.value is None else format_seconds(value.value)
 
 
-def _costs(panel: RetrievalPanel) -> list[str]:
-    lines: list[str] = []
-    for even in panel.evens[:2]:
-        lines += ["", *_even(panel, even)]
-    return lines
+def _costs(panel: RetrievalPanel, told: Sequence[Even]) -> list[str]:
+    if not told:
+        return ["", *_wrapped(say("retrieval.even_unknown", why=say(f"retrieval_why_unknown.{_why_unknown(panel)}")))]
+    return [line for even in told for line in ("", *_even(panel, even))]
+
+
+def _why_unknown(panel: RetrievalPanel) -> str:
+    """Why there is no break-even of any way."""
+    whole = panel.row(WHOLE)
+    passages = [row for row in panel.rows if row.level.startswith(PASSAGES)]
+    measured = [row for row in passages if row.num_trials]
+    if whole is None or not passages:
+        return "no_whole" if whole is None else "no_passages"
+    if not whole.num_trials or not measured:
+        return "whole_not_measured" if not whole.num_trials else "passages_not_measured"
+    return "one_question" if max(row.num_questions for row in (whole, *measured)) < 2 else "not_all_known"
 
 
 def _even(panel: RetrievalPanel, even: Even) -> list[str]:
@@ -107,36 +154,67 @@ def _even(panel: RetrievalPanel, even: Even) -> list[str]:
             )
         )
     sentences.append(_break_even(even))
-    if even.predicted_on_time is None:
+    said_before = _known(even, "predicted_on_time", even.predicted_on_time)
+    if said_before is None:
         sentences.append(say("retrieval.not_said_before"))
     else:
         law_from = say(f"retrieval_law_from.{even.law_from}")
-        sentences.append(say("retrieval.said_before", questions=even.predicted_on_time, law_from=law_from))
-    if even.predicted_on_tokens is None and even.on_tokens is not None:
-        sentences.append(say("retrieval.tokens_stated", questions=even.on_tokens))
-    elif even.predicted_on_tokens is not None:
-        sentences.append(say("retrieval.tokens", questions=even.on_tokens, predicted=even.predicted_on_tokens))
+        sentences.append(say("retrieval.said_before", questions=said_before, law_from=law_from))
+    sentences += _tokens(even)
     if even.sizes:
-        sentences.append(say("retrieval.sizes", sizes="; ".join(_size(n, size) for n, size in even.sizes.items())))
+        sizes = [_size(number, size, even.largest_tokens) for number, size in even.sizes.items()]
+        sentences.append(say("retrieval.sizes", sizes="; ".join(sizes)))
     sentences += _memory(panel, even)
     return _wrapped(" ".join(sentences))
 
 
+def _known(even: Even, name: str, value: float | None) -> str | None:
+    """A number of questions as it is said; None where it is not known."""
+    if name in even.never:
+        return say("retrieval.none")
+    return None if value is None else say("retrieval.number", questions=value)
+
+
+def _tokens(even: Even) -> list[str]:
+    stated, before = (
+        _known(even, "on_tokens", even.on_tokens),
+        _known(even, "predicted_on_tokens", even.predicted_on_tokens),
+    )
+    if stated is not None and even.on_tokens is not None:
+        stated = say("retrieval.number_of_questions", questions=even.on_tokens)
+    if before is None:
+        return [] if stated is None else [say("retrieval.tokens_stated", questions=stated)]
+    return [say("retrieval.tokens", questions=stated or say("retrieval.not_stated"), predicted=before)]
+
+
 def _break_even(even: Even) -> str:
-    found = even.on_time
+    found, reason = even.on_time, even.on_time.reason
+    if reason is not None and reason.slug == "each_not_told":
+        least = "" if found.low is None else say("retrieval.at_least", low=found.low)
+        return say("retrieval.not_told", level=even.level, least=least)
     if found.value is None:
-        return say("retrieval.never", level=even.level)
+        return say("retrieval.never" if reason is None else "retrieval.not_told_once", level=even.level)
     interval = say("retrieval.no_interval")
-    if found.has_interval:
+    if found.low is not None and found.high is not None:
         interval = say("retrieval.interval", low=found.low, high=found.high)
+        if found.value <= 1:
+            interval = say("retrieval.at_most", high=found.high) if found.high > 1 else ""
     return say(
         "retrieval.even" if found.value > 1 else "retrieval.even_at_once", questions=found.value, interval=interval
     )
 
 
-def _size(questions: int, tokens: float | None) -> str:
-    one = say("retrieval.one_question")
-    asked = one if questions == 1 else say("retrieval.several_questions", count=questions)
+def _questions(count: int) -> str:
+    return say("retrieval.one_question") if count == 1 else say("retrieval.several_questions", count=count)
+
+
+def _size(questions: int, tokens: float | None, largest: int | None) -> str:
+    """``largest``: tokens that the model's window holds."""
+    asked = _questions(questions)
+    if largest is not None and (tokens is None or tokens > largest):
+        return say("retrieval.size_window", questions=asked, tokens=largest)
+    if tokens is not None and tokens < 1:
+        return say("retrieval.size_none", questions=asked)
     if tokens is None:
         return say("retrieval.size_any", questions=asked)
     return say("retrieval.size", questions=asked, tokens=tokens)
@@ -153,18 +231,19 @@ def _memory(panel: RetrievalPanel, even: Even) -> list[str]:
     return [say(slug, level=even.level, difference=abs(difference), cache=cache)]
 
 
-def _verdicts(panel: RetrievalPanel) -> list[str]:
+def _verdicts(panel: RetrievalPanel, told: Sequence[Even]) -> list[str]:
     """Whether passages answer less, on the same questions."""
     lines = []
-    told = [even.level for even in panel.evens[:2]]
+    levels = [even.level for even in told]
     for each in panel.comparisons:
-        if each.level in told and each.difference.value is not None:
+        if each.level in levels and each.difference.value is not None:
             lines += _wrapped(_verdict(each))
     return ["", *lines] if lines else []
 
 
 def _verdict(found: QualityComparison) -> str:
     difference, judged = found.difference, found.judged
+    reason = "one_document" if judged.reason == "too_few" and found.num_documents == 1 else judged.reason
     interval = ""
     if difference.low is not None and difference.high is not None:
         interval = say("retrieval.answers_interval", low=_points(difference.low), high=_points(difference.high))
@@ -172,12 +251,13 @@ def _verdict(found: QualityComparison) -> str:
     verdict = say(
         f"retrieval_verdict.{judged.verdict}",
         bound=None if judged.bound is None else f"{100 * judged.bound:.0f}",
-        reason=say(f"retrieval_because.{judged.reason}") if judged.reason is not None else "",
-        needed=needed if judged.reason == "too_few" else "",
+        reason=say(f"retrieval_because.{reason}") if reason is not None else "",
+        needed=needed if reason == "too_few" else "",
     )
     return say(
         "retrieval.answers",
         level=str(found.level),
+        items=_questions(found.num_items),
         difference=_points(difference.value or 0.0),
         interval=interval,
         verdict=verdict,
@@ -188,27 +268,31 @@ def _points(share: float) -> str:
     return f"{100 * share:+.0f}"
 
 
-def _facts(panel: RetrievalPanel, most: int) -> list[str]:
+def _facts(panel: RetrievalPanel, told: Sequence[Even], most: int) -> list[str]:
     """What each way of passages lost, and what the whole document lost against it, by name."""
     lines: list[str] = []
-    whole = panel.row(WHOLE)
-    for even in panel.evens[:2]:
+    for even in told:
         lost = lost_by(panel, even.level)
         if not lost:
-            lines += ["", *_wrapped(say("retrieval.lost_none", level=even.level))]
+            lines += ["", *_wrapped(say(_lost_none(panel), level=even.level))]
         else:
             lines += ["", *_wrapped(say("retrieval.lost", level=even.level, count=len(lost))), *_named(lost, most)]
         gained = lost_by(panel, WHOLE, even.level)
         if gained:
             lines += _wrapped(say("retrieval.gained", level=even.level, count=len(gained))) + _named(gained, most)
     for row in panel.rows:
-        is_told = row.level.startswith("passages=") or row is whole
-        if is_told and row.failures:
+        if row.failures and row.level != _GUESSED:
             reasons = [say("retrieval.reason", count=n, failure=name_of("failure", f)) for f, n in row.failures.items()]
             lines += _wrapped(say("retrieval.reasons", level=row.level, reasons=", ".join(reasons)))
-    if any(name in row.failures for row in panel.rows for name in ("buried", "retrieved_not_used")):
-        lines += _wrapped(say("retrieval.failures"))
-    return lines
+    return [*lines, *(line for text in failure_lines(panel) for line in _wrapped(text))]
+
+
+def _lost_none(panel: RetrievalPanel) -> str:
+    """What to say where passages lost nothing: which is little where there was nothing to lose."""
+    whole = panel.row(WHOLE)
+    if whole is None or not whole.num_scored:
+        return "retrieval.lost_none_unread"
+    return "retrieval.lost_none" if whole.num_right else "retrieval.lost_none_of_none"
 
 
 def _named(lost: Sequence[Lost], most: int) -> list[str]:

@@ -25,6 +25,7 @@ from kvscope.analysis.design_claims import (
 from kvscope.analysis.design_claims.level_not_taken import not_taken
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.quality_findings import quality_findings
+from kvscope.analysis.retrieval_panel import recorded_others
 from kvscope.record.rows import DesignRow
 from kvscope.record.store import Records
 
@@ -48,8 +49,9 @@ CLAIMS: Mapping[str, Claims] = {
 }
 
 
-def claims_of(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    """What a design says of its attempts, each finding named as its own. Nothing where none was measured. Levels that
+def claims_of(design: DesignRow, attempts: Sequence[Attempt], others: Sequence[Attempt] = ()) -> tuple[Finding, ...]:
+    """What a design says of its attempts, each finding named as its own. ``others``: attempts of the record's other
+    designs, of which retrieval makes what it says before it is measured. Nothing where none was measured. Levels that
     the engine did not take come first: what was measured there is something else."""
     say = grid.claims if design.is_grid else CLAIMS.get(design.name)
     if is_of_tasks(design):  # what one task takes longer than another is no effect
@@ -57,6 +59,8 @@ def claims_of(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, 
     if not any(attempt.is_measured for attempt in attempts):
         return ()
     said = () if say is None else say(design, attempts)
+    if say is retrieval.claims:
+        said = retrieval.claims(design, attempts, others)
     # What answers say is the same question whatever a design varies; retrieval has its own of them.
     answers = () if design.name == "retrieval" else quality_findings(design, attempts)
     found = (*not_taken(design, attempts), *said, *answers)
@@ -66,4 +70,5 @@ def claims_of(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, 
 def recorded_claims(records: Records, design_id: str) -> tuple[Finding, ...]:
     """The same of a design in a record."""
     design = next(row for row in records.designs() if row.design_id == design_id)
-    return claims_of(design, load_attempts(records, design, {run.run_id: run for run in records.runs()}))
+    attempts = load_attempts(records, design, {run.run_id: run for run in records.runs()})
+    return claims_of(design, attempts, recorded_others(records, design) if design.name == "retrieval" else ())

@@ -8,16 +8,18 @@ from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.design_claims.changed import evidence, named
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.fit import Estimate
-from kvscope.analysis.retrieval_panel import WHOLE, Even, RetrievalPanel, WayRow, lost_by, retrieval_panel
+from kvscope.analysis.retrieval_even import WHOLE, Even
+from kvscope.analysis.retrieval_panel import RetrievalPanel, WayRow, lost_by, retrieval_panel
 from kvscope.record.rows import DesignRow
 
 # Reasons of a failure, by the facts of an answer's row; each has words of its own.
 NOTHING = "nothing"
 
 
-def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    """First the break-even of each way of passages, then what each way lost, then what could not be measured."""
-    panel = retrieval_panel(design, attempts)
+def claims(design: DesignRow, attempts: Sequence[Attempt], others: Sequence[Attempt] = ()) -> tuple[Finding, ...]:
+    """First the break-even of each way of passages, then what each way lost, then what could not be measured.
+    ``others``: as ``retrieval_panel``."""
+    panel = retrieval_panel(design, attempts, others)
     if panel is None:
         return ()
     found = [finding for even in panel.evens for finding in _evens(panel, even)]
@@ -44,16 +46,22 @@ def _evens(panel: RetrievalPanel, even: Even) -> list[Finding]:
         "each_s": None if even.costs is None else even.costs.each,
     }
     size: Estimate | None = even.on_time if even.on_time.value is not None else None
-    tokens = Finding(
-        slug="retrieval_even_tokens" if even.on_tokens is not None else "retrieval_even_tokens_unknown", values=values
-    )
-    if even.on_time.value is None:
-        return [Finding(slug="retrieval_never_even", values=values), tokens]
+    tokens = Finding(slug=_tokens_slug(even), values=values)
+    reason = even.on_time.reason
+    if even.on_time.value is None or (reason is not None and reason.slug == "each_not_told"):
+        slug = "retrieval_never_even" if reason is None else "retrieval_even_not_told"
+        return [Finding(slug=slug, values=values), tokens]
     slug = "retrieval_even" if even.on_time.value > 1 else "retrieval_even_at_once"
     return [
         Finding(slug=slug, values=values, size=size, also_possible=("busy_machine",), how_to_check="until_narrow"),
         tokens,
     ]
+
+
+def _tokens_slug(even: Even) -> str:
+    if "on_tokens" in even.never:
+        return "retrieval_never_even_tokens"
+    return "retrieval_even_tokens" if even.on_tokens is not None else "retrieval_even_tokens_unknown"
 
 
 def _answers(panel: RetrievalPanel, row: WayRow) -> list[Finding]:
