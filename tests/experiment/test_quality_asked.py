@@ -249,5 +249,31 @@ def test_of_a_grid_the_baselines_settings_are_a_reference_at_every_length() -> N
     grid = plan(Asked(design="grid", factors=factors, **asked)).design
     found = {(t.levels["kv_dtype"], t.levels["prompt_tokens"]) for t in grid.trials("x") if t.is_baseline}
     assert found == {("f16", 300), ("f16", 600)}
-    lengths = plan(Asked(design="input_length", levels=(300, 600), **asked)).design
+    lengths = plan(Asked(design="input_length", levels=(300, 600), engine="fake", quality="copy_gain")).design
     assert {t.level for t in lengths.trials("x") if t.is_baseline} == {300}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"design": "turns"}, "every level of turns"),
+        ({"design": "prefix_reuse"}, "every level of prefix"),
+        ({"design": "concurrency"}, "every level of concurrency"),
+        ({"design": "concurrency", "rate_per_s": (1.0, 2.0)}, "every level of rate_per_s"),
+        ({"design": "output_length"}, "every level of output_tokens"),
+        ({"design": "input_length"}, "Each length has texts of its own"),
+        ({"design": "output_length", "input_tokens": (300, 400), "grid": True}, "Each length has texts of its own"),
+        ({"design": "quality", "levels": ("keys", "fidelity"), "quality": None}, "every level of quality_task"),
+    ],
+)
+def test_fidelity_is_refused_where_nothing_that_varies_can_move_it(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadDesign, match=said) as raised:
+        plan(Asked(**{"engine": "llama.cpp", "quality": "fidelity", **asked}))
+    assert "kv_dtype" in raised.value.hint
+
+
+@pytest.mark.parametrize("name", ["turns", "prefix_reuse", "concurrency", "output_length", "input_length"])
+def test_beside_a_setting_any_requests_can_be_varied(name: str) -> None:
+    found = design(name, "llama.cpp", quality="fidelity", settings={"flash_attn": (True, False)}, grid=True)
+    assert len(found.factors) == 2
+    assert design(name, "llama.cpp", quality="copy_gain").held.quality == QualityAsked(task="copy_gain")

@@ -8,6 +8,7 @@ from kvscope.errors import BadDesign
 from kvscope.experiment.asked import Asked
 from kvscope.experiment.design import REQUEST_FACTORS, Arrival, Condition, Factor, Language
 from kvscope.experiment.quality_asked import (
+    FIDELITY,
     MOST_DOCUMENTS,
     TASK_FACTOR,
     AskedForm,
@@ -172,6 +173,24 @@ def _with_quality(varied: Collection[str], condition: Condition, held: Held) -> 
         judge_model=held.quality_judge_model,
     )
     return replace(condition, quality=asked if is_varied else with_task(asked, held.quality))
+
+
+def check_moves(factors: Collection[Factor], quality: str | None) -> None:
+    """Raises BadDesign for the task fidelity where nothing that varies can move the probabilities of a known text: of
+    requests alone, all levels score the same texts in the same passes, or, of lengths, others that do not compare."""
+    is_level = any(factor.name == TASK_FACTOR and FIDELITY in factor.levels for factor in factors)
+    names = [factor.name for factor in factors]
+    if (quality != FIDELITY and not is_level) or not all(name in REQUEST_FACTORS for name in names):
+        return
+    hint = "Vary a setting: kvscope measure kv_dtype --quality fidelity. Or score what the document adds: copy_gain."
+    if "prompt_tokens" in names:
+        raise BadDesign(
+            "Each length has texts of its own, so there is nothing that fidelity could hold them against.",
+            hint=f"{hint} In a grid of lengths and a setting each is held against its own length.",
+        )
+    raise BadDesign(
+        f"Fidelity would score the same texts in the same way at every level of {' and '.join(names)}.", hint=hint
+    )
 
 
 def _with_documents(varied: Collection[str], condition: Condition, held: Held) -> Condition:

@@ -22,7 +22,7 @@ from kvscope.experiment.designs import DESIGNS, design_kind, design_varying
 from kvscope.experiment.designs import concurrency as concurrency_design
 from kvscope.experiment.designs import grid as grid_design
 from kvscope.experiment.held import Held as Held
-from kvscope.experiment.held import held_of, hold
+from kvscope.experiment.held import check_moves, held_of, hold
 from kvscope.experiment.holds_kept import true_holds
 from kvscope.experiment.own_names import has_own_names, own_names, with_command
 from kvscope.experiment.slots import check_load, sequences_at_once, with_slots
@@ -118,6 +118,7 @@ def plan_design(
         until=until,
     )
     _check_prefix(design)
+    check_moves(design.factors, held.quality)
     check_load(design, engine)
     design = design if is_attached else _with_slots_and_limit(design, engine)
     return replace(design, kind=replace(design.kind, holds=true_holds(design, engine, is_attached=is_attached)))

@@ -18,6 +18,8 @@ _TOOLS_ROOM = 512
 MOST_DOCUMENTS = 100_000
 # What a level of the factor ``quality_task`` sets.
 TASK_FACTOR = "quality_task"
+# The task whose positions are held against those of a reference.
+FIDELITY = "fidelity"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

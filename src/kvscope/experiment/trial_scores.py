@@ -19,11 +19,10 @@ from kvscope.errors import (
     ProbeLost,
     UsageError,
 )
+from kvscope.experiment.quality_asked import FIDELITY as FIDELITY
 from kvscope.quality.task import Document, Question, prompt_text
 from kvscope.record.rows import AnswerRow, ScoredTokenRow
 
-# The task whose positions are held against those of a reference.
-FIDELITY = "fidelity"
 # Likeliest tokens kept at each position. The divergence seen through them and one rest bucket is a lower bound of the
 # whole one; docs/reference/quality.md says how tight it was measured to be.
 NUM_TOP = 100
