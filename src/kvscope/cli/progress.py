@@ -1,8 +1,10 @@
 """Progress of an experiment on stderr: one line per finished trial, with the time left."""
 
+from statistics import fmean
+
 from kvscope.cli.output import say
 from kvscope.experiment.runner import Progress
-from kvscope.record.metrics import TrialMetrics, metrics_of
+from kvscope.record.metrics import TrialMetrics, metrics_of, request_metrics, tokens_by_request
 from kvscope.record.rows import MEASURED_OUTCOMES, TrialResult
 from kvscope.report.plan_text import plan_time
 from kvscope.units import format_mib, format_seconds
@@ -38,7 +40,7 @@ def _result(result: TrialResult) -> str:
     trial = result.trial
     if trial.outcome not in MEASURED_OUTCOMES:
         return " ".join(text for text in (f"{trial.outcome}:", trial.error_message, trial.error_hint) if text)
-    figures = _figures(metrics_of(result), trial.outcome)
+    figures = _figures(metrics_of(result), trial.outcome, _first_and_later(result))
     if result.answers:
         figures = [*(each for each in figures if each != NO_FIGURES), _quality(result)]
     if trial.client.get("client_limited") is True:
@@ -46,9 +48,10 @@ def _result(result: TrialResult) -> str:
     return ", ".join(figures)
 
 
-def _figures(metrics: TrialMetrics, outcome: str | None) -> list[str]:
-    figures = []
-    if metrics.ttft_s is not None:
+def _figures(metrics: TrialMetrics, outcome: str | None, waits: str | None = None) -> list[str]:
+    """``waits``: the words for the first token, where one number for all requests says nothing."""
+    figures = [waits] if waits is not None else []
+    if waits is None and metrics.ttft_s is not None:
         figures.append(f"first token after {format_seconds(metrics.ttft_s)}")
     if metrics.tpot_s is not None:
         figures.append(f"then {format_seconds(metrics.tpot_s)} a token")
@@ -57,6 +60,20 @@ def _figures(metrics: TrialMetrics, outcome: str | None) -> list[str]:
     if outcome == "stopped_early":
         figures.append("the answer ended early")
     return figures or [NO_FIGURES]
+
+
+def _first_and_later(result: TrialResult) -> str | None:
+    """Of questions on documents: the wait of the first, which reads everything, and that of the later ones, which may
+    reuse it. None for any other trial, and for a single question."""
+    if "given" not in result.trial.levels or not result.answers:
+        return None
+    tokens = tokens_by_request(result)
+    measured = [request for request in result.requests if request.role == "measured"]
+    waits = [request_metrics(request, tokens.get(request.index, ())).ttft_s for request in measured]
+    later = [wait for wait in waits[1:] if wait is not None]
+    if not later or waits[0] is None:
+        return None
+    return f"first token after {format_seconds(waits[0])}, of later questions {format_seconds(fmean(later))}"
 
 
 def _quality(result: TrialResult) -> str:

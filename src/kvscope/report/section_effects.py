@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from kvscope.analysis.answer_designs import is_of_tasks
+from kvscope.analysis.answer_designs import RETRIEVAL, is_of_answers, is_of_tasks
 from kvscope.analysis.levels import LevelRow
 from kvscope.analysis.study import DesignStudy, Study
 from kvscope.record.held import held_of
@@ -41,13 +41,15 @@ def _design_blocks(study: DesignStudy, said: Sequence[Block], slug: str) -> list
     blocks: list[Block] = []
     if design.is_grid:
         blocks.append(Paragraph(text=say("changes.grid", factor=design.factor), kind="doubt"))
+    # Of one number for the first question, which reads everything, and later ones nothing can be said.
+    times = () if design.name == RETRIEVAL else _TIMES
     titles = [Column(title=name_of("factor", design.factor))]
-    titles += [Column(title=say(f"col.{name}"), is_number=True) for name in ("repeats", "failed", *_TIMES, *_MEMORY)]
+    titles += [Column(title=say(f"col.{name}"), is_number=True) for name in ("repeats", "failed", *times, *_MEMORY)]
     blocks.append(
         Table(
             caption=say("caption.design", question=design.question, name=design.name),
             columns=tuple(titles),
-            rows=tuple(_level_row(level, is_compared=not is_of_tasks(design)) for level in study.levels),
+            rows=tuple(_level_row(level, times, is_compared=not is_of_tasks(design)) for level in study.levels),
         )
     )
     blocks += effect_blocks(study, slug)
@@ -65,7 +67,7 @@ def effect_blocks(study: DesignStudy, slug: str) -> list[Block]:
     """What changed, and by how much: every difference with its interval, drawn where no other section draws it; whether
     repeating was enough, and whether the machine changed under way. Nothing where no level has a pair."""
     table = _effects_table(study)
-    if table is None or is_of_tasks(study.design):  # tasks are no settings: their times tell nothing
+    if table is None or is_of_answers(study.design):  # one number for the first question and later ones tells nothing
         return []
     blocks: list[Block] = []
     chart = None
@@ -106,11 +108,11 @@ def _effects_table(study: DesignStudy) -> Table | None:
     )
 
 
-def _level_row(level: LevelRow, *, is_compared: bool) -> Row:
+def _level_row(level: LevelRow, times: Sequence[str], *, is_compared: bool) -> Row:
     label = level_text(level.level)
     if level.is_baseline and is_compared:
         label = say("changes.baseline", level=label)
-    cells = [_change(level, name, is_compared=is_compared) for name in (*_TIMES, *_MEMORY)]
+    cells = [_change(level, name, is_compared=is_compared) for name in (*times, *_MEMORY)]
     kind = "baseline" if level.is_baseline and is_compared else ""
     return row(label, str(level.num_measured), str(level.num_failed), *cells, kind=kind)
 
