@@ -1,12 +1,16 @@
 """What an answer denies, asks or calls untold is not its answer; what stands beside a denial is."""
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from questions_by_hand import question
 
-from kvscope.quality.denials import affirmed
+from kvscope.quality.denials import affirmed, says_no
 from kvscope.quality.scoring import scored
+from kvscope.quality.task import DocumentRequest
+from kvscope.quality.tasks import task_named
 
 NUMBER = question("48213", "51777", "90412")
 NAME = question("Torvan", "Selna", "Birdol")
@@ -60,6 +64,7 @@ NUMBERS_SAID = [
     "What is the number of the crate Torvan? It is 48213.",
     "Sure! The number of the crate is 48213. If this isn't what you need, let me know.",
     "48213 is the number that does not repeat.",
+    "48213 is not a big number.",
     "51777번이 아니라 48213번입니다.",
     "51777이 아닌 48213입니다",
     "본문에 이름은 나와 있지 않지만 번호는 48213번입니다.",
@@ -68,7 +73,7 @@ NUMBERS_SAID = [
 ]
 # Where the rules end: they read these as wrong, though a person would not.
 NUMBERS_MISSED = [
-    "48213 is not a big number.",
+    "The number is over 9000 and 48213 is not the end of it.",
     "There are no crates with 51777; the crate Torvan has 48213.",
     "The crate has the number 48213 and 5 sacks, then 700, then 9000.",
 ]
@@ -143,6 +148,21 @@ def test_korean_denials(answer: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "expected", "answer"),
+    [
+        ("On which day is it closed?", "Monday", "It is open every day except Monday."),
+        ("On which day is it closed?", "Monday", "It does not open on Monday."),
+        ("How long must one wait?", "30 minutes", "At least 30 minutes."),
+        ("How heavy may it be?", "20 kg", "It has to weigh less than 20 kg."),
+        ("Which animals are not allowed?", "dogs", "Dogs are not the animals that are allowed."),
+        ("How long is it?", "twenty minutes", "No more than twenty minutes"),
+    ],
+)
+def test_an_answer_of_the_users_own_may_hold_a_no(asked: str, expected: str, answer: str) -> None:
+    assert scored(question(expected, text=asked), answer).value == 1.0
+
+
+@pytest.mark.parametrize(
     ("expected", "answer"),
     [
         ("unknown", "The author is unknown."),
@@ -172,3 +192,14 @@ def test_a_long_text_is_read_in_time() -> None:
         "1+1" * 6_000,
     ):
         scored(NUMBER, affirmed(text))
+
+
+@pytest.mark.parametrize("name", ["needle", "keys", "variables", "count", "reworded"])
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_no_question_of_a_task_asks_for_a_no(name: str, language: Literal["en", "ko"]) -> None:
+    """Denials are read in all of them."""
+    request = DocumentRequest(
+        seed=1, number=0, language=language, prompt_tokens=900, count=lambda text: len(text.split()) + 6
+    )
+    document, _ = task_named(name).build(request)
+    assert not any(says_no(text) for each in document.questions for text in (each.text, *each.expected))

@@ -5,8 +5,10 @@ behind it up to a "but"; a sentence that ends in a question mark is none.
 """
 
 import re
+from collections.abc import Sequence
 
 from kvscope.quality.answer_text import is_refusal, spelt_out
+from kvscope.quality.number_words import NUMBER_WORD
 
 _SENTENCES = re.compile(r"(?<=[.!?;。\n])(?=\s|\Z)|(?<=\n)")
 _CLAUSES = re.compile(
@@ -21,17 +23,26 @@ _TURNS = re.compile(
 )
 _ASIDE = re.compile(r"\W*(?:which|who|whose|where|although|though|while|whereas|even if)\b", re.IGNORECASE)
 _COPULAS = r"(?:is|was|are|were|has|had|but)\b"
-_BEHIND = rf"(?:\s+(?!{_COPULAS})\S+){{1,4}}"
+_FILLER = (
+    r"(?:be|been|have|the|an?|its?|numbers?|names?|values?|words?|called|named|numbered|actually|really|crate|answer)"
+)
+# What is denied: two words, and up to four before them that say no more than "the number called".
+_BEHIND = rf"(?:\s+{_FILLER}(?=\s)){{0,4}}(?:\s+(?!{_COPULAS})\S+){{1,2}}"
 _ANYONE_BUT = re.compile(rf"\b(?:any|every)(?:one|body|thing)\s+(?:but|except){_BEHIND}", re.I)
+_COUNTED = rf"(?=\s+(?:\d|{NUMBER_WORD}))"
 _DENIED = (
-    re.compile(rf"\b(?:than|instead of|unlike|except(?: for)?|neither|nor|at (?:least|most)){_BEHIND}", re.I),
-    re.compile(r"\b(?:over|below)\s+(?=\d)\S+", re.I),
+    re.compile(rf"\b(?:(?:rather|other)\s+than|instead of|unlike|neither|nor){_BEHIND}", re.I),
+    re.compile(rf"\bthan\b(?!{_COUNTED}){_BEHIND}", re.I),
     re.compile(r"\bnot\s+(?:think|believe|suppose|expect)\b.*", re.I | re.S),
 )
-# "It is not X": what stands before it is what is spoken of, "not" takes out the few words behind it.
+# A limit is no count; but of "30 minutes" it may be what is asked for.
+_LIMITS = (
+    re.compile(rf"\b(?:than|at least|at most){_COUNTED}{_BEHIND}", re.I),
+    re.compile(r"\b(?:over|below)\s+(?=\d)\S+", re.I),
+)
+# "X is not it": takes out what stands before it.
 _IS_NOT = re.compile(
-    r"\A.*?\b(?:is|was|are|were|(?<!\bthat )(?<!\bwhich )(?<!\bwho )(?:does|did|do|has|have|can|could|would|will))"
-    r"\s+not\b(?!\s+(?:only|just|merely|sure|certain))",
+    r"\A.*?\b(?:is|was|are|were)\s+not\b(?=\s+(?:the|it|him|her|right|correct|true|that|this|what|who)\b|\W*\Z)",
     re.I | re.S,
 )
 _NOT = re.compile(rf"\b(?:not|never)\b(?!\s+(?:only|just|merely|sure|certain)\b){_BEHIND}", re.I)
@@ -39,29 +50,31 @@ _WORD_KO = r"(?<![^\s,;.])[^\s,;.]{1,60}"
 _DENIED_KO = (
     re.compile(rf"(?:{_WORD_KO}(?<![지고며])\s+)?{_WORD_KO}(?<!뿐)(?<!뿐만)\s+아(?:니|닌|닙|님)[가-힣]*"),
     re.compile(rf"{_WORD_KO}\s?(?:말고|대신|제외하고)(?![가-힣])"),
-    re.compile(rf"{_WORD_KO}\s(?:이상|이하|미만|초과)[가-힣]*"),
 )
+_LIMITS_KO = (re.compile(rf"{_WORD_KO}\s(?:이상|이하|미만|초과)[가-힣]*"),)
+# A value that says no itself, or a question that asks what is not: there a "not" denies nothing.
+_SAYS_NO = re.compile(r"\b(?:not|no|none|never|nothing|neither)\b|아니|없|않", re.IGNORECASE)
 
 
-def affirmed(text: str) -> str:
-    """The text without what it does not say for good."""
-    plain = spelt_out(text)
-    return "".join(_kept(_ANYONE_BUT.sub(" ", plain)))
+def says_no(text: str) -> bool:
+    """Whether a right answer, or a question, itself says no or that nothing is known."""
+    return is_refusal(text) or bool(_SAYS_NO.search(spelt_out(text)))
 
 
-def _kept(text: str) -> list[str]:
+def affirmed(text: str, *, is_count: bool = False) -> str:
+    """The text without what it does not say for good. ``is_count``: a number is asked for, which a limit ("at least
+    3") is not."""
+    denials = (*_DENIED, *_DENIED_KO, *((*_LIMITS, *_LIMITS_KO) if is_count else ()))
     kept, is_untold = [], False
-    for sentence in _SENTENCES.split(text):
+    for sentence in _SENTENCES.split(_ANYONE_BUT.sub(" ", spelt_out(text))):
         if sentence.rstrip(" \t\n\"'”)*").endswith("?"):
             continue
         for clause in _clauses(sentence):
-            if _TURNS.match(clause):
-                is_untold = False
-            if is_refusal(clause) and not _ASIDE.match(clause):
-                is_untold = True
-            kept.append("\n" if is_untold else _without_denied(clause))
+            is_untold = is_untold and _TURNS.match(clause) is None
+            is_untold = is_untold or (is_refusal(clause) and _ASIDE.match(clause) is None)
+            kept.append("\n" if is_untold else _without_denied(clause, denials))
         kept.append(" ")
-    return kept
+    return "".join(kept)
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -70,12 +83,7 @@ def _clauses(sentence: str) -> list[str]:
     return [parts[0], *(opened + rest for opened, rest in zip(parts[1::2], parts[2::2], strict=True))]
 
 
-def _without_denied(clause: str) -> str:
-    for pattern in _DENIED:
+def _without_denied(clause: str, denials: Sequence[re.Pattern[str]]) -> str:
+    for pattern in denials:
         clause = pattern.sub(" ", clause)
-    if _IS_NOT.match(clause):
-        clause = _IS_NOT.sub("not", clause)
-    clause = _NOT.sub(" ", clause)
-    for pattern in _DENIED_KO:
-        clause = pattern.sub(" ", clause)
-    return clause
+    return _NOT.sub(" ", _IS_NOT.sub("not", clause))

@@ -15,6 +15,7 @@ _WORDS = re.compile(
     rf"\b(?:({'|'.join(_TENS)})(?:[\s-]+({'|'.join(_ENGLISH[1:10])}))?|(zero|{'|'.join(_ENGLISH[2:])}))\b{_PART}",
     re.IGNORECASE,
 )
+NUMBER_WORD = rf"(?:{'|'.join((*_ENGLISH, *_TENS))})\b"
 # "one" is a pronoun more often than a number: not behind these words, and not before those.
 _ONE = re.compile(
     r"(?<!\bno )(?<!\bany )(?<!\bevery )(?<!\bsome )(?<!\bwhich )(?<!\bthis )(?<!\bthat )(?<!\bthe )(?<!\banother )"

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvscope.quality.answer_text import is_refusal, spelt_out
-from kvscope.quality.denials import affirmed
+from kvscope.quality.denials import affirmed, says_no
 from kvscope.quality.named import all_named, symbols
 from kvscope.quality.numbers_said import numbers_said, without_numbers
 from kvscope.quality.task import Question
@@ -48,8 +47,9 @@ def scored(question: Question, answer: str) -> Score:
 def _named(question: Question, answer: str) -> Score:
     """Which of the values are named, and which others. Normalised: all of the expected and no other. Set: precision
     times recall, so that naming everything scores its precision."""
-    answer = answer if any(_is_denial(value) for value in question.expected) else affirmed(answer)
     numbers = [_as_number(value) for value in question.expected]
+    if not any(map(says_no, (*question.expected, question.text))):
+        answer = affirmed(answer, is_count=all(numbers))
     if all(numbers):
         right, other = _numbers_named(numbers, question.text, answer)
     else:
@@ -70,13 +70,6 @@ def _as_number(value: str) -> str:
     said, beside = numbers_said(value), without_numbers(value)
     is_alone = not symbols(beside) and not any(letter.isalnum() for letter in beside)
     return said[0] if len(said) == 1 and is_alone else ""
-
-
-def _is_denial(value: str) -> bool:
-    """A value that itself says no, or that nothing is known: in its answer nothing is a denial."""
-    return is_refusal(value) or bool(
-        re.search(r"\b(?:not|no|none|never|nothing|neither)\b|아니|없|않", spelt_out(value), re.I)
-    )
 
 
 def _numbers_named(wanted: list[str], asked: str, answer: str) -> tuple[list[str], list[str]]:
