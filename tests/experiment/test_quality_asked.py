@@ -277,3 +277,15 @@ def test_beside_a_setting_any_requests_can_be_varied(name: str) -> None:
     found = design(name, "llama.cpp", quality="fidelity", settings={"flash_attn": (True, False)}, grid=True)
     assert len(found.factors) == 2
     assert design(name, "llama.cpp", quality="copy_gain").held.quality == QualityAsked(task="copy_gain")
+
+
+def test_a_dry_run_says_what_is_scored_and_how_often() -> None:
+    """Of five repeats each level's first, and the baseline's second; fidelity has no twins, copy_gain has."""
+    text = _dry_run(quality="fidelity")
+    assert "Scores: 3 of the measured trials" in text
+    assert "behind 6 documents of 400 tokens; nothing is asked" in text
+    assert "twins" not in text
+    gain = _dry_run(quality="copy_gain")
+    assert "Scores: 3 of the measured trials" in gain
+    assert "behind 10 documents and 10 twins without the facts of 400 tokens" in gain
+    assert "Scores:" not in _dry_run(quality="keys")

@@ -12,13 +12,16 @@ from kvscope.experiment.design import Condition, Design, Level, Trial
 from kvscope.experiment.devices_used import devices_used
 from kvscope.experiment.identity import design_row, new_run
 from kvscope.experiment.plan import context_limit
-from kvscope.experiment.retrieval_counts import with_counts
+from kvscope.experiment.quality_asked import FIDELITY
+from kvscope.experiment.retrieval_counts import documents_preview, with_counts
 from kvscope.experiment.run_options import RunOptions
 from kvscope.experiment.subject import Subject
 from kvscope.experiment.time_left import TimeLeft
+from kvscope.experiment.trial_scores import score_passes
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction
 from kvscope.probe.cgroup import available_bytes
+from kvscope.quality.tasks import task_named
 from kvscope.record.held import held_fixed
 from kvscope.record.rows import MEASURED_OUTCOMES, Json, TrialRow
 from kvscope.record.store import open_records
@@ -30,8 +33,10 @@ class PointPreview:
     machine's own memory; None: nothing is predicted (``not_predicted_because``). ``fits``: whether it fits as far as is
     known. ``not_run_because``: why it would be refused, or its settings would; None where it would be run. ``trial_s``:
     what one trial took so far, over ``timed_trials``; None where none is in the record. ``quality``: what each measured
-    trial then asks for the answers' sake (its task, how many documents, each with a twin, of how many tokens; and where
-    the context is as large as it is because of that, ``n_ctx`` and the ``n_ctx_without`` that would do else)."""
+    trial then asks for the answers' sake (its task, how many documents, how many of them twins, of how many tokens; of
+    a task whose texts are scored ``scored_trials``: in how many trials of this point, the others doing nothing of it;
+    and where the context is as large as it is because of that, ``n_ctx`` and the ``n_ctx_without`` that would do
+    else)."""
 
     levels: Mapping[str, Level]
     needed_bytes: int | None
@@ -77,6 +82,7 @@ class PlanPreview:
             "design": self.design.kind.name,
             "question": self.design.kind.question,
             "held": held_fixed(self.design.held.to_dict(), self._varied()),
+            "documents": documents_preview(self.design),
             "is_grid": self.design.is_grid,
             "trials": [
                 {
@@ -185,8 +191,23 @@ def _asks(condition: Condition, design: Design) -> Mapping[str, Json] | None:
     asked = condition.quality
     if asked is None:
         return None
-    what = {"task": asked.task, "documents": asked.num_documents, "prompt_tokens": condition.prompt_tokens}
-    return {**what, **_larger_context(design)}
+    is_scored = task_named(asked.task).family == FIDELITY
+    return {
+        "task": asked.task,
+        "documents": asked.num_documents,
+        "twins": 0 if asked.task == FIDELITY else asked.num_documents,
+        "prompt_tokens": condition.prompt_tokens,
+        **({"scored_trials": _num_scored(condition, design)} if is_scored else {}),
+        **_larger_context(design),
+    }
+
+
+def _num_scored(condition: Condition, design: Design) -> int:
+    return sum(
+        score_passes(repeat=trial.repeat, is_baseline=trial.is_baseline).scores
+        for trial in design.trials("")
+        if trial.role != "warmup" and trial.condition == condition
+    )
 
 
 def _larger_context(design: Design) -> Mapping[str, Json]:

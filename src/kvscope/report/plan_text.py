@@ -19,7 +19,8 @@ def render_plan(plan: Mapping[str, Any]) -> str:
     return "\n".join(
         [
             _line(plan["question"]),
-            _line(f"Held fixed: {_plain(held_text(plan['held']))}."),
+            _line(f"Held fixed: {_plain(held_text(_for_people(plan['held'])))}."),
+            *map(_line, _documents(plan.get("documents"))),
             "",
             *_points(plan["points"]),
             "",
@@ -31,6 +32,24 @@ def render_plan(plan: Mapping[str, Any]) -> str:
             *map(_trial, plan["trials"]),
         ]
     )
+
+
+def _for_people(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what only tells one set of documents from another."""
+    return {name: value for name, value in held.items() if name not in ("documents_sha256", "questions_sha256")}
+
+
+def _documents(found: Mapping[str, Any] | None) -> list[str]:
+    """Of questions on documents: their languages, each way's longest prompt, and what was left out."""
+    if found is None:
+        return []
+    languages = ", ".join(f"{count:,} {language}" for language, count in found["languages"].items())
+    longest = "; ".join(f"{level} {tokens:,}" for level, tokens in found["longest_tokens"].items())
+    return [
+        f"Questions by language: {languages}.",
+        f"Longest prompt, in tokens: {longest or _NOT_KNOWN}.",
+        *(f"{each['slug']}: {each['text']}" for each in found["remarks"]),
+    ]
 
 
 def _line(text: str) -> str:
@@ -130,11 +149,27 @@ def _answers(points: Sequence[Mapping[str, Any]]) -> list[str]:
     most = max(each["documents"] for each in asked)
     lengths = sorted({each["prompt_tokens"] for each in asked})
     tokens = " to ".join(f"{length:,}" for length in (lengths if len(lengths) < 2 else (lengths[0], lengths[-1])))
+    if all("scored_trials" in each for each in asked):
+        return [_scores(asked, what, tokens) + _context(asked[0])]
     return [
         f"Answers: each measured trial then asks about {most:,} documents of {what} and as many twins without the "
         f"facts, of {tokens} tokens. That takes about as long as the first tokens of {2 * most:,} more prompts of that "
         f"length, and a short answer to each question. Fewer: --quality-documents, --repeats.{_context(asked[0])}"
     ]
+
+
+def _scores(asked: Sequence[Mapping[str, Any]], what: str, tokens: str) -> str:
+    """Of texts that are scored, and not asked for: where, and what that adds to the time."""
+    trials, most = sum(each["scored_trials"] for each in asked), max(each["documents"] for each in asked)
+    twins = max(each["twins"] for each in asked)
+    beside = f" and {twins:,} twins without the facts" if twins else ""
+    floor = "" if twins else " (the baseline's first, of twice as many prompts: it measures the engine's own noise too)"
+    return (
+        f"Scores: {trials:,} of the measured trials (each level's first, and the baseline's second) then score what "
+        f"the model gives to known texts of {what}, behind {most:,} documents{beside} of {tokens} tokens; nothing is "
+        f"asked. Such a trial takes longer by about the first tokens of {most + twins:,} more prompts of that "
+        f"length{floor} and about a hundred output tokens for each. Fewer: --quality-documents, --input-tokens."
+    )
 
 
 def _context(asked: Mapping[str, Any]) -> str:
