@@ -4,16 +4,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from answer_rows import answers
 from study_rows import attempt, trial_row, write_record
 from test_answer_headline import analysis_of
 from test_quality_shown import a_design, attempts_of, section_of, texts
 
 from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.finding import Finding
 from kvscope.analysis.quality_effects import quality_effects
 from kvscope.analysis.quality_findings import quality_findings
 from kvscope.record.rows import AnswerRow, DesignRow
 from kvscope.report.blocks import Claim, Table
+from kvscope.report.quality_cells import is_in_tables
 from kvscope.report.quality_text import WIDTH, quality_lines
 
 
@@ -73,3 +76,19 @@ def test_levels_of_which_no_answer_could_be_read_are_none_either() -> None:
     cut = [replace(row, reading="truncated_input", score=None) for row in answers(4, 2, 0.5, seed=1)]
     found = quality_findings(design, attempts_of(design, [cut, cut]))
     assert "quality_not_beaten" not in [each.slug for each in found]
+
+
+@pytest.mark.parametrize(
+    ("slug", "values", "is_told_once"),
+    [
+        ("quality_share", {"items": 4}, True),
+        ("quality_share", {"items": 0}, False),  # why nothing was read stands in the sentence alone
+        ("fidelity_loss", {"lost": ()}, True),
+        ("fidelity_loss", {"lost": ("d1",)}, False),
+        ("fidelity_cannot_tell", {"lost": ()}, False),  # nor is there a column for the reason
+        ("copy_gain_used", {}, True),
+        ("quality_loss", {}, False),
+    ],
+)
+def test_what_the_tables_say_whole_is_not_said_again(slug: str, values: dict[str, object], is_told_once: bool) -> None:
+    assert is_in_tables(Finding(slug=slug, values=values)) is is_told_once

@@ -336,6 +336,13 @@ def gain_rows(effects: QualityEffects) -> list[tuple[GainCell, list[str]]]:
     return rows
 
 
+# Their tables have the number, its interval, what it is made of and the verdict.
+_IN_TABLES = ("fidelity_loss", "fidelity_no_loss", "copy_gain_used", "copy_gain_not_used")
+
+
 def is_in_tables(finding: Finding) -> bool:
-    """Whether the tables say all of a finding, so that beside them no sentence repeats it: a share with its reason."""
+    """Whether the tables say all of a finding, so that beside them no sentence repeats it. Texts that were lost have no
+    column, and an answer that was not read has no share."""
+    if finding.slug in _IN_TABLES:
+        return not finding.values.get("lost")
     return finding.slug == "quality_share" and bool(finding.values["items"])
