@@ -1,11 +1,12 @@
 """The panel's statistics against comparisons whose truth is known; prints Markdown tables.
 
-    python benchmarks/quality_statistics.py [--studies 1000] [--part coverage|calls|signs]
+    python benchmarks/quality_statistics.py [--studies 1000] [--part coverage|calls|others|signs]
 
 *coverage*: how often the 95 % intervals of a share and of a paired difference hold the truth, by documents, items per
 document and how far these hang together. *calls*: how often a null is called a loss, and how often a loss of five
-points is found with the number of items that the panel asked for after a first study of 60 items. *signs*: prompts cut
-in silence, an ignored middle, and false alarms where there is neither.
+points is found with the number of items that the panel asked for after a first study of 60 items. *others*: the same
+of levels that are asked other items (``input_length``), with the number that stands beside the share of a first study.
+*signs*: prompts cut in silence, an ignored middle, and false alarms where there is neither.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "analysis"))
 
 from answer_rows import answers
-from simulated_answers import Truth, differences, rates, study
+from simulated_answers import Truth, differences, rates, study, unpaired_rates
 
 from kvscope.analysis.proportions import clustered_share, paired_counts
 from kvscope.analysis.quality_cell import cell_of
@@ -34,9 +35,9 @@ DOCUMENTS = ((10, 1), (30, 1), (200, 1), (5, 5), (10, 5), (20, 5), (60, 5), (4, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=1000)
-    parser.add_argument("--part", choices=["coverage", "calls", "signs"])
+    parser.add_argument("--part", choices=["coverage", "calls", "others", "signs"])
     asked = parser.parse_args()
-    for name, part in (("coverage", coverage), ("calls", calls), ("signs", signs)):
+    for name, part in (("coverage", coverage), ("calls", calls), ("others", others), ("signs", signs)):
         if asked.part in (None, name):
             for line in part(asked.studies):
                 sys.stdout.write(line + "\n")
@@ -86,6 +87,21 @@ def calls(studies: int) -> Iterator[str]:
         )
 
 
+def others(studies: int) -> Iterator[str]:
+    """A row for each base share, items per document and size of the first study."""
+    yield "| baseline | items/document | correlation | first documents | items asked (median) | null called | found |"
+    yield "|--:|--:|--:|--:|--:|--:|--:|"
+    chance = np.random.default_rng(7)
+    kinds = ((1, 0.0), (3, 0.1), (5, 0.2), (6, 0.3))
+    for share, (items, correlation), documents in product((0.3, 0.5, 0.6, 0.75, 0.9), kinds, (10, 20)):
+        truth = Truth(share=share, loss=0.05, per_document=items, correlation=correlation)
+        found = unpaired_rates(chance, truth, studies, first_documents=documents)
+        yield (
+            f"| {100 * share:.0f} % | {items} | {correlation:g} | {documents} | {found.items} "
+            f"| {100 * found.false_calls / found.num:.1f} % | {100 * found.found / found.num:.1f} % |"
+        )
+
+
 def signs(studies: int) -> Iterator[str]:
     """A row for each kind of engine and size of study: what the panel said, of so many."""
     kinds: dict[str, float | Callable[[float], float]] = {
@@ -94,6 +110,7 @@ def signs(studies: int) -> Iterator[str]:
         "right 90 %, the last 30 % arrives": lambda depth: 0.9 if depth > 70 else 0.0,
         "right 90 %, the first 30 % arrives": lambda depth: 0.9 if depth < 30 else 0.0,
         "right 50 %, the last half arrives": lambda depth: 0.5 if depth > 50 else 0.0,
+        "right 90 %, the first 40 % and the last 10 % arrive": lambda depth: 0.9 if not 40 < depth < 90 else 0.0,
         "right 90 %, middle third ignored": lambda depth: 0.9 if not 100 / 3 < depth < 200 / 3 else 0.0,
         "right 90 %, middle third 50 %": lambda depth: 0.9 if not 100 / 3 < depth < 200 / 3 else 0.5,
         "from 95 % at the head to 55 % at the tail": lambda depth: 0.95 - 0.4 * depth / 100,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kvscope.analysis.items_needed import ItemsNeeded, items_needed
-from kvscope.analysis.proportions import clustered_share, paired_counts
+from kvscope.analysis.proportions import clustered_share, paired_counts, share_clustering, unpaired_difference
 from kvscope.analysis.quality_comparison import together_confidence
 
 Chance = np.random.Generator
@@ -47,6 +47,13 @@ def study(chance: Chance, truth: Truth, documents: int) -> tuple[Answers, Answer
     gains = chance.random(shape) < _chances(chance, gained / (1 - truth.share), truth.correlation, documents)
     changed = np.where(right, ~loses, gains)
     return right.astype(float).tolist(), changed.astype(float).tolist()
+
+
+def answers_of(chance: Chance, truth: Truth, documents: int, *, lost: float = 0.0) -> Answers:
+    """One level's items alone, of documents of its own."""
+    shape = (documents, truth.per_document)
+    right = chance.random(shape) < _chances(chance, truth.share - lost, truth.correlation, documents)
+    return right.astype(float).tolist()
 
 
 def _chances(chance: Chance, mean: float, correlation: float, documents: int) -> Any:
@@ -108,3 +115,23 @@ def rates(chance: Chance, truth: Truth, num: int, *, first_documents: int, num_l
             is_loss_called(*study(chance, null, needed.documents), num_levels) for _ in range(num_levels)
         )
     return Rates(num=len(asked), false_calls=false_calls, found=found, items=int(np.median(asked)))
+
+
+def unpaired_rates(chance: Chance, truth: Truth, num: int, *, first_documents: int) -> Rates:
+    """The same of levels with other items: the panel asks by the share of a first study alone."""
+    asked, false_calls, found = [], 0, 0
+    for _ in range(num):
+        first = answers_of(chance, truth, first_documents)
+        needed = items_needed(clustered_share(first).value or 0.0, clustering=share_clustering(first))
+        if needed is None:
+            continue
+        asked.append(needed.documents * truth.per_document)
+        before, same, less = (answers_of(chance, truth, needed.documents, lost=lost) for lost in (0.0, 0.0, truth.loss))
+        false_calls += _is_fall(before, same)
+        found += _is_fall(before, less)
+    return Rates(num=len(asked), false_calls=false_calls, found=found, items=int(np.median(asked)))
+
+
+def _is_fall(before: Answers, after: Answers) -> bool:
+    together = unpaired_difference(before, after, confidence=together_confidence(1))
+    return together.high is not None and together.high < 0

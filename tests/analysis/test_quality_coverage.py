@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 from answer_rows import answers
-from simulated_answers import Truth, differences, rates, study
+from simulated_answers import Truth, differences, rates, study, unpaired_rates
 
 from kvscope.analysis.proportions import clustered_share, paired_counts
 from kvscope.analysis.quality_cell import cell_of
@@ -45,6 +45,22 @@ def test_a_null_is_seldom_called_and_five_points_are_found_with_the_items_asked_
     assert found.num == 120
     assert found.false_calls <= 10  # more than 10 of 120 happen one time in fifty where 5 % are called
     assert found.found >= 102  # fewer than 102 of 120 happen one time in twenty where 90 % are found
+
+
+@pytest.mark.parametrize(
+    ("truth", "documents"),
+    [
+        (Truth(share=0.6, loss=0.05), 10),
+        (Truth(share=0.75, loss=0.05), 10),
+        (Truth(share=0.3, loss=0.05, per_document=6, correlation=0.3), 10),
+    ],
+)
+def test_five_points_are_found_of_other_items_too_whatever_the_luck_of_the_first_study(
+    truth: Truth, documents: int
+) -> None:
+    found = unpaired_rates(np.random.default_rng(3), truth, 120, first_documents=documents)
+    assert found.false_calls <= 10
+    assert found.found >= 0.85 * found.num  # fewer than 102 of 120: see above
 
 
 def test_clean_answers_give_no_sign() -> None:

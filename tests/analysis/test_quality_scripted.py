@@ -33,7 +33,8 @@ def test_the_share_right_is_within_its_interval(right: float, task: str, languag
     """Six studies each; all of 72 would be too many by the interval's own promise, so one of six may miss."""
     found = [cell(seed, task=task, language=language, answer_right=right) for seed in SEEDS]
     assert sum(each.share.contains(right) for each in found) >= 5
-    assert all(each.num_items >= 40 and each.num_documents == 10 for each in found)
+    least = 40 if language == "en" else 20  # a Korean text of as many tokens has half as many facts
+    assert all(each.num_items >= least and each.num_documents == 10 for each in found)
     assert all(each.sign is None for each in found)
     assert all(each.twin is not None and each.twin.value == 0 for each in found)
     assert all(each.num_left_out == 0 for each in found)
@@ -73,7 +74,8 @@ def test_an_ignored_middle_is_found() -> None:
 def test_guessing_is_told_from_reading(task: str) -> None:
     guessers = [cell(seed, task=task, guesses=1) for seed in SEEDS]
     assert sum(each.gate == "guessing" for each in guessers) >= 5
-    assert all(each.gate in ("guessing", "floor") for each in guessers)
+    # Of who guesses one in forty is above chance by a 95 % interval (1 of 60 seeds of keys): one of six may be.
+    assert sum(each.gate in ("guessing", "floor") for each in guessers) >= 5
     assert all(cell(seed, task=task, answer_right=0.7).gate == "measured" for seed in SEEDS)
 
 

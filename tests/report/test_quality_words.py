@@ -1,7 +1,7 @@
 """Findings of answers and of scores in words: every slug and every reason has them, and they say the numbers."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -85,6 +85,45 @@ def test_a_loss_and_the_bound_of_no_loss() -> None:
     (loss,) = [text for text in told if text.endswith("a loss.")]
     assert loss.startswith("keys (en) with q4_0: -")
     assert "points against f16" in loss
+
+
+@pytest.mark.parametrize(
+    ("arrives", "where", "much"),
+    [
+        (lambda depth: depth > 60, "at the head of the text", "Of its end about "),
+        (lambda depth: depth < 40, "at the end of the text", "Of its beginning about "),
+        (
+            lambda depth: depth < 30 or depth > 70,
+            "between 30 and 70 % of the text",
+            "or the model does not use it. The ",
+        ),
+    ],
+)
+@pytest.mark.parametrize("tokens", [1000, None])
+def test_a_part_that_is_never_found_is_said_and_nothing_judges_beside_it(
+    arrives: Callable[[float], bool], where: str, much: str, tokens: int | None
+) -> None:
+    whole = answers(20, 5, 0.9, seed=3)
+    cut = answers(20, 5, lambda depth: 0.95 if arrives(depth) else 0.0, seed=3)
+    told = said([[replace(row, document_tokens=tokens) for row in rows] for rows in (whole, cut, whole)])
+    (sign,) = [text for text in told if "not certain" in text]
+    assert f"facts {where} are found no oftener than by guessing" in sign
+    assert "the prompt may have been cut there, or the model does not use it" in sign
+    assert much in sign
+    unit = "of 1,000 tokens seem to reach" if tokens else "% seem to reach"
+    assert (unit in sign) == ("between" not in where)
+    (compared,) = [text for text in told if "with q8_0 against f16" in text]
+    assert "cannot tell, facts in one part of the text are not found" in compared
+    assert "items are needed" not in compared
+    alone = said([[replace(row, document_tokens=tokens) for row in cut]] * 3)
+    assert any("Cannot tell: the prompt may have been cut, or the model does not use all of it." in t for t in alone)
+
+
+def test_a_share_of_nothing_says_what_became_of_the_answers() -> None:
+    rows = [answer(f"d{n}/0", document=f"d{n}", reading="cut_output", chance=0.2) for n in range(10)]
+    told = said([rows] * 3)
+    assert "keys (en), f16: 10 of 10 answers are in no share: 10 cut by the limit." in told
+    assert any("0 of 0 right; by chance 20.0 %. Cannot tell: no answer could be read (10 cut by" in t for t in told)
 
 
 def test_what_was_left_out_is_named() -> None:

@@ -25,6 +25,8 @@ FALSE_ALARMS = 0.01
 LEAST_LOST = 4
 # Where a cut is: splits that are at most e^3 (20) times less likely than the best one.
 LIKELY = 3.0
+# How often facts are found outside of a part is reckoned anew with the part found; it settles at once.
+ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +130,7 @@ def _gap(items: Sequence[Item], guess: float) -> DepthSign | None:
     """The part between the ends that parts right from wrong best: of a prompt of which head and tail were kept."""
     placed = sorted(((item.depth_percent, item) for item in items if item.depth_percent is not None), key=_place)
     right = [item.right >= 0.5 for _, item in placed]
-    span = _best_gap(right)
+    span = _best_gap(right, guess)
     if span is None:
         return None
     first, last = span
@@ -152,23 +154,39 @@ def _place(placed: tuple[float, Item]) -> float:
     return placed[0]
 
 
-def _best_gap(right: Sequence[bool]) -> tuple[int, int] | None:
-    """From which item to before which two shares, one inside and one outside, make these answers likeliest; None where
-    no such part has fewer right inside than on both sides. One that begins and ends with a wrong answer is enough."""
-    sums = [0, *accumulate(map(int, right))]
-    total, num = sums[-1], len(right)
-    begins = [n for n in range(1, num) if not right[n] and right[n - 1]]
-    ends = [n for n in range(1, num) if not right[n - 1] and right[n]]
+def _best_gap(right: Sequence[bool], guess: float) -> tuple[int, int] | None:
+    """From which item to before which the answers are likeliest those of who guesses, with facts found elsewhere as
+    often as they are outside of it; None where no such part has a fact found on both sides of it."""
+    if sum(right) < 2:
+        return None
+    begin, end = right.index(True) + 1, len(right) - 1 - list(reversed(right)).index(True)
+    found, span = sum(right) / len(right), None
+    for _ in range(ROUNDS):
+        span = _likeliest_span(_gains(right, found, guess), begin, end)
+        if span is None or span[1] - span[0] < LEAST_LOST:
+            return None
+        outside = (*right[: span[0]], *right[span[1] :])
+        found = sum(outside) / len(outside)
+    return span
+
+
+def _gains(right: Sequence[bool], found: float, guess: float) -> list[float]:
+    """Of each item, how much likelier its answer is where it is guessed than where facts are found."""
+    beyond = min(0.9, max(guess, 0.02))
+    found = min(0.98, max(found, beyond + 0.02))
+    return [log((beyond if is_right else 1 - beyond) / (found if is_right else 1 - found)) for is_right in right]
+
+
+def _likeliest_span(gains: Sequence[float], begin: int, end: int) -> tuple[int, int] | None:
+    """The part of [begin, end) with the largest sum, above zero (Kadane)."""
     best: tuple[float, tuple[int, int]] | None = None
-    for first in begins:
-        for last in (each for each in ends if each - first >= LEAST_LOST):
-            inside, size = sums[last] - sums[first], last - first
-            sides = ((sums[first], first), (total - sums[last], num - last))
-            if any(inside * count >= found * size for found, count in sides):
-                continue
-            likely = _log_likelihood(inside, size) + _log_likelihood(total - inside, num - size)
-            if best is None or likely > best[0]:
-                best = (likely, (first, last))
+    total, first = 0.0, begin
+    for place in range(begin, end):
+        if total <= 0:
+            total, first = 0.0, place
+        total += gains[place]
+        if total > 0 and (best is None or total > best[0]):
+            best = (total, (first, place + 1))
     return None if best is None else best[1]
 
 
@@ -196,9 +214,7 @@ def _arriving(places: Sequence[float], right: Sequence[bool], best: int, guess: 
     """Between which distances what arrives ends: all splits whose likelihood is within ``LIKELY`` of the best one's,
     if facts beyond are guessed and facts within found as often as they are. Places fall: the first is the farthest."""
     near = right[best:]
-    found = min(0.98, max(sum(near) / len(near), guess + 0.02))
-    beyond = min(0.9, max(guess, 0.02))
-    gain = [log((found if is_right else 1 - found) / (beyond if is_right else 1 - beyond)) for is_right in right]
+    gain = [-each for each in _gains(right, sum(near) / len(near), guess)]
     # Of each split, what the items within add: from all arriving (split 0) to none.
     sums = list(accumulate(reversed(gain), initial=0.0))[::-1]
     likely = [split for split, value in enumerate(sums) if value >= max(sums) - LIKELY]
