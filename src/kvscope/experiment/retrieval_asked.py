@@ -118,6 +118,7 @@ def read_material(
 
 def _check(documents: str | None, questions: str | None, passage_tokens: int) -> None:
     if documents is not None and questions is None and not is_bundled(documents):
+        read_documents(Path(documents))  # where there are none, that comes first
         raise BadDesign("These documents have no questions.", hint="Give a file with them: --questions FILE.")
     if questions is not None and (documents is None or is_bundled(documents)):
         raise BadDesign("Which documents the questions are about is not said.", hint="Name them: --documents DIR.")

@@ -1,5 +1,6 @@
 """Tokens of a study's documents: of a text by itself, and of each way's longest prompt, before anything runs."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -8,7 +9,7 @@ from kvscope.engine.base import ChatRequest, Engine
 from kvscope.experiment.design import Design
 from kvscope.experiment.own_count import OwnCounter
 from kvscope.experiment.retrieval_asked import GIVEN, RetrievalAsked
-from kvscope.experiment.retrieval_prompts import RetrievalPrompts
+from kvscope.experiment.retrieval_prompts import RetrievalPrompts, question_language
 from kvscope.experiment.retrieval_ways import way_named
 from kvscope.experiment.subject import Subject
 from kvscope.prompt.conversation import Message
@@ -57,6 +58,21 @@ def with_counts(design: Design, subject: Subject) -> Design:
     return replace(
         design, held=replace(design.held, retrieval=replace(asked, longest_tokens=known, sets_context=sets_context))
     )
+
+
+def documents_preview(design: Design) -> dict[str, object] | None:
+    """What will be asked, before anything runs: the questions by their language, what was left out or is doubtful, and
+    of each way that was counted (``with_counts``) the tokens of its longest prompt. None where no documents are
+    held."""
+    asked = design.held.retrieval
+    if asked is None:
+        return None
+    languages = Counter(question_language(each) for each in asked.questions)
+    return {
+        "languages": dict(languages),
+        "remarks": [{"slug": each.slug, "text": each.text} for each in asked.remarks],
+        "longest_tokens": dict(asked.longest_tokens),
+    }
 
 
 def _longest(asked: RetrievalAsked, counter: OwnCounter, name: str) -> int | None:

@@ -18,8 +18,10 @@ from kvscope.experiment.draft_counts import DraftCounts
 from kvscope.experiment.ending import INTERRUPTED, UNKNOWN_OUTLOOK, Ending, Outlook, ending_of, why_lost
 from kvscope.experiment.neighbours import note_others_requests
 from kvscope.experiment.play import play_prompts
+from kvscope.experiment.quality_asked import QualityAsked
 from kvscope.experiment.release_check import check_release, kept_buffers
 from kvscope.experiment.request_counts import Expected, RequestCounts
+from kvscope.experiment.retrieval_whole import WholeCheck
 from kvscope.experiment.reuse_prediction import SentBefore
 from kvscope.experiment.settings_check import memory_settings_unstated, settings_not_obeyed
 from kvscope.experiment.trial_load import LoadTrial
@@ -116,6 +118,7 @@ class _TrialRun:
         self.trial = trial
         self.seed = seed
         self.sent: list[SentBefore] = []
+        self.whole_check: WholeCheck | None = None  # of prompts of retrieval, once they have been asked
         self.count: Count | None = None  # who counts prompts, once they have been built
         self.now, self.sleep = clock
         self.rows = rows
@@ -233,6 +236,7 @@ class _TrialRun:
         self.memory.reset_peaks()
         self.memory.mark("before_request")
         questions.run(prompts)
+        self.whole_check = questions.whole_check(prompts)  # asked later, out of sight of what is measured
 
     def _build_prompts(self) -> list[ExactPrompt]:
         """One prompt per request, each of exactly the asked length as the engine counts, none like another."""
@@ -360,14 +364,14 @@ class _TrialRun:
 
     def _ask_quality(self) -> None:
         """Ask for the answers' sake what the condition says, out of sight of all that was measured."""
-        asked = self.trial.condition.quality
-        if asked is None or self.trial.role == "warmup":
+        asked, whole_check = self.trial.condition.quality, self.whole_check
+        if (asked is None and whole_check is None) or self.trial.role == "warmup":
             return
         questions = QualityTrial(
             engine=self.engine,
             rows=self.rows,
             condition=self.trial.condition,
-            asked=asked,
+            asked=asked or QualityAsked(task=""),
             counts=self.counts,
             now=self.now,
             seed=self.seed,
@@ -375,7 +379,7 @@ class _TrialRun:
         )
         self.memory.pause()
         try:
-            questions.run()
+            questions.run() if whole_check is None else whole_check.run(questions.ask_marks)
         finally:
             self.memory.pause(is_paused=False)
         self._mark_at_rest("after_quality")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kvscope.engine.base import ChatRequest, Engine, Generation
-from kvscope.errors import BadDesign, EngineDied, KvscopeError, OutOfMemory, ProbeLost
+from kvscope.errors import BadDesign, KvscopeError
 from kvscope.experiment.attempt_rows import AttemptRows
 from kvscope.experiment.design import Condition
 from kvscope.experiment.own_count import FROM_ENGINE, OwnCount
@@ -18,17 +18,22 @@ from kvscope.experiment.quality_form import TextCount, chosen_form, text_count
 from kvscope.experiment.quality_judge import judged_rows
 from kvscope.experiment.quality_rows import AskedItem, answer_rows
 from kvscope.experiment.request_counts import RequestCounts
-from kvscope.experiment.trial_scores import EVERY_PASS, FIDELITY, Scored, ScorePasses, score_document, score_floor
+from kvscope.experiment.trial_scores import (
+    EVERY_PASS,
+    FIDELITY,
+    Scored,
+    ScorePasses,
+    score_document,
+    score_floor,
+)
+from kvscope.experiment.trial_scores import FATAL as FATAL
+from kvscope.experiment.trial_scores import MOST_FAILED as MOST_FAILED
 from kvscope.prompt.conversation import Message
 from kvscope.quality.markers import marker_questions
 from kvscope.quality.task import Document, DocumentRequest, Form, Question, Task, prompt_text
 from kvscope.quality.tasks import task_named
 from kvscope.record.rows import QUALITY, AnswerRow, RequestRow, TokenRow
 
-# Errors that say the engine is gone: they end the trial. Any other one is of its question.
-FATAL = (EngineDied, OutOfMemory, ProbeLost)
-# After so many failures in a row nothing more is asked.
-MOST_FAILED = 3
 # The markers of so many documents are asked for: whether the server cuts prompts is not a matter of the document.
 MARKED_DOCUMENTS = 8
 # A text without a template goes on for ever; what is read of it is its first sentence.
@@ -143,14 +148,34 @@ class QualityTrial:
 
     def _score(self, task: Task, documents: Sequence[tuple[Document, Document | None]]) -> None:
         for document, twin in documents:
-            self._keep(score_document(self.engine, document, twin, first_index=len(self.rows.answers)))
+            first, failed = len(self.rows.answers), self.failed_in_a_row
+            self._keep(score_document(self.engine, document, twin, first_index=first, failed_before=failed))
+        if self.failed_in_a_row >= MOST_FAILED:
+            self._give_up("texts could not be scored", "scored", "answers")
         if task.name == FIDELITY and documents and self.passes.floor:
             own = [document for document, _ in documents]
             self._keep(score_floor(self.engine, own, first_index=len(self.rows.answers)))
 
     def _keep(self, scored: Scored) -> None:
+        """Its rows; what failed of it is said once a document."""
         self.rows.answers += scored.answers
         self.rows.scored_tokens += scored.scored_tokens
+        self.failed_in_a_row = scored.failed_at_end
+        failed = [row for row in scored.answers if row.reading == "failed"]
+        if failed:
+            self.rows.warn(
+                "quality-failed",
+                f"{len(failed)} of {len(scored.answers)} texts could not be scored ({failed[0].item}, for one): "
+                f"{failed[0].facts['error_message']}",
+                "Times, memory and what was scored stand. Of these texts nothing is known at this level.",
+            )
+
+    def _give_up(self, what: str, done: str, rows: str) -> None:
+        self.rows.warn(
+            "quality-given-up",
+            f"{MOST_FAILED} {what} one after another; the rest was not {done}.",
+            f"Times and memory stand. The errors are in the rows (kvscope export --rows {rows}).",
+        )
 
     # --- questions ------------------------------------------------------------------------------------------------
 
@@ -159,14 +184,19 @@ class QualityTrial:
             AskedItem(document=document, question=question, form=form, text=prompt_text(document, question, form))
             for document, question in _questions(documents)
         ]
+        self._ask_each(asked, count)
+
+    def ask_marks(self, asked: Sequence[AskedItem]) -> list[AnswerRow]:
+        """Ask for the marks of prompts that were made elsewhere, as messages. What they were read as: no answers of the
+        trial. Raises what ends the engine."""
+        self._ask_each(asked, lambda text: 0)
+        return answer_rows(self.items, self.rows, engine=self.engine.name)
+
+    def _ask_each(self, asked: Sequence[AskedItem], count: TextCount) -> None:
         requests = [self._request(item) for item in asked]
         for item, request, counted in zip(asked, requests, self._counted(requests, count), strict=True):
             if self.failed_in_a_row >= MOST_FAILED:
-                self.rows.warn(
-                    "quality-given-up",
-                    f"{MOST_FAILED} questions failed one after another; the rest was not asked.",
-                    "Times and memory stand. The errors are in the rows (kvscope export --rows requests).",
-                )
+                self._give_up("questions failed", "asked", "requests")
                 return
             self._ask_one(item, request, counted)
 

@@ -119,6 +119,7 @@ class RetrievalTrial:
                     "after_request", request_index=len(self.rows.requests) - 1, with_maps=number == len(prompts)
                 )
                 self.note_kept()
+        self._note_cut_answers()
 
     def _ask_one(self, prompt: AskedPrompt, standing: Sequence[str]) -> KvscopeError | None:
         """Ask and keep the answer's row. The error of one that failed. Raises what ends the engine."""
@@ -151,6 +152,21 @@ class RetrievalTrial:
             )
         )
         return None
+
+    def _note_cut_answers(self) -> None:
+        """Warn of a language most of whose answers ran into the limit: of some a token is a part of a character."""
+        languages = {row.language for row in self.rows.answers}
+        for language in sorted(languages):
+            rows = [row for row in self.rows.answers if row.language == language]
+            cut = sum(row.reading == "cut_output" for row in rows)
+            if 2 * cut >= len(rows):
+                self.rows.warn(
+                    "answers-cut",
+                    f"Of {len(rows)} answers in language {language}, {cut} ran into the limit of "
+                    f"{self.condition.output_tokens} output tokens before they could be read: they are not scored.",
+                    "Raise --output-tokens. Of a language that the model's tokens are not made for, a token may be "
+                    "less than a character.",
+                )
 
     def whole_check(self, prompts: Sequence[AskedPrompt]) -> WholeCheck | None:
         """What finds whether these prompts reached the model whole, once they have been asked; None where the engine's

@@ -6,6 +6,7 @@ from kvscope.analysis.study import DesignStudy
 from kvscope.report.blocks import Block, Column, Paragraph, Row, Table, row
 from kvscope.report.numbers import mib_cell
 from kvscope.report.quality_words import right_text
+from kvscope.report.retrieval_text import evidence_head, failure_lines, legend
 from kvscope.report.words import name_of, say
 from kvscope.units import format_count, format_seconds
 
@@ -21,14 +22,16 @@ def retrieval_blocks(design: DesignStudy) -> list[Block]:
     panel = retrieval_panel(design.design, design.attempts)
     if panel is None:
         return []
-    blocks: list[Block] = [_ways(panel), Paragraph(text=say("retrieval.legend"))]
-    blocks += [Paragraph(text=say("retrieval.failures"))] if any(each.failures for each in panel.rows) else []
+    blocks: list[Block] = [_ways(panel), *(Paragraph(text=text) for text in (legend(panel), *failure_lines(panel)))]
     facts = [(each.level, lost) for each in panel.rows for lost in each.lost[:SHOWN_FACTS]]
     return [*blocks, *([_facts(facts)] if facts else [])]
 
 
 def _ways(panel: RetrievalPanel) -> Table:
-    columns = tuple(Column(title=say(f"retrieval_col.{head}"), is_number=head in _NUMBERS) for head in _HEADS)
+    titles = {head: head for head in _HEADS} | {"evidence": evidence_head(panel.rows)}
+    columns = tuple(
+        Column(title=say(f"retrieval_col.{title}"), is_number=head in _NUMBERS) for head, title in titles.items()
+    )
     return Table(
         caption=say("retrieval.caption"), columns=columns, rows=tuple(_way(each, panel) for each in panel.rows)
     )
