@@ -107,3 +107,14 @@ def test_no_line_is_wider_than_a_terminal() -> None:
         assert max(map(len, lines.splitlines())) <= 80
     said = render_plan(grid)
     assert "n_ubatch=128, prompt_tokens=4096: memory predicted: 200.0 MiB (200.0 MiB on" in said
+
+
+def test_what_questions_cost_is_told_of_all_trials_that_ask_them() -> None:
+    asked = {"task": "keys", "documents": 10, "prompt_tokens": 1024}
+    made = plan(point(256, quality=asked), point(512, quality=asked))
+    assert "40 prompts in all 2 trials." in " ".join(render_plan(made).split())
+    twice = [*made["trials"], *({**each, "repeat": 1} for each in made["trials"])]
+    warmup = {**made["trials"][0], "role": "warmup"}
+    known = {**made["trials"][0], "is_recorded": True}
+    text = " ".join(render_plan({**made, "trials": [warmup, *twice, known]}).split())
+    assert "80 prompts in all 4 trials, as each repeat asks the same again." in text

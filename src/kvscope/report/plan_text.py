@@ -26,7 +26,7 @@ def render_plan(plan: Mapping[str, Any]) -> str:
             "",
             _line(_room(plan)),
             _line(_time(plan)),
-            *map(_line, _answers(plan["points"])),
+            *map(_line, _answers(plan["points"], plan["trials"])),
             _line(_devices(plan["devices"])),
             "",
             *map(_trial, plan["trials"]),
@@ -139,7 +139,7 @@ def _time(plan: Mapping[str, Any]) -> str:
     return f"{what}, in about {plan_time(plan['left_s'])}, by the trials in the record."
 
 
-def _answers(points: Sequence[Mapping[str, Any]]) -> list[str]:
+def _answers(points: Sequence[Mapping[str, Any]], trials: Sequence[Mapping[str, Any]]) -> list[str]:
     """What is asked for the answers' sake, and what that adds to the time."""
     asked = [each["quality"] for each in points if each.get("quality") is not None]
     if not asked:
@@ -154,8 +154,18 @@ def _answers(points: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"Answers: each measured trial then asks about {most:,} documents of {what} and as many twins without the "
         f"facts, of {tokens} tokens. That takes about as long as the first tokens of {2 * most:,} more prompts of that "
-        f"length, and a short answer to each question. Fewer: --quality-documents, --repeats.{_context(asked[0])}"
+        f"length, and a short answer to each question{_in_all(trials, 2 * most)}. Fewer: "
+        f"--quality-documents, --repeats.{_context(asked[0])}"
     ]
+
+
+def _in_all(trials: Sequence[Mapping[str, Any]], prompts: int) -> str:
+    """How many prompts all trials that are to run add, where it is more than one; repeats ask the same again."""
+    asking = [e for e in trials if e["role"] != "warmup" and not e["is_recorded"] and e["not_run_because"] is None]
+    if len(asking) < 2:
+        return ""
+    again = ", as each repeat asks the same again" if any(each["repeat"] for each in asking) else ""
+    return f": {prompts * len(asking):,} prompts in all {len(asking):,} trials{again}"
 
 
 def _scores(asked: Sequence[Mapping[str, Any]], what: str, tokens: str) -> str:
