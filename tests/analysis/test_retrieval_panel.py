@@ -287,7 +287,9 @@ def test_what_a_page_has_no_room_for_is_said() -> None:
     lines = retrieval_lines(panel)
     assert len(lines) <= MOST_LINES
     assert "passages=5, passages=8" in page(panel)
-    assert "no more is told here" in page(panel) or "more lines" in lines[-1]
+    assert "no more is told here" in page(panel)
+    for level in levels[1:-1]:
+        assert f"Not right with {level}: " in page(panel)
 
 
 def test_page_and_findings_hold_the_same_prediction(tmp_path: Path) -> None:

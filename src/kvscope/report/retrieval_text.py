@@ -26,10 +26,8 @@ def retrieval_lines(panel: RetrievalPanel) -> list[str]:
     ways; what is left out is said."""
     lines: list[str] = []
     for most_ways, most_facts in [(ways, facts) for ways in (2, 1) for facts in range(MOST_FACTS, -1, -1)]:
-        told, left = panel.evens[:most_ways], panel.evens[most_ways:]
+        told = panel.evens[:most_ways]
         lines = [*_head(panel), *_costs(panel, told), *_verdicts(panel, told), *_facts(panel, told, most_facts)]
-        if left:
-            lines += _wrapped(say("retrieval.left_out", levels=", ".join(even.level for even in left)))
         if len(lines) <= MOST_LINES:
             return lines
     cut = len(lines) - MOST_LINES + 1
@@ -123,7 +121,9 @@ def _seconds(value: Estimate) -> str:
 def _costs(panel: RetrievalPanel, told: Sequence[Even]) -> list[str]:
     if not told:
         return ["", *_wrapped(say("retrieval.even_unknown", why=say(f"retrieval_why_unknown.{_why_unknown(panel)}")))]
-    return [line for even in told for line in ("", *_even(panel, even))]
+    lines = [line for even in told for line in ("", *_even(panel, even))]
+    left = ", ".join(even.level for even in panel.evens[len(told) :])
+    return [*lines, *(_wrapped(say("retrieval.left_out", levels=left)) if left else [])]
 
 
 def _why_unknown(panel: RetrievalPanel) -> str:

@@ -17,6 +17,13 @@ _WORDS_TRIED = 500
 _UNKNOWN_SHARE = 0.5  # of the Korean words: models with Korean stay far below, those without are near 1
 
 
+def check_local(reference: str = BUNDLED_MODEL) -> None:
+    """What can be said of a local model without loading it. Raises ModelNotFound, MissingDependency."""
+    _folder(reference)
+    if find_spec("sentence_transformers") is None:
+        raise MissingDependency("Embeddings by a local model", "embeddings", "sentence-transformers")
+
+
 class LocalEmbedder:
     """See ``index.Embedder``."""
 
