@@ -2,17 +2,18 @@
 
 from dataclasses import replace
 
-from answer_rows import answers, turned
+from answer_rows import answer, answers, turned
 from study_rows import attempt, design_row, trial_row
 
 from kvscope.analysis.fidelity import Comparison
 from kvscope.analysis.fidelity_panel import FidelityFloors, FidelityLevel, FidelityPanel, Verdict
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.quality_effects import of_fidelity, quality_effects
+from kvscope.analysis.quality_gain import copy_gains
 from kvscope.analysis.quality_panel import LevelAnswers, panel_of
 from kvscope.analysis.quality_work import _WORK_FACTORS, baseline_of, is_choice, work_of
 from kvscope.experiment.factors import REQUEST_FACTORS
-from kvscope.record.rows import Json
+from kvscope.record.rows import AnswerRow, Json
 from kvscope.units import MIB
 
 LEVELS = tuple({"kv_dtype": kind, "prompt_tokens": length} for kind in ("f16", "q4_0") for length in (300, 600))
@@ -100,3 +101,24 @@ def test_what_could_not_be_held_against_the_reference_is_not_beaten_by_it() -> N
     assert of_fidelity(panel, "f16", "far") == "better"
     assert of_fidelity(panel, "f16", "else") == "unknown"
     assert of_fidelity(panel, "other", "far") == "unknown"
+
+
+def test_a_gain_in_a_grid_is_held_against_that_of_the_same_documents() -> None:
+    """At 600 tokens f16 gains 5 nats, q4_0 3: −2, and not less the 8 of other documents at 300."""
+
+    def rows(tokens: int, gain: float) -> list[AnswerRow]:
+        made = []
+        for number in range(4):
+            for is_twin in (False, True):
+                each = answer(f"{tokens}-{number}", document=f"{tokens}-{number}", task="copy_gain", reading="scored")
+                score = -10.0 if is_twin else -10.0 + gain + number / 100
+                made.append(replace(each, score=score, is_twin=is_twin))
+        return made
+
+    found = copy_gains(list(zip(LEVELS, (rows(300, 8), rows(600, 5), rows(300, 8), rows(600, 3)), strict=True)))
+    last = found[3]
+    assert (last.level, last.baseline_level) == (LEVELS[3], LEVELS[1])
+    assert last.change is not None
+    assert last.change.value is not None
+    assert abs(last.change.value + 2) < 1e-9
+    assert found[1].change is None

@@ -59,7 +59,7 @@ def findings_of(effects: QualityEffects, attempts: Sequence[Attempt]) -> tuple[F
         *(_comparison(each, (*evidence.get(level_key(each.baseline_level), ()), *keys)) for each, keys in compared),
         *(f for each in effects.levels for f in _fidelity(each, evidence)),
         *_orders(effects, evidence),
-        *(_gain(each, effects, evidence[level_key(each.level)]) for level in effects.levels for each in level.gains),
+        *(_gain(each, evidence[level_key(each.level)]) for level in effects.levels for each in level.gains),
         *_not_beaten(effects, tuple(key for keys in evidence.values() for key in keys)),
     ]
     return tuple(found)
@@ -194,13 +194,13 @@ def _fidelity(level: QualityLevel, evidence: Mapping[str, tuple[str, ...]]) -> l
     return [Finding(slug=OF_FIDELITY[found.verdict], values=values, evidence=keys, size=found.divergence)]
 
 
-def _gain(cell: GainCell, effects: QualityEffects, keys: tuple[str, ...]) -> Finding:
+def _gain(cell: GainCell, keys: tuple[str, ...]) -> Finding:
     change = cell.change
     values = {
         "task": COPY_GAIN,
         "language": cell.language,
         "level": cell.level,
-        "baseline_level": effects.levels[0].level,
+        "baseline_level": cell.baseline_level,
         "present": cell.present.value,
         "absent": cell.absent.value,
         "items": cell.num_items,

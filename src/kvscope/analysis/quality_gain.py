@@ -14,6 +14,7 @@ from kvscope.analysis.attempts import Attempt, latest_attempts
 from kvscope.analysis.effects import FIXED
 from kvscope.analysis.fit import Estimate, mean
 from kvscope.analysis.levels import level_key
+from kvscope.analysis.quality_work import baseline_of
 from kvscope.record.rows import AnswerRow, DesignRow, Json
 
 COPY_GAIN = "copy_gain"
@@ -28,11 +29,13 @@ Pairs = Mapping[tuple[str, str], tuple[float, float]]
 class GainCell:
     """One level. ``present``, ``absent``: log-probability per token with and without the fact; ``gain``: their
     difference; all are means over documents with 95 % intervals. ``verdict``: *used* where the gain's interval lies
-    above zero, *not_used* where it lies at or below, else *cannot_tell*. ``change``: gain − the baseline's on the same
-    items, its interval holding for all levels together; None at the baseline, or where it was asked other items.
+    above zero, *not_used* where it lies at or below, else *cannot_tell*. ``change``: gain − that of ``baseline_level``
+    (of a grid the level that does the same work with the baseline's settings) on the same items, its interval holding
+    for all levels together; None at the baseline, or where it was asked other items.
     ``num_unpaired``: items scored behind only one of the two."""
 
     level: Json
+    baseline_level: Json
     language: str
     num_items: int
     num_documents: int
@@ -52,15 +55,15 @@ def copy_gains(levels: Sequence[tuple[Json, Iterable[AnswerRow]]]) -> tuple[Gain
     num_levels = max(1, sum(bool(each) for _, each in rows) - 1)
     cells = []
     for language in sorted({row.language for _, each in rows for row in each}):
-        baseline: Pairs = {}
-        for number, (level, each) in enumerate(rows):
-            mine = [row for row in each if row.language == language]
-            pairs, unpaired = _pairs(mine)
-            if number == 0:
-                baseline = pairs
-            if mine:
-                change = None if number == 0 else _change(baseline, pairs, num_levels)
-                cells.append(_cell(level, language, pairs, unpaired, change))
+        mine = [(level, [row for row in each if row.language == language]) for level, each in rows]
+        pairs = {level_key(level): _pairs(each) for level, each in mine}
+        known = [level for level, each in mine if each]
+        for level in known:
+            base = baseline_of(level, rows[0][0], known)
+            found, unpaired = pairs[level_key(level)]
+            is_first = level_key(level) == level_key(rows[0][0])
+            change = None if is_first else _change(pairs[level_key(base)][0], found, num_levels)
+            cells.append(_cell((level, base), language, found, unpaired, change))
     return tuple(cells)
 
 
@@ -85,10 +88,11 @@ def _pairs(rows: Sequence[AnswerRow]) -> tuple[Pairs, int]:
     return pairs, len(found) - len(pairs)
 
 
-def _cell(level: Json, language: str, pairs: Pairs, unpaired: int, change: Estimate | None) -> GainCell:
+def _cell(levels: tuple[Json, Json], language: str, pairs: Pairs, unpaired: int, change: Estimate | None) -> GainCell:
     gain = _over_documents({key: present - absent for key, (present, absent) in pairs.items()})
     return GainCell(
-        level=level,
+        level=levels[0],
+        baseline_level=levels[1],
         language=language,
         num_items=len(pairs),
         num_documents=len({document for document, _ in pairs}),
