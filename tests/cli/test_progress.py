@@ -56,6 +56,7 @@ def test_a_trial_whose_times_may_be_the_clients_is_marked(capsys: pytest.Capture
         ([("keys", "truncated_input", None)], "keys not known (1 of its prompts cut)"),
         ([("fidelity", "scored", 0.01234)], "fidelity 0.0123 nats"),
         ([("fidelity", "scored", None)], "fidelity not known"),
+        ([("copy_gain", "scored", -14.3)], "copy_gain: log-probability of its facts -14.3 nats"),
     ],
     ids=str,
 )

@@ -2,7 +2,10 @@
 
 import pytest
 
-from kvscope.experiment.time_left import TimeLeft
+from kvscope.experiment.asked import Asked
+from kvscope.experiment.plan import plan
+from kvscope.experiment.time_left import SCORES, TimeLeft
+from kvscope.experiment.trial_scores import timed_as
 
 
 def at(level: object) -> dict[str, object]:
@@ -50,6 +53,25 @@ def test_the_line_goes_through_what_was_measured() -> None:
     assert times.of(at(3000)) == 150.0
     # With nothing measured, they are all that is known.
     assert timed((5000, 0.5, "refused")).of(at(100)) == 0.5
+
+
+def test_trials_that_score_texts_are_timed_by_themselves() -> None:
+    """A warm-up of 5 s and the first of two levels, scored, of 65 s: left are one that scores and two that do not."""
+    plain, scored = {"kv_dtype": "f16"}, {"kv_dtype": "f16", SCORES: True}
+    others: dict[str, object] = {"kv_dtype": "q4_0"}
+    times = TimeLeft()
+    times.note(plain, 5.0, "ok")
+    assert times.of(scored) == 5.0
+    times.note(scored, 65.0, "ok")
+    assert times.of_all([{**others, SCORES: True}, others, plain]) == 65.0 + 5.0 + 5.0
+
+
+def test_which_trials_score_texts() -> None:
+    found = plan(Asked(design="kv_dtype", engine="llama.cpp", levels=("f16", "q4_0"), quality="fidelity", repeats=3))
+    scores = [(t.role, t.level, t.repeat) for t in found.design.trials("x") if SCORES in timed_as(t)]
+    assert sorted(scores) == [("measured", "f16", 0), ("measured", "f16", 1), ("measured", "q4_0", 0)]
+    asked = plan(Asked(design="kv_dtype", engine="llama.cpp", quality="keys"))
+    assert not any(SCORES in timed_as(trial) for trial in asked.design.trials("x"))
 
 
 def test_without_a_line_it_is_the_mean() -> None:

@@ -10,6 +10,7 @@ from kvscope.report.plan_text import plan_time
 from kvscope.units import format_mib, format_seconds
 
 NO_FIGURES = "no figures"
+COPY_GAIN = "copy_gain"
 
 
 def show_progress(progress: Progress) -> None:
@@ -86,7 +87,9 @@ def _quality(result: TrialResult) -> str:
             return f"{metrics.quality_task} scored: other levels are held against it"
         return f"{metrics.quality_task} not known{cut}"
     if metrics.quality_low is None:
-        return f"{metrics.quality_task} {metrics.quality_score:.3g} nats{cut}"
+        # Of copy_gain a trial keeps what its facts have by themselves; the gain, against their twins, comes at the end.
+        what = "log-probability of its facts " if metrics.quality_task == COPY_GAIN else ""
+        return f"{metrics.quality_task}{': ' if what else ' '}{what}{metrics.quality_score:.3g} nats{cut}"
     return f"{metrics.quality_task} {metrics.quality_score:.0%} of {metrics.quality_items}{cut}"
 
 

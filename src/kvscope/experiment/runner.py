@@ -27,6 +27,7 @@ from kvscope.experiment.retrieval_counts import with_counts
 from kvscope.experiment.run_options import RunOptions as RunOptions
 from kvscope.experiment.subject import Subject
 from kvscope.experiment.time_left import TimeLeft
+from kvscope.experiment.trial_scores import timed_as
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction
 from kvscope.record.rows import MEASURED_OUTCOMES, DesignRow, PredictionRow, RunRow, TrialResult, TrialRow, WarningRow
@@ -178,8 +179,10 @@ class _Loop:
         self.last = {row.trial_id: row for row in self.recorder.trials(self.design_row.design_id)}
         self.left = [trial for trial in self.planned if not self._is_finished(trial)]
         self.kept = len(self.planned) - len(self.left)
+        planned = {trial.trial_id: trial for trial in self.planned}
         for row in self.last.values():
-            self.time_left.note(row.levels, row.duration_s, row.outcome)
+            trial = planned.get(row.trial_id)
+            self.time_left.note(row.levels if trial is None else timed_as(trial), row.duration_s, row.outcome)
 
     def _is_finished(self, trial: Trial) -> bool:
         """Whether a trial need not be run: it was, or it was refused and still would be."""
@@ -201,7 +204,7 @@ class _Loop:
     def _is_too_late(self, trial: Trial) -> bool:
         """Whether the trial would be expected to end after the time limit, judging by those of its level."""
         room_s = self._room_s()
-        return room_s is not None and (self.time_left.of(trial.levels) or 0.0) > room_s
+        return room_s is not None and (self.time_left.of(timed_as(trial)) or 0.0) > room_s
 
     def _room_s(self) -> float | None:
         """Seconds until the time limit; None where there is none."""
@@ -255,7 +258,7 @@ class _Loop:
         with interrupts_held():
             hold.__exit__(None, None, None)
             self.recorder.finish_trial(result)
-        self.time_left.note(trial.levels, result.trial.duration_s, result.trial.outcome)
+        self.time_left.note(timed_as(trial), result.trial.duration_s, result.trial.outcome)
         return result
 
     def _measured(self, trial: Trial) -> TrialResult:
@@ -338,7 +341,7 @@ class _Loop:
         }
 
     def _left_s(self, done: int) -> float | None:
-        return self.time_left.of_all(trial.levels for trial in self.left[done:])
+        return self.time_left.of_all(timed_as(trial) for trial in self.left[done:])
 
     def _tell_after(self, done: int, result: TrialResult) -> None:
         upcoming = self.left[done] if done < len(self.left) else None

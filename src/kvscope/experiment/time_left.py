@@ -1,7 +1,8 @@
 """How long what is left of a design will take, judging by the trials of the same levels so far.
 
 Longer levels take longer, so each level is judged by its own trials. A level that none was timed of yet is judged by
-the line through those that were, where levels are numbers, and else by their mean. A trial that was refused or failed
+the line through those that were, where levels are numbers, and else by their mean; trials that do more than others
+(``SCORES``) by each other, as far as there are some. A trial that was refused or failed
 tells of its own level alone, and only until one of it was measured: it ended before its time.
 """
 
@@ -11,6 +12,9 @@ from dataclasses import dataclass, field
 from statistics import fmean, linear_regression
 
 from kvscope.record.rows import MEASURED_OUTCOMES, Json
+
+# Named among a trial's levels where it scores texts as well, which other trials of its level do not.
+SCORES = "scores"
 
 
 @dataclass(slots=True)
@@ -49,7 +53,8 @@ class TimeLeft:
 
 
 def _by_others(levels: Mapping[str, Json], times: Mapping[str, list[float]]) -> float:
-    means = {key: fmean(seconds) for key, seconds in times.items()}
+    alike = {key: seconds for key, seconds in times.items() if set(json.loads(key)) == set(levels)}
+    means = {key: fmean(seconds) for key, seconds in (alike or times).items()}
     level = _number(levels)
     timed = [(value, mean) for key, mean in means.items() if (value := _number(json.loads(key))) is not None]
     if level is not None and len(timed) > 1:

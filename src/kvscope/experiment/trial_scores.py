@@ -5,7 +5,7 @@ chat template, with the engine's own BOS once, so a base model can be asked as w
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +19,12 @@ from kvscope.errors import (
     ProbeLost,
     UsageError,
 )
+from kvscope.experiment.design import Trial
 from kvscope.experiment.quality_asked import FIDELITY as FIDELITY
+from kvscope.experiment.time_left import SCORES
 from kvscope.quality.task import Document, Question, prompt_text
-from kvscope.record.rows import AnswerRow, ScoredTokenRow
+from kvscope.quality.tasks import task_named
+from kvscope.record.rows import AnswerRow, Json, ScoredTokenRow
 
 # Likeliest tokens kept at each position. The divergence seen through them and one rest bucket is a lower bound of the
 # whole one; docs/reference/quality.md says how tight it was measured to be.
@@ -64,6 +67,15 @@ def score_passes(*, repeat: int, is_baseline: bool) -> ScorePasses:
     """Likelihoods do not scatter as times do: every level is scored in its first repeat alone, and the baseline once
     more in its second, which shows whether that is so. The floor is the baseline's, measured once."""
     return ScorePasses(scores=repeat == 0 or (is_baseline and repeat == 1), floor=is_baseline and repeat == 0)
+
+
+def timed_as(trial: Trial) -> Mapping[str, Json]:
+    """What a trial's time is known by: its levels, and whether it scores texts too, which takes many times as long."""
+    asked = trial.condition.quality
+    if asked is None or not asked.task or task_named(asked.task).family != FIDELITY or trial.role == "warmup":
+        return trial.levels
+    is_scored = score_passes(repeat=trial.repeat, is_baseline=trial.is_baseline).scores
+    return {**trial.levels, SCORES: True} if is_scored else trial.levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
