@@ -167,6 +167,7 @@ def test_what_noise_hides_is_not_there_is_none() -> None:
         assert even.on_time.reason is not None
         assert "Break-even: cannot tell" in page(panel)
         assert "beyond" in page(panel)
+        assert ("by their means alone it is at" in page(panel)) is (even.on_time.value is not None)
         assert not even.on_time.has_interval
         slugs = [finding.slug for finding in claims_of(DESIGN, attempts)]
         assert "retrieval_even_not_told" in slugs

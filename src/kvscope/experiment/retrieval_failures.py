@@ -62,7 +62,7 @@ def named_rivals(prompt: AskedPrompt, answer: str, others: Sequence[AskedQuestio
     """What ``answer`` names of the given text that is not the evidence: answers of other questions, and numbers where a
     number was asked for. What the question itself says, or the evidence, is none."""
     said, own = _plain(answer), _plain(" ".join((prompt.question.text, *prompt.question.expected, *prompt.evidence)))
-    given = _plain(prompt.given)
+    given = _plain_given(prompt.given)
     found = [value for each in others for value in each.expected]
     if any(_NUMBER.search(value) for value in prompt.question.expected):
         found += [number.rstrip(".,:-") for number in _NUMBER.findall(answer)]
@@ -88,7 +88,11 @@ def _in(value: str, text: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){re.escape(plain)}{end}", text) is not None
 
 
-@lru_cache(maxsize=64)  # the documents are long, and the same at every question
+@lru_cache(maxsize=2)  # the documents are long, and the same at every question
+def _plain_given(text: str) -> str:
+    return _plain(text)
+
+
 def _plain(text: str) -> str:
     return re.sub(r"\s+", " ", unicodedata.normalize("NFKC", text)).casefold().strip()
 

@@ -59,6 +59,7 @@ RETRIEVAL_PAGE: Mapping[str, str] = {
     "later question on the whole document{least}.",
     "retrieval.not_told_once": "Break-even: cannot tell, in the one repeat a question on {level} waited no longer than "
     "a later one on the whole document.",
+    "retrieval.by_means": "; by their means alone it is at {questions:rate} questions",
     "retrieval.at_least": "; if there is one, it is beyond {low:rate} questions",
     "retrieval.at_most": " (95 %: at most from {high:rate} on)",
     "retrieval.even_unknown": "Break-even: unknown, {why}.",
@@ -93,6 +94,8 @@ RETRIEVAL_PAGE: Mapping[str, str] = {
     "for keys and values, by prediction).",
     "retrieval.memory_more": "{level} peaks {difference:mib} above the whole document in memory, though keys and "
     "values need {cache:mib} less, by prediction.",
+    "retrieval.memory_alike": "{level} peaks like the whole document in memory: {cache:mib} less for keys and values "
+    "is predicted and not seen, as where a server holds all of its cache from the start, or elsewhere.",
     "retrieval.memory": "{level} peaks {difference:signed_mib} against the whole document in memory.",
     "retrieval.answers": "Right answers of {level} against the whole document, over the {items} read of both: "
     "{difference} points{interval}: {verdict}.",

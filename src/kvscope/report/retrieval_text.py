@@ -16,6 +16,8 @@ WIDTH = 80
 MOST_LINES = 40
 # Facts named of each way; what there are more is counted.
 MOST_FACTS = 4
+# Less than this share of what is predicted is none that was seen.
+NO_DIFFERENCE = 0.05
 _GUESSED = "nothing"
 # Reasons of a failure that are explained where there are any.
 _EXPLAINED = ("buried", "retrieved_not_used", "partly_right")
@@ -191,7 +193,8 @@ def _break_even(even: Even) -> str:
     found, reason = even.on_time, even.on_time.reason
     if reason is not None and reason.slug == "each_not_told":
         least = "" if found.low is None else say("retrieval.at_least", low=found.low)
-        return say("retrieval.not_told", level=even.level, least=least)
+        means = "" if found.value is None else say("retrieval.by_means", questions=found.value)
+        return say("retrieval.not_told", level=even.level, least=f"{means}{least}")
     if found.value is None:
         return say("retrieval.never" if reason is None else "retrieval.not_told_once", level=even.level)
     interval = say("retrieval.no_interval")
@@ -227,6 +230,8 @@ def _memory(panel: RetrievalPanel, even: Even) -> list[str]:
     difference, cache = whole.peak_bytes - here.peak_bytes, (whole.cache_bytes or 0) - (here.cache_bytes or 0)
     if cache <= 0:
         return [say("retrieval.memory", level=even.level, difference=-difference)]
+    if abs(difference) < NO_DIFFERENCE * cache:
+        return [say("retrieval.memory_alike", level=even.level, cache=cache)]
     slug = "retrieval.memory_less" if difference >= 0 else "retrieval.memory_more"
     return [say(slug, level=even.level, difference=abs(difference), cache=cache)]
 
