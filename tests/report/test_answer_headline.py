@@ -8,9 +8,11 @@ from answer_rows import answers, turned
 from study_rows import answered, attempt, memory, trial_row, write_record
 from test_quality_shown import a_design, attempts_of, numbered
 
+from kvscope.analysis.finding import Finding
 from kvscope.analysis.study import Analysis, analyse
 from kvscope.record.store import open_records
 from kvscope.report.answer_headline import answered_text
+from kvscope.report.claims import claim_text
 from kvscope.report.section_answer import headline, interval_line
 from kvscope.report.sections import study_page
 from kvscope.report.text import render_text
@@ -34,7 +36,7 @@ def test_tasks_are_answered_at_the_head_with_their_intervals(tmp_path: Path) -> 
     text = headline(study)
     rows = answers(8, 3, 0.7, seed=0, tokens=512, task="needle")
     right = sum(row.reading == "right" for row in rows if not row.is_twin)
-    assert text.startswith(f"Right answers: needle {right} of 24, keys ")
+    assert text.startswith(f"Right answers, of those that could be read: needle {right} of 24, keys ")
     assert "1,000 tokens" not in text
     assert "needle" in interval_line(study)
     assert study_page(study, "").answer.headline == text
@@ -90,3 +92,13 @@ def test_what_one_task_takes_longer_than_another_is_no_effect(tmp_path: Path, is
     (table,) = [block for block in changes.blocks if hasattr(block, "rows")]
     assert not any("+" in cell or "baseline" in cell for each in table.rows for cell in each.cells)
     assert not [each.slug for each in study.findings if "effect" in each.slug or "ttft" in each.slug]
+
+
+@pytest.mark.parametrize(("share", "is_told"), [(0.2, True), (5.833, False)])
+def test_a_bound_that_is_larger_than_the_value_itself_is_not_told(share: float, is_told: bool) -> None:
+    values = {"metric": "ttft_s", "factor": "kv_dtype", "level": "q8_0", "baseline_level": "f16", "needed": 320}
+    values |= {"ruled_out_share": share, "ruled_out_s": share, "target_s": 0.124}
+    text = claim_text(Finding(slug="time_cannot_tell", values=values))
+    assert ("is ruled out" in text) is is_told
+    assert ("320" in text) is is_told
+    assert ("tell nothing" in text) is not is_told

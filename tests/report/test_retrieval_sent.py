@@ -80,3 +80,12 @@ def test_an_answer_that_was_cut_is_explained_with_what_helps(panel_of: Any) -> N
     panel = panel_of()
     first = replace(panel.rows[0], failures={"cut_answer": 2})
     assert "raise --output-tokens" in text_of(replace(panel, rows=(first, *panel.rows[1:])))
+
+
+def test_memory_in_which_a_smaller_cache_is_not_seen_is_no_difference_of_nothing(panel_of: Any) -> None:
+    panel = panel_of()
+    caches = {"whole": 20 << 20, "passages=1": 4 << 20}
+    rows = tuple(replace(row, peak_bytes=1 << 30, cache_bytes=caches.get(row.level)) for row in panel.rows)
+    text = text_of(replace(panel, rows=rows))
+    assert "peaks like the whole document in memory: 16.0 MiB less" in text
+    assert "0.0 MiB" not in text.replace("16.0 MiB", "")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 ANSWERED: Mapping[str, str] = {
-    "answered.right": "Right answers: {shares:list}{more}.",
+    "answered.right": "Right answers, of those that could be read: {shares:list}{more}.",
     "answered.more": " and {count:count} more",
     "answered.share": "{what} {right} of {read:count}",
     "answered.judged": "A loss would show in {judged} of these {total}.",

@@ -54,7 +54,14 @@ def row_anchors(study: Study, prefix: str) -> dict[str, Link]:
 def claim_text(finding: Finding) -> str:
     """The sentence of a finding."""
     size = finding.size
-    return say(f"finding.{finding.slug}", **spoken(finding), size=None if size is None else size.value)
+    slug = f"{finding.slug}_at_all" if _tells_nothing(finding) else finding.slug
+    return say(f"finding.{slug}", **spoken(finding), size=None if size is None else size.value)
+
+
+def _tells_nothing(finding: Finding) -> bool:
+    """Whether what is ruled out is larger than the quantity itself: such numbers help nobody."""
+    share = finding.values.get("ruled_out_share")
+    return finding.slug in ("time_cannot_tell", "rate_cannot_tell") and isinstance(share, float) and share >= 1
 
 
 def spoken(finding: Finding) -> dict[str, object]:

@@ -9,6 +9,10 @@ from kvscope.report.quality_findings_en import QUALITY_FINDINGS
 from kvscope.report.retrieval_findings_en import RETRIEVAL_FINDINGS
 
 _DIFFERENCE_S = "{metric} with {condition}: {difference_s:signed_s} against {base} ({share:signed_percent} of its "
+_TELLS_NOTHING = (
+    "{metric} with {condition}: these repeats tell nothing, the noise is larger than the value itself. A quiet machine "
+    "helps more than repeats."
+)
 _MEMORY = "{metric} with {condition}: {difference_bytes:signed_mib2} against {base}"
 _SAME_MEMORY = "{metric} with {condition}: the same as with {base} in each of {pairs:count} pairs, to a page of 4 KiB"
 _NO_MEMORY = (
@@ -80,6 +84,7 @@ _LEVELS: dict[str, str] = {
     "finding.rate_cannot_tell": "{metric} with {condition}: these repeats cannot tell a difference from {base} from "
     "noise; only one of more than {ruled_out_share:percent} ({ruled_out_per_s:rate} tokens/s) is ruled out. About "
     "{needed:count} repeats would tell one of {target_per_s:rate} tokens/s, if it is there.",
+    "finding.rate_cannot_tell_at_all": _TELLS_NOTHING,
     "finding.rate_unknown": f"{_DIFFERENCE_RATE}{{baseline_per_s:rate}}), in {{pairs}} pair: too few to tell a "
     "difference from noise.",
     "finding.time_more": f"{_DIFFERENCE_S}{{baseline_s:s}}).",
@@ -90,6 +95,7 @@ _LEVELS: dict[str, str] = {
     "finding.time_cannot_tell": "{metric} with {condition}: these repeats cannot tell a difference from {base} from "
     "noise; only one of more than {ruled_out_share:percent} ({ruled_out_s:s}) is ruled out. About {needed:count} "
     "repeats would tell one of {target_s:s}, if it is there.",
+    "finding.time_cannot_tell_at_all": _TELLS_NOTHING,
     "finding.time_unknown": f"{_DIFFERENCE_S}{{baseline_s:s}}), in {{pairs}} pair: too few to tell a difference from "
     "noise.",
     "finding.answers_not_judged": "Whether the answers are still right is not judged here: these are bytes and times.",
