@@ -7,7 +7,7 @@ import pytest
 from kvscope.cli.progress import show_progress
 from kvscope.experiment.device_lock import Busy
 from kvscope.experiment.runner import Progress
-from kvscope.record.rows import AnswerRow, TrialResult, TrialRow
+from kvscope.record.rows import AnswerRow, TrialResult, TrialRow, WarningRow
 
 TRIAL = TrialRow(
     trial_id="t",
@@ -77,3 +77,11 @@ def test_a_reference_is_no_score_that_is_missing(capsys: pytest.CaptureFixture[s
     result = TrialResult(trial=TRIAL, answers=(replace(row, facts={"is_reference": True}),))
     show_progress(Progress(design="x", done=1, total=3, kept=0, result=result, next_trial=None, left_s=None))
     assert capsys.readouterr().err.rstrip().endswith("fidelity scored: other levels are held against it")
+
+
+def test_answers_that_cannot_be_had_are_told_with_the_first_trial(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "Answers were not asked for: openai states no log-probabilities, which the task fidelity needs."
+    warnings = (WarningRow(slug="quality-unknown", message=why, hint="Ask another task."),)
+    result = TrialResult(trial=TRIAL, warnings=warnings)
+    show_progress(Progress(design="x", done=1, total=3, kept=0, result=result, next_trial=None, left_s=None))
+    assert capsys.readouterr().err.rstrip().endswith(why)

@@ -44,6 +44,8 @@ def _result(result: TrialResult) -> str:
     figures = _figures(metrics_of(result), trial.outcome, _first_and_later(result))
     if result.answers:
         figures = [*(each for each in figures if each != NO_FIGURES), _quality(result)]
+    # Said at once and not at the end alone: who reads it can stop here and ask otherwise.
+    figures += [warning.message for warning in result.warnings if warning.slug == "quality-unknown"]
     if trial.client.get("client_limited") is True:
         figures.append("client_limited: its times may be too long")
     return ", ".join(figures)
