@@ -18,7 +18,7 @@ End = Literal["head", "tail"]
 # The server's numbers that are of what was read, by their names in the record; a ``usage`` may be of what was sent.
 _OF_WHAT_WAS_READ = ("timings: prompt_n + cache_n", "prompt_eval_count", "the ids that transformers was given")
 # Engines that count, in their ``usage`` too, the ids that they read.
-_STATES_WHAT_IT_READS = ("llama.cpp", "vllm", "sglang", "transformers")
+STATES_WHAT_IT_READS = ("llama.cpp", "vllm", "sglang", "transformers")
 # The marks alone, and all items by their places, are two looks at the same: each has half of the false alarms. The
 # marks have four splits: without the head, without head and middle, and the same from the tail.
 _ALLOWED = FALSE_ALARMS / 2
@@ -72,14 +72,14 @@ def without_lost_end(read: list[AnswerRow], rows: AttemptRows, *, engine: str) -
     ]
 
 
-def counts_what_it_read(requests: Iterable[RequestRow], engine: str) -> bool:
-    """Whether the server counted a question's prompt as we did, by a number that is known to be of what it read: then
+def counts_what_it_read(requests: Iterable[RequestRow], engine: str, *, role: str = QUALITY) -> bool:
+    """Whether the server counted a prompt of this role as we did, by a number that is known to be of what it read: then
     it cuts nothing without its counts showing it."""
     return any(
-        row.role == QUALITY
+        row.role == role
         and row.prompt_tokens_server is not None
         and row.prompt_tokens_server == row.prompt_tokens_ours
-        and (engine in _STATES_WHAT_IT_READS or row.prompt_tokens_server_from in _OF_WHAT_WAS_READ)
+        and (engine in STATES_WHAT_IT_READS or row.prompt_tokens_server_from in _OF_WHAT_WAS_READ)
         for row in requests
     )
 
