@@ -1,5 +1,6 @@
 """Who counts a text, and the context that each way gets, by the model's own files."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from kvscope.engine.registry import EngineChoice
 from kvscope.experiment.asked import Asked
 from kvscope.experiment.design import Design
 from kvscope.experiment.job_json import from_json, to_json
-from kvscope.experiment.own_count import own_counter
+from kvscope.experiment.own_count import OwnCount, OwnCounter, own_counter
 from kvscope.experiment.plan import plan
 from kvscope.experiment.retrieval_counts import by_characters, text_counter, with_counts
 from kvscope.experiment.retrieval_prompts import RetrievalPrompts
@@ -114,3 +115,21 @@ def test_a_text_is_counted_by_the_files_then_by_the_engine_then_by_its_character
 @pytest.mark.parametrize(("text", "tokens"), [("", 0), ("abcd", 1), ("abcde", 2), ("가나다", 3), ("가나 abc", 3)])
 def test_about_so_many_tokens(text: str, tokens: int) -> None:
     assert by_characters(text) == tokens
+
+
+def test_a_text_that_all_questions_share_is_counted_once(
+    tmp_path: Path, model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large document is not counted again with every question; that the count is of the longest prompt is tested
+    above, against each prompt counted by itself."""
+    counted: list[int] = []
+    count = OwnCounter.count
+
+    def noted(self: OwnCounter, requests: Sequence[ChatRequest]) -> list[OwnCount | None]:
+        counted.append(sum(len(request.messages[-1].content) for request in requests))
+        return count(self, requests)
+
+    monkeypatch.setattr(OwnCounter, "count", noted)
+    with_counts(planned(tmp_path, levels=("whole",)), Subject.of(model, EngineChoice(name="llama.cpp")))
+    characters = sum(len(path.read_text()) for path in (tmp_path / "docs").iterdir())
+    assert characters <= sum(counted) < 2 * characters

@@ -38,6 +38,10 @@ Kill it at any moment, run the same command again: finished trials are kept.
 """
 
 
+# Documents of so many characters together take seconds and more to be counted.
+LONG_TEXT = 1_000_000
+
+
 @click.command(epilog=EXAMPLE)
 @click.argument("design", metavar="DESIGN|FILE.toml")
 @asked_options
@@ -73,6 +77,7 @@ def measure(
         **{name: given.pop(name) for name in ("fail_fast", "retry_failed", "try_anyway")},
     )
     studies = planned_studies(design, given)
+    _note_long_texts(studies)
     if write_study is not None:
         say(f"Written: {write_file(write_study, study_text(studies, write_study), force=False)}", err=True)
         say(f"Run it: kvscope measure {shlex.quote(write_study)}", err=True)
@@ -85,6 +90,14 @@ def measure(
         tell(summaries, records, as_json)
         return exit_code(summaries)
     return 0
+
+
+def _note_long_texts(studies: Sequence[Planned]) -> None:
+    """Say what is waited for before anything is shown: tokens of a long text take a while to be counted."""
+    held = [each.design.held.retrieval for each in studies]
+    characters = max((sum(len(document.text) for document in one.documents) for one in held if one), default=0)
+    if characters >= LONG_TEXT:
+        say(f"Documents of {characters:,} characters are counted and searched first; that may take minutes.", err=True)
 
 
 def _write_documents(folder: str, design: str, given: Mapping[str, Any]) -> int:

@@ -1,7 +1,7 @@
 """Tokens of a study's documents: of a text by itself, and of each way's longest prompt, before anything runs."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ from kvscope.engine.base import ChatRequest, Engine
 from kvscope.experiment.design import Design
 from kvscope.experiment.own_count import OwnCounter
 from kvscope.experiment.retrieval_asked import GIVEN, RetrievalAsked
-from kvscope.experiment.retrieval_prompts import RetrievalPrompts, question_language
+from kvscope.experiment.retrieval_prompts import AskedPrompt, RetrievalPrompts, question_language
 from kvscope.experiment.retrieval_ways import way_named
 from kvscope.experiment.subject import Subject
 from kvscope.prompt.conversation import Message
@@ -80,7 +80,22 @@ def _longest(asked: RetrievalAsked, counter: OwnCounter, name: str) -> int | Non
     if asked.method in ("dense", "hybrid") and way_named(name).gives == "passages":
         return _most(asked, counter, name)
     prompts = RetrievalPrompts(asked, text_counter(None, counter)).of_way(way_named(name))
-    counts = counter.count([ChatRequest(messages=prompt.messages, max_output_tokens=1) for prompt in prompts])
+    return _most_tokens(_candidates(prompts, counter), counter)
+
+
+def _candidates(prompts: Sequence[AskedPrompt], counter: OwnCounter) -> Sequence[tuple[Message, ...]]:
+    """The prompts of which one is the longest. Where all are of one text, only that with the longest question: a large
+    text is then counted once, and not with every question."""
+    given = {prompt.given for prompt in prompts}
+    if given == {""} or len(given) != 1:
+        return [prompt.messages for prompt in prompts]
+    around = [prompt.messages[-1].content.replace(prompt.given, "") for prompt in prompts]
+    asked = [counter.text_tokens(text) or 0 for text in around]
+    return [prompts[asked.index(max(asked))].messages]
+
+
+def _most_tokens(prompts: Sequence[tuple[Message, ...]], counter: OwnCounter) -> int | None:
+    counts = counter.count([ChatRequest(messages=messages, max_output_tokens=1) for messages in prompts])
     return None if None in counts else max((each.tokens for each in counts if each is not None), default=0)
 
 
