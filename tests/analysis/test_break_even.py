@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import inf, sqrt
+from random import Random
 from statistics import fmean, stdev
 
 import pytest
@@ -13,6 +14,7 @@ from kvscope.analysis.break_even import (
     break_even,
     equal_size,
     equal_tokens,
+    least_quotient,
     measured_break_even,
     quotient_limits,
     reading_law,
@@ -156,3 +158,50 @@ def test_a_law_without_a_cost_of_tokens_knows_no_such_size() -> None:
     assert (
         equal_size(ReadingLaw(fixed_s=1, per_token_s=0, per_pair_s=0, num=2), 3, warm_tokens=2, each_tokens=9) is None
     )
+
+
+def noisy(seed: int, *, warm: float, each: float) -> list[Costs]:
+    """Thirty repeats with a standard deviation of 50 ms."""
+    random = Random(seed)
+    return [
+        Costs(cold=1 + random.gauss(0, 0.05), warm=warm + random.gauss(0, 0.05), each=each + random.gauss(0, 0.05))
+        for _ in range(30)
+    ]
+
+
+def test_what_the_repeats_do_not_tell_is_neither_a_number_nor_none() -> None:
+    # 5 ms more a question under a noise of 50: the true break-even is 0.9 ÷ 0.005 = 180, and no thirty repeats tell it.
+    for seed in range(6):
+        found = measured_break_even(noisy(seed, warm=0.100, each=0.105))
+        assert found.reason is not None
+        assert found.reason.slug == "each_not_told"
+        assert found.high is None
+        assert found.low is not None
+        assert 1 < found.low < 180
+
+
+def test_where_passages_surely_cost_less_there_is_none_and_one_repeat_does_not_tell() -> None:
+    found = measured_break_even(noisy(0, warm=0.4, each=0.1))
+    assert (found.value, found.low, found.reason) == (None, None, None)
+    once = measured_break_even(noisy(0, warm=0.4, each=0.1)[:1])
+    assert once.value is None
+    assert once.reason is not None
+    assert once.reason.slug == "one_repeat"
+
+
+def test_what_it_is_beyond_is_so_many_standard_errors_away() -> None:
+    pairs = [(each.cold - each.warm, each.each - each.warm) for each in noisy(1, warm=0.100, each=0.105)]
+    width = t_quantile(len(pairs) - 1)
+    least = least_quotient(pairs, width)
+    assert least is not None
+    rest = [x - least * y for x, y in pairs]
+    assert abs(fmean(rest)) / (stdev(rest) / sqrt(len(rest))) == pytest.approx(width, rel=1e-9)
+    assert fmean(rest) > 0  # every smaller number above 0 is farther away
+    assert least_quotient([(-x, y) for x, y in pairs], width) is None
+
+
+def test_no_number_of_questions_is_below_one() -> None:
+    assert break_even(Costs(cold=0.28, warm=0.30, each=2.0)) == 1
+    found = measured_break_even([Costs(cold=cold, warm=0.3, each=2.0) for cold in (0.28, 0.3, 0.29)])
+    assert (found.value, found.low, found.high) == (1, 1, 1)
+    assert equal_tokens(10, warm_tokens=2000, each_tokens=300) == 0

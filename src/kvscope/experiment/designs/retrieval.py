@@ -9,7 +9,7 @@ OUTPUT_TOKENS = 24
 
 KIND = DesignKind(
     name="retrieval",
-    version=2,
+    version=3,
     question="What does it cost and what does it lose to give a model passages found by a search instead of the whole "
     "document?",
     factor=GIVEN,
