@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from kvscope.cli.main import cli
-from kvscope.engine.base import ChatRequest, Engine, Generation
+from kvscope.engine.base import ChatRequest, Engine, Generation, ScoreRequest, TokenScores
 from kvscope.engine.fake import FakeEngine, VirtualClock
 from kvscope.engine.registry import EngineChoice
-from kvscope.errors import KvscopeError
+from kvscope.errors import EngineReplyError, KvscopeError
 from kvscope.experiment.asked import Asked
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.designs import DESIGNS
@@ -180,6 +180,45 @@ def test_a_comparison_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pyte
     assert {result.trial.outcome for result in found.values()} == {"ok"}
     assert all(result.scored_tokens for result in found.values())
     assert all("quality-not-compared" in [w.slug for w in result.warnings] for result in found.values())
+
+
+def failing_at(monkeypatch: pytest.MonkeyPatch, numbers: range) -> None:
+    """The fake engine answers these requests for scores, counted over the whole run, as no engine should."""
+    score, asked = FakeEngine.score, iter(range(1, 10_000))
+
+    def faulty(self: FakeEngine, request: ScoreRequest) -> TokenScores:
+        if next(asked) in numbers:
+            raise EngineReplyError("A probability of 0.", hint="Leave it out.")
+        return score(self, request)
+
+    monkeypatch.setattr(FakeEngine, "score", faulty)
+
+
+def test_a_text_that_cannot_be_scored_costs_neither_its_document_nor_the_floor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_at(monkeypatch, range(3, 4))
+    asked: dict[str, Any] = {"design": "kv_dtype", "levels": ("f16", "q4_0"), "repeats": 2}
+    run(tmp_path / "r.db", quality="fidelity", quality_documents=2, **asked)
+    scored = [each for each in results(tmp_path / "r.db") if each.scored_tokens]
+    readings = [[row.reading for row in each.answers if "floor" not in row.facts] for each in scored]
+    # Two levels, and the baseline once more; two documents of eight texts.
+    assert readings == [["scored"] * 2 + ["failed"] + ["scored"] * 13, ["scored"] * 16, ["scored"] * 16]
+    assert [sum("floor" in row.facts for row in each.answers) for each in scored] == [2, 0, 0]
+    (warning,) = [warning for each in scored for warning in each.warnings if warning.slug == "quality-failed"]
+    assert warning.message.startswith("1 of 8 texts could not be scored")
+
+
+def test_after_three_texts_that_fail_in_a_row_the_rest_of_a_trial_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_at(monkeypatch, range(7, 10))  # the last two of a document, and the first of the next
+    run(tmp_path / "r.db", quality="fidelity", quality_documents=2, design="kv_dtype", levels=("f16",), repeats=1)
+    (result,) = [each for each in results(tmp_path / "r.db") if each.trial.role == "measured"]
+    own = [row.reading for row in result.answers if "floor" not in row.facts]
+    assert own == [*["scored"] * 6, "failed", "failed", "failed"]
+    assert "quality-given-up" in [warning.slug for warning in result.warnings]
+    assert result.trial.outcome == "ok"
 
 
 def test_exported_in_every_format_and_merged(tmp_path: Path) -> None:
