@@ -229,7 +229,7 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality_definition.right": "right: answers that are what was asked for and nothing else, of those that could be "
     "read. Cut prompts, cut or empty answers and failures are no wrong answers: they are counted apart.",
     "quality_definition.chance": "chance: the share right for who guesses. without: the share right in twin documents "
-    "that lack the fact.",
+    "that lack the fact. As they hold other values in its place, guessing shows in answers that name one of those.",
     "quality_definition.useful": "useful: right, and the text that says so was in the prompt.",
     "quality_definition.cannot_tell": "cannot tell: at the floor nothing can be lost, at the ceiling the task is too "
     "easy to show that nothing was, and too few items leave both open. It is no verdict of quality.",
