@@ -239,6 +239,20 @@ def test_a_part_that_is_never_found_is_no_loss_and_no_score_to_judge_by(
         assert compared.needed is None
 
 
+def test_a_part_that_is_never_found_in_a_prompt_known_to_be_whole_is_the_levels_loss() -> None:
+    """As of a sliding window that forgets the head: the engine's own count shows that it read all of the prompt."""
+    whole, lost = (
+        [replace(row, facts={**row.facts, "prompt_whole": True}) for row in answers(10, 5, each, seed=2)]
+        for each in (lambda _depth: 0.9, lambda depth: 0.9 if depth > 60 else 0.0)
+    )
+    found = panel_of(levels(whole, lost), 0)
+    assert found.cells[1].sign is not None
+    assert found.cells[1].gate == "measured"
+    assert found.comparisons[0].judged.verdict == "loss"
+    one_unknown = [replace(lost[0], reading="right", score=1.0, facts={}), *lost[1:]]
+    assert panel_of(levels(whole, one_unknown), 0).cells[1].gate == "maybe_cut"
+
+
 def test_other_items_are_compared_by_their_shares() -> None:
     short, long = answers(100, 1, 0.9, seed=1, tokens=500), answers(100, 1, 0.4, seed=2, tokens=4000)
     (found,) = panel_of(levels(short, long), 0).comparisons

@@ -129,7 +129,9 @@ def attempt(ours: int | None, server: int | None, stated_as: str | None) -> Atte
 def test_counts_of_what_was_read_say_that_nothing_was_cut(engine: str, stated_as: str) -> None:
     """Then a lost end is the model's own, and its answers are wrong."""
     read, rows = marks("head", 8), attempt(500, 500, stated_as)
-    assert without_lost_end(read, rows, engine=engine) == read
+    told = without_lost_end(read, rows, engine=engine)
+    assert [row.reading for row in told] == [row.reading for row in read]
+    assert all(row.facts["prompt_whole"] is True for row in told)
     assert rows.warnings == []
 
 

@@ -124,8 +124,7 @@ def cell_of(
             above_twin=above,
             num_documents=together.num_documents,
             num_unread=sum(not row.is_twin for row in rows) if not asked else 0,
-            is_maybe_cut=(sign is not None and sign.is_maybe_cut)
-            or any(row.facts.get("prompt_whole") is False for row in rows),
+            is_maybe_cut=_is_maybe_cut(rows, sign),
         ),
         sign=sign,
         needed=None if share.value is None else items_needed(share.value, clustering=together),
@@ -143,6 +142,15 @@ def above_twins(asked: Sequence[Item], twins: Sequence[Item]) -> Estimate:
         [item.right - without[item.item, item.document] for item in here] for here in grouped(pairs).values()
     ]
     return paired_counts(differences).difference()
+
+
+def _is_maybe_cut(rows: Sequence[AnswerRow], sign: DepthSign | None) -> bool:
+    """Whether prompts may not have reached the model whole. Where counts of what the engine read show that they did, a
+    part of which nothing is found is the model's own loss."""
+    if any(row.facts.get("prompt_whole") is False for row in rows):
+        return True
+    is_whole = all(row.facts.get("prompt_whole") is True for row in rows if row.reading in (RIGHT, WRONG))
+    return sign is not None and sign.is_maybe_cut and not is_whole
 
 
 def _chance(rows: Sequence[AnswerRow]) -> float:

@@ -42,9 +42,10 @@ class LostEnd:
 
 def without_lost_end(read: list[AnswerRow], rows: AttemptRows, *, engine: str) -> list[AnswerRow]:
     """The rows. Where an end was surely lost, none of them is right or wrong, and a warning says so; where that may
-    be, a warning alone. ``engine``: its name."""
+    be, a warning alone. Where counts show that prompts were whole, their facts say ``prompt_whole``: what is not found
+    is the model's. ``engine``: its name."""
     if counts_what_it_read(rows.requests, engine):
-        return read
+        return [replace(row, facts={**row.facts, "prompt_whole": True}) for row in read]
     lost = lost_end(read)
     if lost is None:
         return read
