@@ -18,8 +18,8 @@ MOST_NAMED = 8
 _TOLD = {"quality_loss": "loss", "quality_gain": "gain", "fidelity_loss": "moves"}
 _CANNOT_TELL = ("quality_cannot_tell", "fidelity_cannot_tell")
 _NO_LOSS = ("quality_no_loss", "fidelity_no_loss")
-_EVEN = ("retrieval_even", "retrieval_even_at_once", "retrieval_never_even")
-_RIGHT = ("retrieval_right", "retrieval_guessed", "quality_share")
+_EVEN = ("retrieval_even", "retrieval_even_at_once", "retrieval_never_even", "retrieval_even_not_told")
+_RIGHT = ("retrieval_right", "retrieval_right_sent", "retrieval_guessed", "quality_share")
 # What was asked for, before what there is to say beside it.
 _MAIN = (*OF_SIGN.values(), *_RIGHT, *_TOLD, *_CANNOT_TELL, *_NO_LOSS, "retrieval_lost", *_EVEN, "quality_not_beaten")
 

@@ -25,7 +25,7 @@ DESIGN_SIZES: Mapping[str, str] = {
     **{f"turns_{how}": "size.wait_s" for how in ("last", "last_unstated")},
     "prefix_saved": "size.saved_per_token",
     **dict.fromkeys(("retrieval_even", "retrieval_even_at_once"), "size.questions"),
-    **dict.fromkeys(("retrieval_right", "retrieval_guessed"), "size.right"),
+    **dict.fromkeys(("retrieval_right", "retrieval_right_sent", "retrieval_guessed"), "size.right"),
     **dict.fromkeys(("quality_share", *(f"quality_{sign}" for sign in _SIGNS)), "size.right"),
     **{f"quality_{verdict}": "size.points" for verdict in ("loss", "gain", "no_loss", "cannot_tell")},
     **{f"fidelity_{verdict}": "size.nats" for verdict in ("loss", "no_loss", "cannot_tell")},

@@ -22,6 +22,8 @@ RETRIEVAL_FINDINGS: Mapping[str, str] = {
     "tokens with {condition} is known only as counted before they were sent, {predicted_token_questions:rate} "
     "questions.",
     "finding.retrieval_right": "{condition}: {right} of {scored:count} questions were answered right.",
+    "finding.retrieval_right_sent": "{condition}: {right} of {scored:count} questions were answered right; it is not "
+    "known whether the prompts reached the model whole.",
     "finding.retrieval_guessed": "With nothing given, {right} of {scored:count} questions were answered right: so "
     "much is guessed, or known without the documents.",
     "finding.retrieval_failed": "{condition}: what was not answered right, by reason: {failures:list}.",

@@ -75,7 +75,8 @@ def _answers(panel: RetrievalPanel, row: WayRow) -> list[Finding]:
         return [Finding(slug="retrieval_not_measured", values={**values, "why": row.why_not.rstrip(".")})]
     if not row.num_trials or not row.num_scored:
         return []
-    found = [Finding(slug="retrieval_right", values=values, size=row.share)]
+    slug = "retrieval_right_sent" if row.is_maybe_cut else "retrieval_right"
+    found = [Finding(slug=slug, values=values, size=row.share)]
     if row.level == NOTHING:
         return [replace(found[0], slug="retrieval_guessed")]
     if row.failures:
