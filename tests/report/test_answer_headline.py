@@ -11,11 +11,12 @@ from test_quality_shown import a_design, attempts_of, numbered
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.study import Analysis, analyse
 from kvscope.record.store import open_records
-from kvscope.report.answer_headline import answered_text
+from kvscope.report.answer_headline import _EVEN, answered_text
 from kvscope.report.claims import claim_text
 from kvscope.report.section_answer import headline, interval_line
 from kvscope.report.sections import study_page
 from kvscope.report.text import render_text
+from kvscope.report.words_en import WORDS
 
 TASKS = ("needle", "keys", "variables", "copy", "count", "reworded")
 
@@ -102,3 +103,10 @@ def test_a_bound_that_is_larger_than_the_value_itself_is_not_told(share: float, 
     assert ("is ruled out" in text) is is_told
     assert ("320" in text) is is_told
     assert ("tell nothing" in text) is not is_told
+
+
+def test_every_way_to_tell_a_break_even_has_words_at_the_head() -> None:
+    told = {slug.removeprefix("finding.") for slug in WORDS if slug.startswith("finding.retrieval_")}
+    told = {slug for slug in told if "even" in slug and "tokens" not in slug}
+    assert told == set(_EVEN)
+    assert all(f"answered.{slug}" in WORDS for slug in told)

@@ -22,6 +22,7 @@ ANSWERED: Mapping[str, str] = {
     "answered.retrieval_even": "The whole document is quicker than {level} from {questions:rate} questions on.",
     "answered.retrieval_even_at_once": "The whole document is quicker than {level} from the first question on.",
     "answered.retrieval_never_even": "{level} is quicker than the whole document for any number of questions.",
+    "answered.retrieval_even_not_told": "Whether the whole document or {level} is quicker, these repeats cannot tell.",
     "answered.interval": "{what} {low:percent} to {high:percent}",
     "answered.intervals": "95 % intervals of the shares right: {intervals:list}.",
     "answered.no_intervals": "No interval of a share can be given: it takes several documents.",

@@ -158,6 +158,7 @@ _MEMORY: dict[str, str] = {
     "at most {size_bytes:mib2} of them together are resident. Part of that may be other memory beside them.",
     "note.touched_part": "resident is the part that has been touched; the rest is only reserved.",
     "note.weights_file_only": "{size_bytes:mib2} of the mapped file are resident; the copied part was not found.",
+    "note.each_not_told": "these repeats do not tell which way is quicker a question.",
     "note.not_looked_for": "not looked for at this moment.",
     "note.partly_found": "{size_bytes:mib2} more of it were not found as mappings of their own; small blocks lie in "
     "the heap.",
