@@ -71,7 +71,7 @@ def _of_design(found: Sequence[Finding]) -> list[str]:
     parts += _against_baseline(found)
     evens = [each for each in found if each.slug in _EVEN]
     ways = [each.values["level"] for each in evens]
-    parts += [_lost(each) for each in found if each.slug == "retrieval_lost" and each.values["level"] in ways]
+    parts += [_lost(each) for each in found if each.slug == "retrieval_lost" and _can_have_lost(each, ways)]
     parts += [_even(each) for each in evens]
     gains = [each for each in found if each.slug.startswith("copy_gain_")]
     parts += [say(f"answered.{each.slug}", gain=None if each.size is None else each.size.value) for each in gains[:1]]
@@ -106,6 +106,11 @@ def _against_baseline(found: Sequence[Finding]) -> list[str]:
         count = sum(each.slug in slugs for each in found)
         parts += [say(f"answered.{name}", count=count)] if count else []
     return parts
+
+
+def _can_have_lost(finding: Finding, ways: Sequence[object]) -> bool:
+    """Whether it is one of these ways, and the whole document got anything right that it could lose."""
+    return finding.values["level"] in ways and bool(finding.values["whole_right"])
 
 
 def _lost(finding: Finding) -> str:

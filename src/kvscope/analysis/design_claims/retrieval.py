@@ -82,6 +82,8 @@ def _answers(panel: RetrievalPanel, row: WayRow) -> list[Finding]:
     if row.failures:
         values |= {"failures": dict(row.failures)}
         values |= {"lost": len(lost_by(panel, row.level)), "gained": len(lost_by(panel, WHOLE, row.level))}
+        whole = panel.row(WHOLE)
+        values |= {"whole_right": None if whole is None else whole.num_right}
         slug = "retrieval_failed" if row.level == WHOLE else "retrieval_lost"
         found.append(Finding(slug=slug, values=values))
     return found
