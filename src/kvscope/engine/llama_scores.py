@@ -252,9 +252,7 @@ def _computed(reply: Mapping[str, Any], prompt_tokens: int) -> int:
             "The text does not fit its context: use a shorter one, or a larger n_ctx.",
         )
     if not 1 <= computed <= prompt_tokens:
-        raise _unusable(
-            f"states that it computed {computed} of {prompt_tokens} tokens", "Use llama.cpp's own server."
-        )
+        raise _unusable(f"states that it computed {computed} of {prompt_tokens} tokens", "Use llama.cpp's own server.")
     return int(computed)
 
 
