@@ -24,7 +24,6 @@ from kvscope.errors import UnknownName, UsageError
         ("output_tokens_per_s_all < -5%", "output_tokens_per_s_all", "share", -0.05),
         ("load_wall > 1s", "load_wall_s", "value", 1.0),
         ("queue_wait > 5ms", "queue_wait_s", "value", 0.005),
-        ("quality_score < 0.5", "quality_score", "value", 0.5),
         ("output_tokens < 10", "output_tokens", "value", 10.0),
         ("kv_cache_bytes_engine > 1KiB", "kv_cache_bytes_engine", "value", 1024.0),
     ],

@@ -14,7 +14,7 @@ import pytest
 
 from kvscope.engine.base import ChatRequest, EngineReport, Message
 from kvscope.engine.registry import EngineChoice
-from kvscope.engine.transformers import TransformersEngine
+from kvscope.engine.transformers import TransformersEngine, _Answer
 from kvscope.engine.transformers_errors import worker_error
 from kvscope.engine.transformers_settings import checked_settings
 from kvscope.errors import (
@@ -327,3 +327,11 @@ class TestWithoutAChild:
         assert isinstance(error, OutOfMemory)
         assert where in error.message
         assert error.evidence == {"known_by": "message", "body": message}
+
+
+def test_a_first_token_older_than_the_stamp_of_sending_is_timed_from_before_the_request_was_written() -> None:
+    """kvscope wrote at 10.000, was put aside and looked at the clock at 10.005; the child had a token at 10.003."""
+    answer = _Answer(begun_s=10.0, sent_s=10.005)
+    answer.note({"event": "token", "at_s": 10.003, "id": 1})
+    answer.note({"event": "token", "at_s": 10.009, "id": 2})
+    assert [at_s for at_s, _ in answer.tokens] == pytest.approx([0.003, 0.009])

@@ -179,8 +179,9 @@ class TransformersEngine:
             "reuse": request.reuse_prefix,
             "stop": list(request.stop),
         }
+        begun_s = time.monotonic()
         self._running().send(json.dumps(command))
-        answer = _Answer(sent_s=time.monotonic())
+        answer = _Answer(begun_s=begun_s, sent_s=time.monotonic())
         # Where the tokenizer is the child's, the child itself ends at a stop text.
         text = self._loaded()
         stream = text.pieces() if request.stop and not text.in_worker else None
@@ -426,9 +427,10 @@ class TransformersEngine:
 
 class _Answer:
     """One answer as it comes. ``tokens``: (moment, id) of each; ``lines``: when kvscope read of it, and in how many
-    bytes; ``done``: the last message."""
+    bytes; ``done``: the last message. ``begun_s``, ``sent_s``: just before the request was written, and just after."""
 
-    def __init__(self, *, sent_s: float) -> None:
+    def __init__(self, *, begun_s: float, sent_s: float) -> None:
+        self.begun_s = begun_s
         self.sent_s = sent_s
         self.tokens: list[tuple[float, int]] = []
         self.lines: list[tuple[float, int]] = []
@@ -438,6 +440,9 @@ class _Answer:
         if message["event"] == "done":
             self.done = message
             return
+        if not self.tokens and message["at_s"] <= self.sent_s:
+            # kvscope was put aside before it could look at the clock: the request had gone out earlier.
+            self.sent_s = self.begun_s
         self.tokens.append((max(message["at_s"] - self.sent_s, 0.0), message["id"]))
         self.lines.append((time.monotonic() - self.sent_s, len(json.dumps(message)) + 1))
 
