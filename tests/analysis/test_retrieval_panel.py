@@ -275,6 +275,20 @@ def test_nothing_to_lose_is_no_praise() -> None:
         assert "lost nothing that" not in page(panel)
 
 
+def test_the_names_of_lost_facts_are_what_a_crowded_page_gives_up_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said "lost 3 that the whole document got right:", named none, and explained kinds of failure below."""
+    panel = retrieval_panel(DESIGN, study(1.0, 1.1, 0.95))
+    assert panel is not None
+    full = retrieval_lines(panel)
+    for fewer in (2, 3):
+        monkeypatch.setattr("kvscope.report.retrieval_text.MOST_LINES", len(full) - fewer)
+        lines = retrieval_lines(panel)
+        assert len(lines) <= len(full) - fewer
+        assert "  What is number 1? (1): not retrieved" in lines
+        assert "Buried: " not in " ".join(lines)
+        assert not lines[-1].endswith("got right:")
+
+
 def test_what_a_page_has_no_room_for_is_said() -> None:
     levels = ("whole", *(f"passages={number}" for number in (1, 2, 3, 5, 8)), "evidence", "nothing")
     design = replace(DESIGN, levels=levels)

@@ -121,6 +121,8 @@ RETRIEVAL_PAGE: Mapping[str, str] = {
     "retrieval.lost_none_unread": "No answer with the whole document could be read, so that it is not known what "
     "{level} lost.",
     "retrieval.gained": "The whole document lost {count} that {level} got right:",
+    "retrieval.gained_number": "The whole document lost {count} that {level} got right.",
+    "retrieval.lost_number": "{level} lost {count} that the whole document got right.",
     "retrieval.fact": "{question} ({expected}): {failure}",
     "retrieval.more": "… and {count} more",
     "retrieval.reasons": "Not right with {level}: {reasons}.",

@@ -16,6 +16,12 @@ WIDTH = 80
 MOST_LINES = 40
 # Facts named of each way; what there are more is counted.
 MOST_FACTS = 4
+# What is tried until it fits: (ways, brief, facts by name). Names of what was lost go last of all.
+_ROOM = [
+    *((2, False, facts) for facts in range(MOST_FACTS, 1, -1)),
+    *((1, False, facts) for facts in range(MOST_FACTS, 1, -1)),
+    *((1, True, facts) for facts in range(MOST_FACTS, -1, -1)),
+]
 # Less than this share of what is predicted is none that was seen.
 NO_DIFFERENCE = 0.05
 _GUESSED = "nothing"
@@ -27,9 +33,10 @@ def retrieval_lines(panel: RetrievalPanel) -> list[str]:
     """The table of ways, the costs and the break-even, the facts lost. Where there is no room facts are left out, then
     ways; what is left out is said."""
     lines: list[str] = []
-    for most_ways, most_facts in [(ways, facts) for ways in (2, 1) for facts in range(MOST_FACTS, -1, -1)]:
+    for most_ways, is_brief, most_facts in _ROOM:
         told = panel.evens[:most_ways]
-        lines = [*_head(panel), *_costs(panel, told), *_verdicts(panel, told), *_facts(panel, told, most_facts)]
+        facts = _facts(panel, told, most_facts, is_brief=is_brief)
+        lines = [*_head(panel), *_costs(panel, told), *_verdicts(panel, told), *facts]
         if len(lines) <= MOST_LINES:
             return lines
     cut = len(lines) - MOST_LINES + 1
@@ -273,23 +280,27 @@ def _points(share: float) -> str:
     return f"{100 * share:+.0f}"
 
 
-def _facts(panel: RetrievalPanel, told: Sequence[Even], most: int) -> list[str]:
-    """What each way of passages lost, and what the whole document lost against it, by name."""
+def _facts(panel: RetrievalPanel, told: Sequence[Even], most: int, *, is_brief: bool) -> list[str]:
+    """What each way of passages lost, and what the whole document lost against it, by name: ``most`` of each.
+    ``is_brief``: of the latter the number alone, and the kinds of failure unexplained."""
     lines: list[str] = []
     for even in told:
         lost = lost_by(panel, even.level)
         if not lost:
             lines += ["", *_wrapped(say(_lost_none(panel), level=even.level))]
         else:
-            lines += ["", *_wrapped(say("retrieval.lost", level=even.level, count=len(lost))), *_named(lost, most)]
+            slug = "retrieval.lost" if most else "retrieval.lost_number"
+            lines += ["", *_wrapped(say(slug, level=even.level, count=len(lost))), *_named(lost, most)]
         gained = lost_by(panel, WHOLE, even.level)
         if gained:
-            lines += _wrapped(say("retrieval.gained", level=even.level, count=len(gained))) + _named(gained, most)
+            slug = "retrieval.gained_number" if is_brief else "retrieval.gained"
+            lines += _wrapped(say(slug, level=even.level, count=len(gained)))
+            lines += [] if is_brief else _named(gained, most)
     for row in panel.rows:
         if row.failures and row.level != _GUESSED:
             reasons = [say("retrieval.reason", count=n, failure=name_of("failure", f)) for f, n in row.failures.items()]
             lines += _wrapped(say("retrieval.reasons", level=row.level, reasons=", ".join(reasons)))
-    return [*lines, *(line for text in failure_lines(panel) for line in _wrapped(text))]
+    return lines if is_brief else [*lines, *(line for text in failure_lines(panel) for line in _wrapped(text))]
 
 
 def _lost_none(panel: RetrievalPanel) -> str:
