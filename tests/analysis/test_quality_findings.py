@@ -72,8 +72,10 @@ def test_a_cut_an_unsteady_item_and_what_was_left_out_are_said() -> None:
 
 def test_values_can_be_written_as_json() -> None:
     base = answers(20, 2, 0.7, seed=2)
-    for each in quality_findings(DESIGN, attempts([base, base, base])):
-        json.dumps(dict(each.values))
+    found = quality_findings(DESIGN, attempts([base, base, base]))
+    assert found
+    for each in found:
+        assert json.loads(json.dumps(dict(each.values))).keys() == each.values.keys()
 
 
 def test_nothing_was_asked_nothing_is_found() -> None:

@@ -67,7 +67,9 @@ def test_a_very_long_text_is_read_in_time() -> None:
         "not " * 20_000,
         "<|channel|>analysis" * 9_000,
     ):
-        is_refusal(without_thinking(text)[0])
+        kept = without_thinking(text)[0]
+        assert len(kept) <= len(text)
+        assert not is_refusal(kept)
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,8 @@ def test_a_broken_file_is_left_out_in_silence(tmp_path: Path, data: bytes, caplo
 def test_every_cut_of_a_file_is_a_document_or_a_reason(tmp_path: Path) -> None:
     data = pdf([shown("High water is at three."), shown("Low water at nine.")])
     for end in range(9, len(data), 37):
-        read(tmp_path, data[:end])
+        corpus = read(tmp_path, data[:end])
+        assert len(corpus.documents) + len(corpus.left_out) == 2
 
 
 def test_pdf_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
