@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 
 from kvscope.analysis.effects import FIXED
-from kvscope.analysis.proportions import Clustering, PairedCounts, assumed_correlation, quantile, wilson_limits
+from kvscope.analysis.proportions import Clustering, PairedCounts, assumed_correlation, quantile
+from kvscope.record.quality_metrics import wilson_limits
 
 # What a panel asks for unless told otherwise: a loss of five points, found in nine of ten studies.
 LOSS = 0.05

@@ -21,6 +21,7 @@ from statistics import NormalDist
 
 from kvscope.analysis.fit import CONFIDENCE, Estimate, t_quantile
 from kvscope.analysis.notes import note
+from kvscope.record.quality_metrics import wilson_limits
 
 # How far answers on one document are taken to hang together (0 not at all, 1 entirely) until it can be seen, and how
 # many documents with a rare answer weigh as much as this assumption. Found by simulation (docs/accuracy.md).
@@ -41,15 +42,6 @@ def wilson(right: float, num: float, *, confidence: float = CONFIDENCE) -> Estim
         return Estimate(value=None, reason=note("nothing_measured"))
     low, high = wilson_limits(right, num, quantile(confidence))
     return Estimate(value=right / num, low=low, high=high, num=round(num))
-
-
-def wilson_limits(right: float, num: float, width: float) -> tuple[float, float]:
-    """Wilson's limits at ``width`` standard errors: the shares p with |right ÷ num − p| ≤ width · √(p(1 − p) ÷ num)."""
-    share, squared = right / num, width * width
-    center = (share + squared / (2 * num)) / (1 + squared / num)
-    half = width / (1 + squared / num) * sqrt(max(0.0, share * (1 - share) / num + squared / (4 * num * num)))
-    # Exact where the share is: rounding must not leave 100 % out of the interval of 30 of 30.
-    return (0.0 if share <= 0 else max(0.0, center - half)), (1.0 if share >= 1 else min(1.0, center + half))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,9 @@ from math import comb, log
 from typing import Literal
 
 from kvscope.analysis.fit import Estimate
-from kvscope.analysis.proportions import clustered_share, wilson_limits
+from kvscope.analysis.proportions import clustered_share
 from kvscope.analysis.quality_items import Item, by_document
+from kvscope.record.quality_metrics import wilson_limits
 
 Third = Literal["head", "middle", "tail"]
 THIRDS: tuple[Third, ...] = ("head", "middle", "tail")

@@ -81,8 +81,13 @@ def _mean(rows: Sequence[AnswerRow]) -> float | None:
 def wilson(right: float, items: int) -> tuple[float, float]:
     """The 95 % interval of a share by Wilson (1927): ``right`` of ``items``, which may be a sum of parts. It holds 0 of
     none right and 1 of all right exactly, whatever rounding does."""
-    share, spread = right / items, _Z_95**2 / items
-    middle = share + spread / 2
-    half = _Z_95 * math.sqrt(share * (1 - share) / items + spread / items / 4)
-    low, high = (middle - half) / (1 + spread), (middle + half) / (1 + spread)
-    return (0.0 if right <= 0 else max(0.0, low)), (1.0 if right >= items else min(1.0, high))
+    return wilson_limits(right, items, _Z_95)
+
+
+def wilson_limits(right: float, num: float, width: float) -> tuple[float, float]:
+    """Wilson's limits at ``width`` standard errors: the shares p with |right ÷ num − p| ≤ width · √(p(1 − p) ÷ num)."""
+    share, squared = right / num, width * width
+    center = (share + squared / (2 * num)) / (1 + squared / num)
+    half = width / (1 + squared / num) * math.sqrt(max(0.0, share * (1 - share) / num + squared / (4 * num * num)))
+    # Exact where the share is: rounding must not leave 100 % out of the interval of 30 of 30.
+    return (0.0 if share <= 0 else max(0.0, center - half)), (1.0 if share >= 1 else min(1.0, center + half))
