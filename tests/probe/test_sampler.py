@@ -1,5 +1,6 @@
 """The background sampler: its clock, its lateness, and that it never raises."""
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -126,7 +127,7 @@ class TestSeveralProbes:
 
             def read(self) -> Mapping[str, int]:
                 super().read()
-                return {"anon_bytes": int(1e6 * (time.perf_counter() - started_s))}
+                return {"anon_bytes": math.ceil(1e9 * (time.perf_counter() - started_s))}
 
         class Device(Steps):
             name = "device"
@@ -152,7 +153,7 @@ class TestSeveralProbes:
         # The host's value is its own clock: its time stamp says the same, so both are on the sampler's axis.
         for sample in samples:
             if sample.probe == "host":
-                assert sample.value_bytes >= 1e6 * sample.at_s
+                assert sample.value_bytes >= 1e9 * sample.at_s
         curve = {probe: [s for s in samples if s.probe == probe] for probe in ("host", "device")}
         assert curve["host"][-1].value_bytes > curve["host"][0].value_bytes
         assert {sample.value_bytes for sample in curve["device"]} == {74}
