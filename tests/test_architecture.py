@@ -22,7 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "quality": ALL_BASE | {"prompt"},
     "engine": ALL_BASE | {"model", "prompt"},
     "analysis": ALL_BASE | {"model", "predict", "record"},
-    "report": ALL_BASE | {"model", "predict", "record", "analysis"},
+    "language": {"errors"},
+    "report": ALL_BASE | {"language", "model", "predict", "record", "analysis"},
     "experiment": ALL_BASE | {"model", "prompt", "predict", "engine", "probe", "quality", "record", "analysis"},
     "selftest": ALL_BASE | {"prompt", "engine", "record"},
 }
@@ -31,7 +32,7 @@ MAY_IMPORT["cli"] = set(MAY_IMPORT)
 EXEMPT = {"__init__", "__main__"}
 
 # Packages that must work where nothing but the standard library is installed.
-STANDARD_LIBRARY_ONLY = {"errors", "units", "dtypes", "scenario", "model", "predict", "record", "prompt"}
+STANDARD_LIBRARY_ONLY = {"errors", "units", "dtypes", "scenario", "language", "model", "predict", "record", "prompt"}
 # What may be borrowed all the same, inside the function that needs it: the package works without, that function not.
 BORROWED = {
     "prompt": {"jinja2", "tokenizers", "tiktoken", "sentencepiece", "mistral_common"},
