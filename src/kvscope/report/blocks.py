@@ -5,7 +5,7 @@ text in every form of the report.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -45,7 +45,7 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a table."""
+    """One column of a table. Its title leads to its definition, where the page defines it."""
 
     title: str
     is_number: bool = False
@@ -53,33 +53,40 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The first cell names the row. ``kind``: empty, total, baseline, failed or doubt. ``anchor``: what links name."""
+    """The first cell names the row. ``kind``: empty, total, baseline, failed or doubt. ``anchor``: what links name.
+    ``links``: place of a cell → anchor that says where its number comes from. ``evidence``: the record's rows behind
+    this one; a table in which any row has some gets a column for them."""
 
     cells: tuple[str, ...]
     kind: str = ""
     anchor: str | None = None
+    links: Mapping[int, str] = field(default_factory=dict)
+    evidence: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """``summary``: the table is folded behind this line."""
+    """``summary``: the table is folded behind this line. ``evidence``: the record's rows behind all of it."""
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     summary: str | None = None
+    evidence: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """A Vega-Lite specification and the same numbers as a table. ``title`` says what it shows as a sentence;
-    ``description`` says how to read it. ``slug`` names its file and its parts in the page."""
+    ``description`` says how to read it. ``slug`` names its file and its parts in the page. ``links``: where to read
+    on about what is drawn, such as failures."""
 
     slug: str
     title: str
     description: str
     spec: Mapping[str, Any]
     table: Table
+    links: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +112,13 @@ Block = Paragraph | Claim | Bullets | Table | Chart | Fold | Download
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One part of the report. ``slug``: its anchor."""
+    """One part of the report. ``slug``: its anchor. ``number``: its place in the report's order, the same on every
+    page; 0 for a part that has none."""
 
     slug: str
     title: str
     blocks: tuple[Block, ...]
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +133,8 @@ class Badge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The first screen: what, the answer as a sentence with its interval, whether to believe it, and where next."""
+    """The first screen: what, the answer as a sentence with its interval, whether to believe it, and where next.
+    ``evidence``: the record's rows that the headline rests on. ``advice``: what would help most, in a line each."""
 
     strip: tuple[str, ...]
     headline: str
@@ -134,6 +144,8 @@ class Answer:
     table: Table | None
     chart: Chart | None
     remarks: tuple[str, ...]
+    evidence: tuple[Link, ...] = ()
+    advice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +157,9 @@ class StudyPage:
     sections: tuple[Section, ...]
 
 
-def row(*cells: str, kind: str = "", anchor: str | None = None) -> Row:
+def row(*cells: str, kind: str = "", anchor: str | None = None, evidence: tuple[Link, ...] = ()) -> Row:
     """Shorthand for a Row."""
-    return Row(cells=cells, kind=kind, anchor=anchor)
+    return Row(cells=cells, kind=kind, anchor=anchor, evidence=evidence)
 
 
 def columns(first: str, *numbers: str) -> tuple[Column, ...]:
