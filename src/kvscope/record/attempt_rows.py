@@ -2,7 +2,7 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -22,6 +22,7 @@ from kvscope.record.rows import (
     TrialRow,
     WarningRow,
 )
+from kvscope.record.sampled import SampledRows
 from kvscope.record.schema import SCHEMA_VERSION
 
 # Table → (the attribute of a TrialResult, its kind of row), one row of the file for each row.
@@ -35,12 +36,18 @@ PLAIN: Mapping[str, tuple[str, type[Any]]] = {
     "warnings": ("warnings", WarningRow),
     "answers": ("answers", AnswerRow),
 }
-# Table → (how rows are packed into it, how a packed one is read).
-PACKED: Mapping[str, tuple[Callable[[Any], Iterable[Mapping[str, Any]]], Callable[[Any], Iterable[Any]]]] = {
-    "tokens": (packed.pack_tokens, packed.unpack_tokens),
-    "reads": (packed.pack_reads, packed.unpack_reads),
-    "samples": (packed.pack_samples, packed.unpack_samples),
-    "scored_tokens": (packed.pack_scored, packed.unpack_scored),
+
+
+def _each(unpack: Callable[[Any], Iterable[Any]]) -> Callable[[Iterable[Any]], tuple[Any, ...]]:
+    return lambda rows: tuple(chain.from_iterable(unpack(row) for row in rows))
+
+
+# Table → (how rows are packed into it, how the packed ones of an attempt are read).
+PACKED: Mapping[str, tuple[Callable[[Any], Iterable[Mapping[str, Any]]], Callable[[Any], Sequence[Any]]]] = {
+    "tokens": (packed.pack_tokens, _each(packed.unpack_tokens)),
+    "reads": (packed.pack_reads, _each(packed.unpack_reads)),
+    "samples": (packed.pack_samples, SampledRows),
+    "scored_tokens": (packed.pack_scored, _each(packed.unpack_scored)),
 }
 # Tables that came later, and the schema that brought them.
 SINCE = {"statistics": 3, "answers": 5, "scored_tokens": 5}
@@ -80,7 +87,7 @@ class AttemptRows:
         for table, (_, unpack) in PACKED.items():
             if table in parts and table not in self._lacks:
                 with reading(table):
-                    children[table] = tuple(chain.from_iterable(unpack(row) for row in self._rows(table, key)))
+                    children[table] = unpack(self._rows(table, key))
         with reading("trials"):
             trial, effective = from_columns(TrialRow, columns), effective_of(columns)
         return TrialResult(trial=trial, effective=effective, **children)

@@ -1,6 +1,6 @@
 """Every metric of a trial, derived from its rows, defined here and nowhere else."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -18,6 +18,7 @@ from kvscope.record.pieces import (
 )
 from kvscope.record.quality_metrics import QUALITY_DEFINITIONS, quality_metrics
 from kvscope.record.rows import MEASURED_OUTCOMES, MarkRow, RequestRow, TokenRow, TrialResult
+from kvscope.record.sampled import moments_of
 
 # Raised whenever a definition changes what comes out: metrics that a record keeps of before are made anew then.
 METRICS_VERSION = 5
@@ -281,7 +282,9 @@ def _memory_moments(result: TrialResult) -> dict[str, tuple[int | None, int | No
     ):
         mark = last_mark(result, *phases)
         moments[name] = (None, None, None) if mark is None else (held_bytes(mark), mark.file_bytes, mark.device_bytes)
-    moments["peak"] = (_peak_anonymous(result), _peak_file(result), _peak_device(result))
+    asked = [mark for mark in result.marks if mark.phase in _ASKED_PHASES]
+    curves = _curves_between(result, asked[0].at_s, asked[-1].at_s) if asked else []
+    moments["peak"] = (_peak_anonymous(asked, curves), _peak_file(asked, curves), _peak_device(asked, curves))
     return moments
 
 
@@ -296,11 +299,9 @@ def _released_phases(result: TrialResult) -> tuple[str, ...]:
 _ASKED_PHASES = ("loaded", "before_request", "after_request", "watched")
 
 
-def _peak_anonymous(result: TrialResult) -> int | None:
-    marks = [mark for mark in result.marks if mark.phase in _ASKED_PHASES]
+def _peak_anonymous(marks: Sequence[MarkRow], curves: Sequence[Mapping[str, int]]) -> int | None:
     if not marks:
         return None
-    curves = _curves_between(result, marks[0].at_s, marks[-1].at_s)
     sampled = [read.get("anon_bytes", 0) + read.get("swap_bytes", 0) for read in curves]
     # The counter holds all resident kinds together; less the most that was file-backed or shared it is a lower bound
     # of the anonymous peak, and catches what fell between two samples. Where it could not be set back it may still
@@ -319,30 +320,26 @@ def _risen_peaks(marks: Sequence[MarkRow]) -> list[int]:
     return [peak for peak in after if before is None or peak > before]
 
 
-def _peak_file(result: TrialResult) -> int | None:
-    marks = [mark for mark in result.marks if mark.phase in _ASKED_PHASES]
+def _peak_file(marks: Sequence[MarkRow], curves: Sequence[Mapping[str, int]]) -> int | None:
     if not marks:
         return None
-    curves = _curves_between(result, marks[0].at_s, marks[-1].at_s)
     return max([*(mark.file_bytes for mark in marks), *(read.get("file_bytes", 0) for read in curves)])
 
 
-def _peak_device(result: TrialResult) -> int | None:
+def _peak_device(marks: Sequence[MarkRow], curves: Sequence[Mapping[str, int]]) -> int | None:
     """The most that was held on devices, from the marks, their counters and the samples; None where none was read."""
-    marks = [mark for mark in result.marks if mark.phase in _ASKED_PHASES]
     known = [value for mark in marks for value in (mark.device_bytes, mark.device_peak_bytes) if value is not None]
     if not known:
         return None
-    curves = _curves_between(result, marks[0].at_s, marks[-1].at_s)
     return max([*known, *(read["device_bytes"] for read in curves if "device_bytes" in read)])
 
 
 def _curves_between(result: TrialResult, start_s: float, end_s: float) -> list[dict[str, int]]:
     """The sampled readings of a span, each as quantity → bytes."""
     readings: dict[float, dict[str, int]] = {}
-    for sample in result.samples:
-        if start_s <= sample.at_s <= end_s:
-            readings.setdefault(sample.at_s, {})[sample.quantity] = sample.value_bytes
+    for at_s, _, values in moments_of(result.samples):
+        if start_s <= at_s <= end_s:
+            readings.setdefault(at_s, {}).update(values)
     return list(readings.values())
 
 

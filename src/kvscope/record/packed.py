@@ -126,18 +126,6 @@ def pack_samples(samples: Iterable[SampleRow]) -> Iterator[Columns]:
         }
 
 
-def unpack_samples(row: Columns) -> Iterator[SampleRow]:
-    """The samples of one run of moments."""
-    names = json.loads(row["quantities"])
-    times, values = unpack_floats(row["at_s"]), unpack_ints(row["value_bytes"])
-    if len(values) != len(times) * len(names):
-        raise ValueError(f"{len(values)} values of {len(names)} quantities at {len(times)} moments")
-    each = iter(values)
-    for at_s, late_s in zip(times, unpack_floats(row["late_s"]), strict=True):
-        for name in names:
-            yield SampleRow(quantity=name, at_s=at_s, value_bytes=next(each), late_s=late_s)
-
-
 def pack_scored(tokens: Iterable[ScoredTokenRow]) -> Iterator[Columns]:
     """One row for each answer and pattern, its positions in the order in which they came."""
     of_answer = attrgetter("answer_index", "pattern")

@@ -6,7 +6,7 @@ except in TokenRow and ReadRow, where they count from the moment the request was
 None, never 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -363,7 +363,7 @@ class TrialResult:
     reads: tuple[ReadRow, ...] = ()
     marks: tuple[MarkRow, ...] = ()
     maps: tuple[MapRow, ...] = ()
-    samples: tuple[SampleRow, ...] = ()
+    samples: Sequence[SampleRow] = ()
     reported: tuple[ReportedBufferRow, ...] = ()
     effective: Mapping[str, Json] = field(default_factory=dict)
     occupants: tuple[OccupantRow, ...] = ()
