@@ -12,6 +12,10 @@ import pytest
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What is said follows the locale; tests hold the English, wherever they run, and name another language where they mean
+# it. Programs that are started here inherit it.
+os.environ["LC_ALL"] = "C.UTF-8"
+
 
 @pytest.fixture(scope="session", autouse=True)
 def locks_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Path:

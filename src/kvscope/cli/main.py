@@ -8,9 +8,11 @@ import sys
 
 import click
 
-from kvscope import __version__
+from kvscope import __version__, language
 from kvscope.cli.output import say
+from kvscope.cli.spoken_help import SpokenContext, asked_language, help_of, show_click_error, speak
 from kvscope.errors import KvscopeError
+from kvscope.language import shown, translated
 
 # Set by a person who wants to see where a fault of kvscope lies.
 TRACEBACK_VARIABLE = "KVSCOPE_TRACEBACK"
@@ -46,6 +48,8 @@ Start here:
 class _Commands(click.Group):
     """Loads a command's module only when that command is called."""
 
+    context_class = SpokenContext
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -54,11 +58,11 @@ class _Commands(click.Group):
             return None
         command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
         assert isinstance(command, click.Command)  # each module of cli/ holds a command of its own name
-        return command
+        return speak(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, help_of(text)) for name, (_, text) in COMMANDS.items()])
 
 
 @click.group(cls=_Commands, epilog=EXAMPLE, context_settings={"help_option_names": ["-h", "--help"]})
@@ -78,6 +82,7 @@ def main() -> None:
         # Asked to end by another program, we end as with Ctrl-C: what was measured is kept, the engine is stopped.
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGHUP, _interrupt)
+        language.use(asked_language(sys.argv[1:]) or language.of_environment(os.environ))
         code = _run()
         if sys.stdout is not None:  # a caller may close it
             sys.stdout.flush()
@@ -88,20 +93,18 @@ def main() -> None:
     except click.exceptions.Exit as done:
         code = done.exit_code
     except click.ClickException as error:
-        error.show()
+        show_click_error(error)
         code = error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
-        code = _say("Stopped.", None, 130)
+        code = _say(translated("Stopped.", "cli"), None, 130)
     except KvscopeError as error:
-        code = _say(f"Error ({error.slug}): {error.message}", error.hint, error.exit_code)
+        said = translated("Error ({slug}): {message}", "cli").format(slug=error.slug, message=shown(error.message))
+        code = _say(said, error.hint and shown(error.hint), error.exit_code)
     except OSError as error:
-        code = _say(f"Error: {error}", "Check the file's name, its permissions and the space on its disk.", 2)
+        hint = translated("Check the file's name, its permissions and the space on its disk.", "cli")
+        code = _say(translated("Error: {message}", "cli").format(message=error), hint, 2)
     except Exception as error:
-        code = _say(
-            f"Error (internal): {type(error).__name__}: {error}",
-            f"This is a fault of kvscope. Set {TRACEBACK_VARIABLE}=1 and run it again to see where; please report it.",
-            1,
-        )
+        code = _say(*_fault(error), 1)
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
     sys.exit(code)
@@ -110,7 +113,7 @@ def main() -> None:
 def _run() -> int:
     """Run the command of the command line; its exit code."""
     # Not click's own main(): it would turn a closed output into exit code 1, which here means failed trials.
-    with cli.make_context("kvscope", sys.argv[1:]) as context:
+    with speak(cli).make_context("kvscope", sys.argv[1:]) as context:
         code = cli.invoke(context)
     return code if isinstance(code, int) else 0
 
@@ -119,9 +122,18 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def _fault(error: Exception) -> tuple[str, str]:
+    """What is said of a fault of our own, and what to do."""
+    said = translated("Error (internal): {kind}: {message}", "cli").format(kind=type(error).__name__, message=error)
+    hint = translated(
+        "This is a fault of kvscope. Set {variable}=1 and run it again to see where; please report it.", "cli"
+    )
+    return said, hint.format(variable=TRACEBACK_VARIABLE)
+
+
 def _say(message: str, hint: str | None, code: int) -> int:
     with contextlib.suppress(OSError):  # the exit code is said even where nothing else can be
         say(message, err=True)
         if hint:
-            say(f"  What to do: {hint}", err=True)
+            say(f"  {translated('What to do: {hint}', 'cli').format(hint=hint)}", err=True)
     return code
