@@ -2,12 +2,12 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from kvscope.record import packed
-from kvscope.record.columns import as_json, from_columns, insert, json_object, reading, to_columns
+from kvscope.record.columns import all_from_columns, as_json, from_columns, insert, json_object, reading, to_columns
 from kvscope.record.rows import (
     AnswerRow,
     Json,
@@ -82,8 +82,7 @@ class AttemptRows:
         for table, (attribute, row_type) in PLAIN.items():
             if attribute in parts and table not in self._lacks:
                 with reading(table):
-                    rows = self._rows(table, key)
-                    children[attribute] = tuple(from_columns(row_type, dict(row)) for row in rows)
+                    children[attribute] = all_from_columns(row_type, self._rows(table, key))
         for table, (_, unpack) in PACKED.items():
             if table in parts and table not in self._lacks:
                 with reading(table):
@@ -92,7 +91,7 @@ class AttemptRows:
             trial, effective = from_columns(TrialRow, columns), effective_of(columns)
         return TrialResult(trial=trial, effective=effective, **children)
 
-    def _rows(self, table: str, key: int) -> Iterator[sqlite3.Row]:
+    def _rows(self, table: str, key: int) -> sqlite3.Cursor:
         order = _ORDER.get(table, "rowid")
         return self._connection.execute(f"SELECT * FROM {table} WHERE attempt_id = ? ORDER BY {order}", (key,))
 

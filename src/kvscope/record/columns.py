@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
-from sqlite3 import Connection
+from operator import itemgetter
+from sqlite3 import Connection, Cursor
 from typing import Any, TypeVar
 
 from kvscope.record.rows import AnswerRow, DesignRow, RequestRow, RunRow, TrialRow
@@ -44,6 +45,9 @@ class _Field:
 
 
 _known: dict[type[Any], tuple[_Field, ...]] = {}
+# Names of fields, and what takes their values from a row of the file.
+_Plain = tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]
+_plain: dict[tuple[type[Any], tuple[str, ...]], _Plain | None] = {}
 
 
 def _fields(row_type: type[Any]) -> tuple[_Field, ...]:
@@ -143,6 +147,31 @@ def from_columns(row_type: type[Row], columns: Mapping[str, Any]) -> Row:
             value = bool(value)
         values[field.name] = value
     return row_type(**values)
+
+
+def all_from_columns(row_type: type[Row], found: Cursor) -> tuple[Row, ...]:
+    """The rows of a query's answer. Raises as ``from_columns``."""
+    found.row_factory = None
+    names = tuple(description[0] for description in found.description)
+    known = (row_type, names)
+    if known not in _plain:
+        _plain[known] = _plain_fields(row_type, names)
+    plain = _plain[known]
+    if plain is None:
+        return tuple(from_columns(row_type, dict(zip(names, values, strict=True))) for values in found)
+    # Most rows of a record are of this kind: nothing in them has to be read as something else.
+    kept, places = plain
+    return tuple(row_type(**dict(zip(kept, places(values), strict=True))) for values in found)
+
+
+def _plain_fields(row_type: type[Any], columns: tuple[str, ...]) -> _Plain | None:
+    """The fields that these columns hold, and how their values are taken from a row; None where one needs reading."""
+    here = [field for field in _fields(row_type) if field.column in columns or not field.may_lack]
+    if len(here) < 2 or any(field.is_json or field.is_tuple or field.is_bool for field in here):
+        return None
+    if any(field.column not in columns for field in here):
+        return None  # from_columns says which
+    return tuple(field.name for field in here), itemgetter(*(columns.index(field.column) for field in here))
 
 
 def insert(connection: Connection, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
