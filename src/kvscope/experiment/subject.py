@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from kvscope.engine.base import ChatRequest, Engine
 from kvscope.engine.registry import EngineChoice, Served
@@ -15,6 +16,7 @@ from kvscope.experiment.refusal import Reason, refusal, too_short
 from kvscope.experiment.reuse_prediction import NotPredicted, ReusePredictor, SentBefore
 from kvscope.experiment.slots import sequences_at_once
 from kvscope.experiment.started_with import StartedWith, started_with
+from kvscope.experiment.stored_changes import stored_changes
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.memory import Prediction, predict
 from kvscope.predict.prediction import Unknown
@@ -155,6 +157,12 @@ class Subject:
             if self.served is None:
                 raise
             return None
+
+    def changes(self, condition: Condition, prediction: Prediction | None) -> list[dict[str, Any]]:
+        """See ``stored_changes``; nothing where nothing was predicted."""
+        if self.model is None or prediction is None:
+            return []
+        return stored_changes(self.model, self.choice, condition, prediction, served=self.served, version=self.version)
 
     def cache_bytes_per_token(self, condition: Condition) -> int | None:
         """What one token takes in a cache by the model's shapes alone, whatever an engine reserves; None where it is
