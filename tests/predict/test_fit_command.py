@@ -105,7 +105,11 @@ def test_fit_wrong_questions(gemma3_file: str, arguments: tuple[str, ...], error
 def test_growth_between_lengths(gemma3_file: str) -> None:
     """18,432 B a token up to the window of 512, 3,072 B beyond: from 256 to 1,024 tokens 256 and 512 of each."""
     text = run(predict, gemma3_file, "--engine", "llama.cpp", "--tokens", "1k,256,4k")
-    rows = [line.split() for line in text.splitlines() if line.endswith(" B")]
+    rows = [
+        line.split()
+        for line in text.splitlines()
+        if line.startswith("  ") and line.split()[0].replace(",", "").isdigit()
+    ]
     assert [row[0] for row in rows] == ["256", "1,024", "4,096"]
     needed = [256 * 18_432, 512 * 18_432 + 512 * 3072, 512 * 18_432 + 3584 * 3072]
     assert [row[1] for row in rows] == [f"{num_bytes:,}" for num_bytes in needed]

@@ -1,15 +1,20 @@
 """kvscope fit: what fits into a budget."""
 
+from collections.abc import Callable
+from functools import partial
+
 import click
 
 from kvscope.cli.options import parse_single_settings
 from kvscope.cli.output import say, say_json
 from kvscope.cli.predict import load
 from kvscope.errors import ProbeUnavailable, UsageError
+from kvscope.language import ENGLISH, speaking
 from kvscope.predict.devices import device_named
 from kvscope.predict.solve import fit as fit_model
 from kvscope.report.fit_text import render_fit
-from kvscope.units import format_count, parse_bytes, parse_tokens
+from kvscope.report.words import say as words
+from kvscope.units import parse_bytes, parse_tokens
 
 EXAMPLE = """\b
 Examples:
@@ -65,30 +70,32 @@ def fit(
         dtype=dtype,
         reserve_bytes=parse_bytes(reserve) if reserve is not None else 0,
     ).to_dict()
-    found["budget_source"] = source
+    with speaking(ENGLISH):  # what programs read is in one language
+        found["budget_source"] = source()
     if as_json:
         say_json(found)
     else:
-        say(render_fit(found, source), nl=False)
+        say(render_fit(found, source()), nl=False)
 
 
-def _budget(budget: str | None, device: str | None) -> tuple[int, str]:
-    """Bytes, and in words where they are from."""
+def _budget(budget: str | None, device: str | None) -> tuple[int, Callable[[], str]]:
+    """Bytes, and what says in words where they are from."""
     if budget is not None and device is not None:
         raise UsageError("Give --budget or --device, not both.")
     if budget is not None:
         num_bytes = parse_bytes(budget)
         if num_bytes < SMALLEST_BUDGET_BYTES and budget.strip().isdecimal():
             raise UsageError(f"--budget {budget} is {num_bytes} bytes.", hint=f"With its unit: --budget {budget}GiB.")
-        return num_bytes, f"{format_count(num_bytes)} B, as given"
+        return num_bytes, partial(words, "fit.source_given", num_bytes=num_bytes)
     if device is not None:
         chosen = device_named(device)
-        nominal = "; nominal: less of it is usable" if chosen.memory_is_nominal else ""
-        return chosen.memory_bytes, f"{chosen.name}, {format_count(chosen.memory_bytes)} B ({chosen.source}{nominal})"
+        slug = "fit.source_device_nominal" if chosen.memory_is_nominal else "fit.source_device"
+        size = chosen.memory_bytes
+        return size, partial(words, slug, device=chosen.name, num_bytes=size, source=chosen.source)
     return _own_memory()
 
 
-def _own_memory() -> tuple[int, str]:
+def _own_memory() -> tuple[int, Callable[[], str]]:
     from kvscope.probe.cgroup import available_bytes
 
     hint = "Say what to fit into: --budget 24GiB, or --device NAME."
@@ -98,4 +105,4 @@ def _own_memory() -> tuple[int, str]:
         raise UsageError(error.message, hint=hint) from error
     if not left:
         raise UsageError("This machine does not state its free memory.", hint=hint)
-    return left, f"{format_count(left)} B, what programs can still get on this machine now"
+    return left, partial(words, "fit.source_machine", num_bytes=left)

@@ -9,7 +9,7 @@ from math import log10
 from typing import Any
 
 from kvscope.analysis.compare_metrics import SHOWN
-from kvscope.report.prediction_text import aligned
+from kvscope.report.terminal_table import aligned
 from kvscope.units import MIB, format_number
 
 WIDTH = 80

@@ -13,7 +13,7 @@ from kvscope.record.store import Records
 from kvscope.report.claims import level_text
 from kvscope.report.doubts_text import is_limited
 from kvscope.report.effect_cells import effect_cells, shown_metrics
-from kvscope.report.prediction_text import aligned
+from kvscope.report.terminal_table import aligned
 from kvscope.report.words import NO_BREAK, name_of, say
 
 WIDTH = 80

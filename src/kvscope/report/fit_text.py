@@ -3,58 +3,58 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kvscope.report.prediction_text import aligned, wrapped
-from kvscope.units import format_bytes, format_count
+from kvscope.language import shown
+from kvscope.report.prediction_text import change_words, of_sequences
+from kvscope.report.terminal_table import aligned
+from kvscope.report.terminal_text import joined, wrapped, wrapped_note
+from kvscope.report.words import say
+from kvscope.units import format_bytes
 
 
 def render_fit(found: Mapping[str, Any], budget_source: str) -> str:
     """``budget_source``: where the budget comes from, in words."""
     reserve = found["reserve_bytes"]
-    room = f", {format_bytes(reserve)} of it reserved" if reserve else ""
+    asked = {"model": found["model"], "engine": found["engine"], "budget": found["budget_bytes"]}
     lines = [
-        f"{found['model']} on {found['engine']} in {format_bytes(found['budget_bytes'])}{room}",
-        wrapped(f"Budget: {budget_source}"),
-        wrapped(f"Rules: {found['engine_version']}"),
+        *wrapped(say("fit.head_reserve" if reserve else "fit.head", **asked, reserve=reserve)),
+        *wrapped_note(say("fit.budget", source=budget_source)),
+        *wrapped_note(say("fit.rules", rules=found["engine_version"])),
         "",
         *_largest(found),
         *_most(found),
         "",
         *_options(found),
         "",
-        "In none of these bytes, or not certain:",
-        *(wrapped(text) for text in found["left_out"]),
-        *(wrapped(f"Note: {text}") for text in found["notes"]),
+        say("fit.left_out"),
+        *(line for text in found["left_out"] for line in wrapped_note(shown(text))),
+        *(line for text in found["notes"] for line in wrapped_note(say("note", text=shown(text)))),
     ]
-    return "\n".join(lines) + "\n"
+    return joined(lines)
 
 
 def _largest(found: Mapping[str, Any]) -> list[str]:
-    largest, sequences = found["largest_context_tokens"], found["sequences"]
-    each = "one sequence" if sequences == 1 else f"each of {sequences} sequences"
-    head = "without end" if largest is None else f"{format_count(largest)} tokens"
-    return [f"Largest context of {each}: {head}", wrapped(found["because"])]
+    tokens = found["largest_context_tokens"]
+    slug = "fit.largest_endless" if tokens is None else "fit.largest"
+    return [*wrapped(of_sequences(slug, found, tokens=tokens)), *wrapped_note(shown(found["because"]))]
 
 
 def _most(found: Mapping[str, Any]) -> list[str]:
     most = found["most_sequences"]
-    number = "without end" if most is None else format_count(most)
-    return [f"Most sequences of {format_count(found['tokens'])} tokens: {number}"]
+    return wrapped(say("fit.most_endless" if most is None else "fit.most", tokens=found["tokens"], number=most))
 
 
 def _options(found: Mapping[str, Any]) -> list[str]:
     options = found["cheapest"]
-    sequences = found["sequences"]
-    each = "one sequence" if sequences == 1 else f"each of {sequences} sequences"
-    head = f"For {format_count(found['tokens'])} tokens in {each}, what fits first, and of that what costs least:"
-    rows = [["fits", "total known", ""]]
-    rows += [["yes" if o["fits"] else "no", format_bytes(o["total_bytes"]), ""] for o in options]
-    changes = ["change", *(_words(option["change"]) for option in options)]
-    lines = [head, *(f"{left}  {change}" for left, change in zip(aligned(rows), changes, strict=True))]
-    costs = [wrapped(f"{_words(option['change'])}: {option['cost']}") for option in options if option["cost"]]
-    return [*lines, "", "What they are known to cost:", *dict.fromkeys(costs)] if costs else lines
-
-
-def _words(change: Mapping[str, Any]) -> str:
-    if not change:
-        return "as asked"
-    return ", ".join(f"{k} = {str(v).lower() if isinstance(v, bool) else v}" for k, v in change.items())
+    rows = [[say("fit.col_fits"), say("predict.col_total"), say("what_if.change")]]
+    for each in options:
+        fits = say("fit.yes" if each["fits"] else "fit.no")
+        rows.append([fits, format_bytes(each["total_bytes"]), change_words(each["change"])])
+    lines = [*wrapped(of_sequences("fit.options", found, tokens=found["tokens"])), *aligned(rows, at_end=1)]
+    costs = dict.fromkeys(
+        say("fit.cost", change=change_words(each["change"]), cost=shown(each["cost"]))
+        for each in options
+        if each["cost"]
+    )
+    if costs:
+        lines += ["", say("what_if.costs"), *(line for cost in costs for line in wrapped_note(cost))]
+    return lines

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from kvscope.analysis.watched import CacheUse, Cause, NotFound, Rates
-from kvscope.report.prediction_text import aligned, wrapped
+from kvscope.report.terminal_table import aligned
+from kvscope.report.terminal_text import noted as wrapped
 from kvscope.units import format_bytes, format_count, format_mib, format_seconds
 
 _CAUSES = {

@@ -1,10 +1,13 @@
 """What ``kvscope show`` prints: a model's layers as one would draw them, and where every fact comes from."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.report.prediction_text import aligned, layer_ranges
+from kvscope.language import shown
+from kvscope.report.prediction_text import layer_ranges
+from kvscope.report.terminal_table import aligned
+from kvscope.report.terminal_text import WIDTH, display_width, joined, wrapped
+from kvscope.report.words import say
 from kvscope.units import format_bytes, format_count
 
 # One letter a layer, by its kind. Upper case grows with every token, lower case does not.
@@ -21,7 +24,7 @@ _LETTERS = (
     ("no_cache", "."),
 )
 _ROW = 60
-_WIDTH = 110
+_MOST_RANGES = 4
 _SHOWN_FIELDS = (
     "num_layers", "num_q_heads", "num_kv_heads", "key_dim", "layer_types", "window_tokens", "num_parameters",
     "trained_context_tokens", "dtype", "vocab_size",
@@ -31,34 +34,37 @@ _SHOWN_FIELDS = (
 def render_model(model: Mapping[str, Any]) -> str:
     """What a model is, from the dictionary that ``kvscope show --json`` prints."""
     letters = _letters(model["groups"])
-    lines = [f"{model['name']}  ({model['architecture']}, from {model['source']})", "", *_facts(model), ""]
-    lines += [f"{format_count(model['num_layers'])} layers, first to last:", *_drawing(model, letters), ""]
-    lines += _table(model["groups"], letters)
-    lines += ["", *textwrap.wrap(_cost(model), _WIDTH)]
+    head = say("show.head", name=model["name"], architecture=model["architecture"], source=model["source"])
+    lines = [*_spaced(head), "", *_facts(model), "", say("show.layers", count=model["num_layers"])]
+    lines += [*_drawing(model, letters), "", *_table(model["groups"], letters), "", *wrapped(_cost(model), later="")]
     if model["tensors_by_type"]:
-        rows = [["type", "tensors", "size"]]
+        rows = [[say(f"show.col_{name}") for name in ("type", "tensors", "size")]]
         rows += [[t["dtype"], format_count(t["count"]), _size(t["bytes"])] for t in model["tensors_by_type"]]
-        lines += ["", "Tensors, by type:", *aligned(rows, left=4)]
+        lines += ["", say("show.types"), *aligned(rows, left=4)]
     for warning in model["warnings"]:
-        lines += ["", *textwrap.wrap(f"Doubtful: {warning}", _WIDTH)]
+        lines += ["", *wrapped(say("show.doubtful", warning=shown(warning)), later="")]
     if model["unknown"]:
-        lines += ["", *textwrap.wrap(f"Not known: {'; '.join(model['unknown'])}.", _WIDTH)]
-    lines += ["", "Where this comes from (all of it: --json, sources):", *aligned(_sources(model), left=2)]
-    return "\n".join(lines) + "\n"
+        lines += ["", *wrapped(say("show.unknown", what="; ".join(map(shown, model["unknown"]))), later="")]
+    return joined([*lines, "", say("show.sources"), *aligned(_sources(model), left=2, heads=0)])
+
+
+def _spaced(head: str) -> list[str]:
+    """The head as it is, two blanks before its bracket included, where it fits into a line."""
+    return [head] if display_width(head) <= WIDTH else wrapped(head)
 
 
 def _facts(model: Mapping[str, Any]) -> list[str]:
-    experts = _common_experts(model["groups"])
-    rows = [
-        ["parameters", _count(model["parameters"])],
-        *([["experts", f"{format_count(experts)} in each layer that has any"]] if experts else []),
-        ["hidden size", format_count(model["hidden_size"])],
-        ["vocabulary", format_count(model["vocab_size"])],
-        ["trained context", f"{_count(model['trained_context_tokens'])} tokens"],
-        ["weights", "not known" if model["weights_bytes"] is None else _size(model["weights_bytes"])],
-        ["fingerprint", model["fingerprint"][:16]],
-    ]
-    return aligned(rows, left=2)
+    experts, trained = _common_experts(model["groups"]), model["trained_context_tokens"]
+    facts = {
+        "parameters": _count(model["parameters"]),
+        **({"experts": say("show.experts_each", count=experts)} if experts else {}),
+        "hidden": format_count(model["hidden_size"]),
+        "vocabulary": format_count(model["vocab_size"]),
+        "trained": say("not_known") if trained is None else say("show.tokens", count=trained),
+        "weights": say("not_known") if model["weights_bytes"] is None else _size(model["weights_bytes"]),
+        "fingerprint": model["fingerprint"][:16],
+    }
+    return aligned([[say(f"show.{name}"), fact] for name, fact in facts.items()], left=2, heads=0)
 
 
 def _letters(groups: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -89,62 +95,61 @@ def _common_experts(groups: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def _table(groups: Sequence[Mapping[str, Any]], letters: Sequence[str]) -> list[str]:
-    """The groups, with as many ranges of layers as the line has room for."""
-    common = _common_experts(groups)
-    for num_ranges in range(4, 0, -1):
-        rows = [["", "layers", "what each keeps", "heads", "a token", "a sequence"]]
-        for group, letter in zip(groups, letters, strict=True):
-            rows.append(_group_row(group, letter, num_ranges, shows_experts=common is None))
-        table = aligned(rows, left=4)
-        if max(map(len, table)) <= _WIDTH:
-            break
-    return table
+    """The groups, without columns that hold nothing."""
+    shows_experts = _common_experts(groups) is None
+    rows = [["", *(say(f"show.col_{name}") for name in ("layers", "keeps", "heads", "token", "sequence"))]]
+    rows += [
+        _group_row(group, letter, shows_experts=shows_experts) for group, letter in zip(groups, letters, strict=True)
+    ]
+    told = [column for column in range(len(rows[0])) if any(row[column] for row in rows[1:])]
+    return aligned([[row[column] for column in told] for row in rows], left=4)
 
 
-def _group_row(group: Mapping[str, Any], letter: str, num_ranges: int, *, shows_experts: bool) -> list[str]:
-    grows = f"{format_count(group['bytes_per_token'])} B" if group["bytes_per_token"] else ""
-    if grows and group["cap_tokens"] is not None:
-        grows += f", up to {format_count(group['cap_tokens'])}"
+def _group_row(group: Mapping[str, Any], letter: str, *, shows_experts: bool) -> list[str]:
+    cap, kind = group["cap_tokens"], group["kind"]
+    slug = "show.grows" if cap is None else "show.grows_to"
+    grows = say(slug, num_bytes=group["bytes_per_token"], cap=cap) if group["bytes_per_token"] else ""
+    if shows_experts and group["num_experts"]:
+        kind = say("show.kind_experts", kind=kind, experts=group["num_experts"])
     return [
         letter,
-        f"{len(group['layers'])}: {_which(group['layers'], num_ranges)}",
-        group["kind"] + (f" ({group['num_experts']} experts)" if shows_experts and group["num_experts"] else ""),
+        say("show.some_layers", count=len(group["layers"]), ranges=_which(group["layers"])),
+        kind,
         _heads(group),
         grows,
         format_bytes(group["state_bytes"]) if group["state_bytes"] else "",
     ]
 
 
-def _which(layers: Sequence[int], num_ranges: int) -> str:
+def _which(layers: Sequence[int]) -> str:
     """The layers' numbers, cut after some ranges: the drawing above shows them all."""
-    ranges = layer_ranges(layers).removeprefix("layers ").removeprefix("layer ").split(", ")
-    return ", ".join(ranges[:num_ranges]) + (", ..." if len(ranges) > num_ranges else "")
+    ranges = layer_ranges(layers).split(", ")
+    return ", ".join(ranges[:_MOST_RANGES]) + (", ..." if len(ranges) > _MOST_RANGES else "")
 
 
 def _heads(group: Mapping[str, Any]) -> str:
     details = group["details"]
     if group["num_kv_heads"] is not None:
-        text = f"{group['num_kv_heads']} KV × ({group['key_dim']} + {group['value_dim']})"
-        return f"{group['num_q_heads']} Q, {text}" if group["num_q_heads"] else text
+        sizes = {"kv": group["num_kv_heads"], "key": group["key_dim"], "value": group["value_dim"]}
+        return say("show.heads_q_kv" if group["num_q_heads"] else "show.heads_kv", q=group["num_q_heads"], **sizes)
     for prefix in ("", "main."):
         if f"{prefix}latent_dim" in details:
-            index = f" + index {details['index_dim']}" if "index_dim" in details else ""
-            return f"latent {details[f'{prefix}latent_dim']} + rope {details[f'{prefix}rope_dim']}{index}"
+            sizes = {"latent": details[f"{prefix}latent_dim"], "rope": details[f"{prefix}rope_dim"]}
+            index = details.get("index_dim")
+            return say("show.heads_latent" if index is None else "show.heads_latent_index", **sizes, index=index)
     shapes = [f"{name} {'×'.join(map(str, value))}" for name, value in details.items() if isinstance(value, list)]
     if details.get("conv_channels"):
         shapes.insert(0, f"conv {details['conv_channels']}×{details['conv_kernel']}")
     if "layer_index" in details:
-        return f"reads layer {details['layer_index']}'s"
+        return say("show.heads_reads", layer=details["layer_index"])
     return ", ".join(shapes)
 
 
 def _cost(model: Mapping[str, Any]) -> str:
-    text = f"One more token costs {format_count(model['bytes_per_token'])} B in {model['cache_dtype']}"
-    if model["bytes_per_token_beyond_windows"] != model["bytes_per_token"]:
-        text += f", and {format_count(model['bytes_per_token_beyond_windows'])} B once every window is full"
-    if model["state_bytes_per_sequence"]:
-        text += f"; each conversation also holds {format_bytes(model['state_bytes_per_sequence'])} whatever its length"
-    return text + "."
+    per_token, beyond = model["bytes_per_token"], model["bytes_per_token_beyond_windows"]
+    state = model["state_bytes_per_sequence"]
+    slug = "show.cost" + ("_window" if beyond != per_token else "") + ("_state" if state else "")
+    return say(slug, per_token=per_token, dtype=model["cache_dtype"], beyond=beyond, state=state)
 
 
 def _sources(model: Mapping[str, Any]) -> list[list[str]]:
@@ -157,13 +162,13 @@ def _sources(model: Mapping[str, Any]) -> list[list[str]]:
             found.append([name, where])
     kinds = sources.get("layers[0].cache")
     if kinds is not None and "layer_types" not in sources:
-        found.append(["kinds of layers", kinds])
+        found.append([say("show.kinds"), kinds])
     return found
 
 
 def _count(value: int | None) -> str:
-    return "not known" if value is None else format_count(value)
+    return say("not_known") if value is None else format_count(value)
 
 
 def _size(num_bytes: int) -> str:
-    return f"{format_bytes(num_bytes)} ({format_count(num_bytes)} B)"
+    return say("show.size", num_bytes=num_bytes)

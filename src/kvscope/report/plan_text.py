@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvscope.report.held_text import held_text
-from kvscope.report.prediction_text import aligned
+from kvscope.report.terminal_table import aligned
 from kvscope.report.words import NO_BREAK
 from kvscope.units import format_bytes, format_seconds
 

@@ -1,37 +1,47 @@
-"""A model and a prediction as plain text for the terminal. Works from the same dictionaries as --json prints, so a
-stored prediction renders like a fresh one."""
+"""A prediction as plain text for the terminal, in the language that is spoken. Works from the same dictionaries as
+--json prints, so a stored prediction renders like a fresh one."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.units import format_count, format_mib, format_number
+from kvscope.language import shown
+from kvscope.report.terminal_table import aligned
+from kvscope.report.terminal_text import joined, wrapped, wrapped_note
+from kvscope.report.words import NO_BREAK, has_words, name_of, say
+from kvscope.units import MIB, format_count, format_mib, format_number
 
-UNKNOWN = "not known"
-WIDTH = 110
 _COMPONENTS = (
-    ("weights", "weights"),
-    ("kv_cache", "KV cache"),
-    ("recurrent_state", "recurrent state"),
-    ("index_cache", "index cache"),
-    ("compute_buffer", "compute buffer"),
-    ("output_buffer", "output buffer"),
-    ("host_cache", "host prompt cache"),
-    ("runtime", "runtime"),
+    "weights",
+    "kv_cache",
+    "recurrent_state",
+    "index_cache",
+    "compute_buffer",
+    "output_buffer",
+    "host_cache",
+    "runtime",
 )
 _CACHE = frozenset({"kv_cache", "recurrent_state", "index_cache"})
 _OTHER = ("compute_buffer", "output_buffer", "runtime", "host_cache")
 # Shown even at 0 bytes, because the 0 has a reason worth reading.
 _ALWAYS_SHOWN = frozenset({"weights", "kv_cache", "compute_buffer", "output_buffer", "host_cache", "runtime"})
+_COLUMNS = ("tokens", "cache_needed", "slope", "held", "weights", "other", "total_mib", "per_token")
 
 
 def render_prediction(prediction: Mapping[str, Any]) -> str:
     """One prediction: what it takes, what grows, and why, line by line."""
     scenario = prediction["scenario"]
+    status = name_of("status", prediction["status"])
+    head = of_sequences(
+        "predict.head",
+        scenario,
+        model=prediction["model"]["name"],
+        engine=scenario["engine"],
+        tokens=scenario["tokens"],
+    )
     lines = [
-        f"{prediction['model']['name']} on {scenario['engine']}: {_tokens(scenario)}",
-        f"Rules: {scenario['engine_version']}. Status: {prediction['status']}.",
-        *_effective_line(prediction),
+        *wrapped(head),
+        *wrapped(say("predict.rules_status", rules=scenario["engine_version"], status=status)),
+        *_effective_lines(prediction),
         "",
         *_component_table(prediction),
         "",
@@ -40,12 +50,18 @@ def render_prediction(prediction: Mapping[str, Any]) -> str:
         *_reasons(prediction["items"], scenario["engine_version"]),
     ]
     if prediction["unknown"]:
-        lines += ["", "Not known, or not certain:"]
-        lines += [wrapped(f"{entry['what'].replace('_', ' ')}: {entry['why']}") for entry in prediction["unknown"]]
+        lines += ["", say("predict.uncertain")]
+        for entry in prediction["unknown"]:
+            lines += wrapped_note(
+                say("predict.uncertain_one", what=component_name(entry["what"]), why=shown(entry["why"]))
+            )
     if prediction.get("notes"):
-        lines += ["", "Note:"]
-        lines += [wrapped(note) for note in prediction["notes"]]
-    return "\n".join(lines) + "\n"
+        lines += [
+            "",
+            say("predict.notes"),
+            *(line for note in prediction["notes"] for line in wrapped_note(shown(note))),
+        ]
+    return joined(lines)
 
 
 def render_predictions(predictions: Sequence[Mapping[str, Any]], curve: Mapping[str, Any] | None = None) -> str:
@@ -53,35 +69,26 @@ def render_predictions(predictions: Sequence[Mapping[str, Any]], curve: Mapping[
     dictionary of the growth curve, whose knees are then named with the slope before and after."""
     predictions = sorted(predictions, key=lambda prediction: int(prediction["scenario"]["tokens"]))
     first = predictions[0]
+    scenario = first["scenario"]
+    asked = {"model": first["model"]["name"], "engine": scenario["engine"], "sequences": scenario["sequences"]}
     lines = [
-        f"{first['model']['name']} on {first['scenario']['engine']}, {first['scenario']['sequences']} at once",
-        f"Rules: {first['scenario']['engine_version']}.",
-        *_effective_line(first),
+        *wrapped(say("predict.head_lengths", **asked)),
+        *wrapped(say("predict.rules", rules=scenario["engine_version"])),
+        *_effective_lines(first),
         "",
         *aligned(_length_rows(predictions), left=0),
     ]
     if curve is not None:
         lines += ["", *_curve_lines(curve, predictions)]
     elif "slots" in first["effective"]:
-        lines += ["", "llama.cpp reserves the whole cache at load: it does not grow with the conversation."]
+        lines += ["", *wrapped(say("predict.cache_reserved", engine=scenario["engine"]))]
     notes = dict.fromkeys(note for prediction in predictions for note in prediction.get("notes") or ())
-    lines += [_wrapped_note(note) for note in notes]
-    return "\n".join(lines) + "\n"
+    lines += [line for note in notes for line in wrapped(say("note", text=shown(note)), later="      ")]
+    return joined(lines)
 
 
 def _length_rows(predictions: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    rows = [
-        [
-            "tokens",
-            "cache needed, B",
-            "since above, B/token",
-            "cache held",
-            "weights",
-            "other known",
-            "total known",
-            "per token",
-        ]
-    ]
+    rows = [[say(f"predict.col_{name}") for name in _COLUMNS]]
     before: tuple[int, int] | None = None
     for prediction in predictions:
         totals = prediction["totals"]
@@ -97,11 +104,10 @@ def _length_rows(predictions: Sequence[Mapping[str, Any]]) -> list[list[str]]:
                 format_count(tokens),
                 format_count(needed),
                 slope,
-                _mib(totals["cache_bytes"]),
-                _mib(totals["weights_bytes"]),
-                format_mib(sum(others)) if others else UNKNOWN,
-                format_mib(totals["total_bytes"]),
-                f"{format_count(prediction['growth']['bytes_per_token'])} B",
+                *map(_number_of_mib, (totals["cache_bytes"], totals["weights_bytes"])),
+                _number_of_mib(sum(others) if others else None),
+                _number_of_mib(totals["total_bytes"]),
+                format_count(prediction["growth"]["bytes_per_token"]),
             ]
         )
     return rows
@@ -109,123 +115,127 @@ def _length_rows(predictions: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 def _curve_lines(curve: Mapping[str, Any], predictions: Sequence[Mapping[str, Any]]) -> list[str]:
     """What stays and what grows, and every length at which the slope changes."""
-    scenario = predictions[0]["scenario"]
-    last = predictions[-1]
-    weights = last["totals"]["weights_bytes"]
-    stays = [] if not weights else [f"weights {format_mib(weights)}"]
-    if curve["fixed_bytes"]:
-        stays.append(f"state of fixed size {format_mib(curve['fixed_bytes'])}")
+    weights, state = predictions[-1]["totals"]["weights_bytes"], curve["fixed_bytes"]
+    lines = []
+    if weights or state:
+        kind = "both" if weights and state else "weights" if weights else "state"
+        lines += wrapped(say(f"predict.fixed_{kind}", weights=weights, state=state))
     first, *later = curve["segments"]
-    lines = [f"Fixed: {', '.join(stays)}."] if stays else []
-    lines.append(f"Growing: {format_count(first['bytes_per_token'])} B for each token of a sequence.")
+    lines += wrapped(say("predict.growing", per_token=first["bytes_per_token"]))
     slope = first["bytes_per_token"]
     for segment in later:
-        lines.append(
-            f"From {format_count(segment['from_tokens'])} tokens on: {format_count(segment['bytes_per_token'])} B "
-            f"instead of {format_count(slope)} B ({segment['why']})."
-        )
+        told = {"tokens": segment["from_tokens"], "per_token": segment["bytes_per_token"], "before": slope}
+        lines += wrapped(say("predict.from", **told, why=shown(segment["why"])))
         slope = segment["bytes_per_token"]
     if curve["limit_tokens"] is not None:
-        lines.append(f"A sequence ends at {format_count(curve['limit_tokens'])} tokens with these settings.")
+        lines += wrapped(say("predict.ends", tokens=curve["limit_tokens"]))
     if curve["is_reserved"]:
-        lines.append(f"{scenario['engine']} reserves the whole cache at load: it does not grow with the conversation.")
+        lines += wrapped(say("predict.cache_reserved", engine=predictions[0]["scenario"]["engine"]))
     return lines
 
 
 def render_what_if(prediction: Mapping[str, Any]) -> str:
     """The changes of ``prediction["what_if"]`` as a table, each with what it costs; refused ones with the reason."""
-    scenario = prediction["scenario"]
-    changes = prediction["what_if"]
-    rows = [["saves", "total known", "change"]]
-    costs = []
-    for change in changes:
-        if change["refused"] is None:
-            words = ", ".join(f"{name} = {_word(value)}" for name, value in change["change"].items())
-            total = "not known" if change["unknown"] else format_mib(change["total_bytes"])
-            rows.append([format_mib(change["saved_bytes"]), total, f"{words}{_unknown_there(change['unknown'])}"])
-            costs.append(wrapped(f"{words}: {change['cost']} ({change['source']})"))
-    total = format_mib(prediction["totals"]["total_bytes"])
-    lines = [f"What if, beside {total} now ({_tokens(scenario)} on {scenario['engine']}; one change at a time):"]
-    table = aligned([row[:2] for row in rows], left=0)
-    lines += [f"{left}  {row[2]}" for left, row in zip(table, rows, strict=True)]
-    lines += ["", "What they are known to cost:", *dict.fromkeys(costs)] if costs else ["  No change is known here."]
+    scenario, changes = prediction["scenario"], prediction["what_if"]
+    total = prediction["totals"]["total_bytes"]
+    head = of_sequences("what_if.head", scenario, total=total, tokens=scenario["tokens"], engine=scenario["engine"])
+    possible = [change for change in changes if change["refused"] is None]
+    rows = [[say("what_if.saves"), say("predict.col_total"), say("what_if.change")], *map(_change_row, possible)]
+    lines = [*wrapped(head), *aligned(rows, left=0, at_end=1)]
+    costs = dict.fromkeys(
+        say("what_if.cost", change=change_words(each["change"]), cost=shown(each["cost"]), source=shown(each["source"]))
+        for each in possible
+    )
+    if costs:
+        lines += ["", say("what_if.costs"), *(line for cost in costs for line in wrapped_note(cost))]
+    else:
+        lines.append(f"  {say('what_if.none')}")
     refused = [change for change in changes if change["refused"] is not None]
     if refused:
-        lines += ["", "Refused, or not known:"]
-        for change in refused:
-            words = ", ".join(f"{name} = {_word(value)}" for name, value in change["change"].items())
-            lines.append(wrapped(f"{words}: {change['refused']}"))
-    return "\n".join(lines) + "\n"
+        lines += ["", say("what_if.refused")]
+    for change in refused:
+        words = change_words(change["change"])
+        lines += wrapped_note(say("what_if.refused_one", change=words, why=shown(change["refused"])))
+    return joined(lines)
 
 
-def _unknown_there(components: Sequence[str]) -> str:
-    """What a change's total would leave out though the total beside it holds it."""
-    return f" (not known there: {', '.join(name.replace('_', ' ') for name in components)})" if components else ""
+def _change_row(change: Mapping[str, Any]) -> list[str]:
+    words = change_words(change["change"])
+    if change["unknown"]:
+        # What a change's total would leave out though the total beside it holds it.
+        components = ", ".join(map(component_name, change["unknown"]))
+        words = say("what_if.unknown_there", change=words, components=components)
+    total = say("not_known") if change["unknown"] else format_mib(change["total_bytes"])
+    return [format_mib(change["saved_bytes"]), total, words]
 
 
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def change_words(change: Mapping[str, Any]) -> str:
+    """Settings as they are given: ``cache_type_k = q8_0, n_ctx = 4096``; "as asked" where none is changed."""
+    written = (f"{name} = {str(v).lower() if isinstance(v, bool) else v}" for name, v in change.items())
+    return ", ".join(written) or say("what_if.as_asked")
 
 
-def _wrapped_note(text: str) -> str:
-    return textwrap.fill(f"Note: {text}", WIDTH, subsequent_indent="      ", break_long_words=False)
+def component_name(slug: str) -> str:
+    """The reader's name of a component, or of another thing that is not known."""
+    return name_of("component", slug) if has_words(f"component.{slug}") else slug.replace("_", " ")
 
 
-def _tokens(scenario: Mapping[str, Any]) -> str:
-    sequences = scenario["sequences"]
-    each = "one sequence" if sequences == 1 else f"each of {sequences} sequences"
-    return f"{format_count(scenario['tokens'])} tokens in {each}"
+def of_sequences(slug: str, asked: Mapping[str, Any], **values: object) -> str:
+    """The sentence ``slug``, or that of one sequence where no more are asked for."""
+    sequences = asked["sequences"]
+    return say(f"{slug}_one" if sequences == 1 else slug, sequences=sequences, **values)
 
 
-def _effective_line(prediction: Mapping[str, Any]) -> list[str]:
+def _effective_lines(prediction: Mapping[str, Any]) -> list[str]:
     effective = prediction["effective"]
     if "slots" not in effective:
-        cache = [f"Cache elements: {effective['cache_dtype']}."] if effective.get("cache_dtype") else []
+        dtype = effective.get("cache_dtype")
+        cache = wrapped(say("predict.cache_elements", dtype=dtype)) if dtype else []
         return [*cache, *_pool_lines(prediction["pool"])]
-    cut = ""
-    if effective["slots"] > 1:
-        each = format_count(effective["context_per_sequence_tokens"])
-        cut = " shared by all" if effective["kv_unified"] else f" in {effective['streams']} streams of {each}"
-    slots = "1 slot" if effective["slots"] == 1 else f"{effective['slots']} slots"
-    return [
-        f"Context: {format_count(effective['context_tokens'])} cells{cut}, {slots}, "
-        f"batch {effective['batch_tokens']}, microbatch {effective['microbatch_tokens']},",
-        f"cache {effective['cache_type_k']}/{effective['cache_type_v']}, flash attention {effective['flash_attn']}.",
-    ]
+    kind = "one" if effective["slots"] == 1 else "shared" if effective["kv_unified"] else "streams"
+    return wrapped(
+        say(
+            f"predict.context_{kind}",
+            cells=effective["context_tokens"],
+            slots=effective["slots"],
+            streams=effective.get("streams"),
+            each=effective.get("context_per_sequence_tokens"),
+            batch=effective["batch_tokens"],
+            microbatch=effective["microbatch_tokens"],
+            type_k=effective["cache_type_k"],
+            type_v=effective["cache_type_v"],
+            flash=effective["flash_attn"],
+        )
+    )
 
 
 def _pool_lines(pool: Mapping[str, Any] | None) -> list[str]:
     if pool is None:
         return []
-    size = f"blocks of {format_count(pool['block_tokens'])} tokens, {format_count(pool['bytes_per_block'])} B each"
+    size = {"block": pool["block_tokens"], "block_bytes": pool["bytes_per_block"]}
     if pool["num_blocks"] is None:
-        return [f"Pool: {size}; how many there are depends on the memory it gets (--available-bytes)."]
-    return [
-        f"Pool: {format_count(pool['num_blocks'])} {size}: {format_count(pool['capacity_tokens'])} tokens, "
-        f"{format_number(pool['max_concurrency'], 2)} sequences of the context limit."
-    ]
+        return wrapped(say("predict.pool_open", **size))
+    sequences = format_number(pool["max_concurrency"], 2)
+    capacity = pool["capacity_tokens"]
+    return wrapped(say("predict.pool", **size, blocks=pool["num_blocks"], capacity=capacity, sequences=sequences))
 
 
 def _component_table(prediction: Mapping[str, Any]) -> list[str]:
     totals = prediction["totals"]
-    rows = [["", "needed", "allocated", "bytes allocated"]]
-    for component, label in _COMPONENTS:
+    rows = [["", *(say(f"predict.col_{name}") for name in ("needed", "allocated", "bytes"))]]
+    for component in _COMPONENTS:
         allocated = totals[f"{component}_bytes"]
         if allocated == 0 and component not in _ALWAYS_SHOWN:
             continue
-        needed = sum(item["needed_bytes"] for item in prediction["items"] if item["component"] == component)
+        own = [item for item in prediction["items"] if item["component"] == component]
+        name = name_of("component", component)
+        if any(item["status"] == "estimated" for item in own):
+            name = say("predict.estimated", part=name)
         known = allocated is not None
-        is_estimate = any(i["status"] == "estimated" for i in prediction["items"] if i["component"] == component)
-        rows.append(
-            [
-                label + (" (estimated)" if is_estimate else ""),
-                format_mib(needed) if known else UNKNOWN,
-                format_mib(allocated) if known else UNKNOWN,
-                format_count(allocated) if known else "",
-            ]
-        )
+        needed = sum(item["needed_bytes"] for item in own) if known else None
+        rows.append([name, _mib(needed), _mib(allocated), format_count(allocated) if known else ""])
     total = totals["total_bytes"]
-    label = "total of what is known" if None in totals.values() else "total"
+    label = say("predict.total_known" if None in totals.values() else "predict.total")
     rows.append([label, "", format_mib(total), format_count(total)])
     return aligned(rows)
 
@@ -233,13 +243,11 @@ def _component_table(prediction: Mapping[str, Any]) -> list[str]:
 def _growth_lines(prediction: Mapping[str, Any]) -> list[str]:
     growth = prediction["growth"]
     per_token = growth["bytes_per_token"]
-    lines = [
-        f"One more token of one sequence needs {format_count(per_token)} B "
-        f"({format_mib(per_token * 1000)} per 1,000 tokens)."
-    ]
-    lines += [f"The slope changes at {format_count(k['tokens'])} tokens: {k['why']}." for k in growth["knees"]]
+    lines = wrapped(say("predict.per_token", per_token=per_token, per_thousand=per_token * 1000))
+    for knee in growth["knees"]:
+        lines += wrapped(say("predict.knee", tokens=knee["tokens"], why=shown(knee["why"])))
     if "slots" in prediction["effective"]:
-        lines.append("llama.cpp reserves the whole cache at load: its memory does not grow with the conversation.")
+        lines += wrapped(say("predict.reserved", engine="llama.cpp"))
     return lines
 
 
@@ -248,44 +256,30 @@ def _reasons(items: Sequence[Mapping[str, Any]], rules: str) -> list[str]:
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for item in items:
         groups.setdefault((item["component"], item["because"]), []).append(item)
-    lines = ["Why:"]
-    labels = dict(_COMPONENTS)
+    lines = [say("predict.why")]
     for (component, because), members in groups.items():
         layers = [item["layer_index"] for item in members if item["layer_index"] is not None]
-        where = f", {'each of ' if len(layers) > 1 else ''}{layer_ranges(layers)}" if layers else ""
-        lines.append(wrapped(f"{labels[component]}{where}: {because.replace(f'; {rules}', '')}"))
+        kind = "because_layers" if len(layers) > 1 else "because_layer" if layers else "because"
+        part, reason = name_of("component", component), shown(because).replace(f"; {rules}", "")
+        lines += wrapped_note(say(f"predict.{kind}", part=part, layers=layer_ranges(layers), because=reason))
     return lines
 
 
-def wrapped(text: str) -> str:
-    """Indented lines of at most the page's width."""
-    return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
-
-
 def layer_ranges(indices: Sequence[int]) -> str:
-    """``[0, 1, 2, 5]`` → ``layers 0-2, 5``."""
+    """``[0, 1, 2, 5]`` → ``0-2, 5``."""
     ranges: list[list[int]] = []
     for index in sorted(indices):
         if ranges and index == ranges[-1][1] + 1:
             ranges[-1][1] = index
         else:
             ranges.append([index, index])
-    text = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-    return f"{'layer' if len(indices) == 1 else 'layers'} {text}"
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Aligned columns; the first ``left`` columns to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(("  " + "  ".join(cells)).rstrip())
-    return lines
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def _mib(num_bytes: int | None) -> str:
-    return UNKNOWN if num_bytes is None else format_mib(num_bytes)
+    return say("not_known") if num_bytes is None else format_mib(num_bytes)
+
+
+def _number_of_mib(num_bytes: int | None) -> str:
+    """Without the unit, which the column's head has."""
+    return say("not_known").replace(" ", NO_BREAK) if num_bytes is None else format_number(num_bytes / MIB, 1)

@@ -10,7 +10,6 @@ from kvscope.analysis.quality_effects import QualityEffects, quality_effects
 from kvscope.record.rows import DesignRow
 from kvscope.record.store import Records
 from kvscope.report.level_words import level_text
-from kvscope.report.prediction_text import aligned
 from kvscope.report.quality_cells import (
     FIDELITY_HEADS,
     GAIN_HEADS,
@@ -26,6 +25,7 @@ from kvscope.report.quality_cells import (
     tasks_text,
     twins_text,
 )
+from kvscope.report.terminal_table import aligned
 from kvscope.report.words import NO_BREAK, say
 from kvscope.units import format_count
 

@@ -8,8 +8,8 @@ from kvscope.analysis.findings import release_finding
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.release import Release
 from kvscope.report.claims import claim_text
-from kvscope.report.prediction_text import aligned
 from kvscope.report.section_release import per_token_text, steps_table
+from kvscope.report.terminal_table import aligned
 from kvscope.report.words import NO_BREAK, say
 from kvscope.units import MIB
 

@@ -8,7 +8,7 @@ from kvscope.analysis.fit import Estimate
 from kvscope.analysis.quality_comparison import QualityComparison
 from kvscope.analysis.retrieval_even import PASSAGES, WHOLE, Even
 from kvscope.analysis.retrieval_panel import Lost, RetrievalPanel, WayRow, lost_by
-from kvscope.report.prediction_text import aligned
+from kvscope.report.terminal_table import aligned
 from kvscope.report.words import NO_BREAK, name_of, say
 from kvscope.units import MIB, format_count, format_seconds
 

@@ -5,7 +5,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.report.prediction_text import aligned, wrapped
+from kvscope.report.terminal_table import aligned
+from kvscope.report.terminal_text import noted as wrapped
 from kvscope.units import format_count, format_number
 
 UNKNOWN = "not known"

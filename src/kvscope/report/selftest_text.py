@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvscope.report.prediction_text import aligned, wrapped
+from kvscope.report.terminal_table import aligned
+from kvscope.report.terminal_text import noted as wrapped
 from kvscope.units import format_count, format_number, format_percent, format_seconds
 
 NOT_KNOWN = "–"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from kvscope.analysis.turns import Turn, TurnTable
 from kvscope.report.blocks import Table, columns, row
 from kvscope.report.numbers import seconds_cell
-from kvscope.report.prediction_text import aligned
+from kvscope.report.terminal_table import aligned
 from kvscope.report.words import name_of, say
 from kvscope.units import format_number
 

@@ -10,6 +10,7 @@ from kvscope.report.findings_en import FINDINGS
 from kvscope.report.names_en import NAMES
 from kvscope.report.quality_findings_en import QUALITY_WORDS
 from kvscope.report.retrieval_findings_en import RETRIEVAL_PAGE
+from kvscope.report.terminal_en import TERMINAL
 
 _GENERAL: dict[str, str] = {
     "unknown": "unknown",
@@ -384,6 +385,7 @@ WORDS: Mapping[str, str] = {
     **RETRIEVAL_PAGE,
     **QUALITY_WORDS,
     **ANSWERED,
+    **TERMINAL,
     **_GENERAL,
     **_ANSWER,
     **_MEMORY,
