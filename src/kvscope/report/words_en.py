@@ -5,9 +5,11 @@ titles and names in ``names_en``.
 from collections.abc import Mapping
 
 from kvscope.report.answers_en import ANSWERED
+from kvscope.report.definitions_en import DEFINED
 from kvscope.report.effects_en import EFFECTS
 from kvscope.report.findings_en import FINDINGS
 from kvscope.report.names_en import NAMES
+from kvscope.report.page_en import PAGE
 from kvscope.report.quality_findings_en import QUALITY_WORDS
 from kvscope.report.retrieval_findings_en import RETRIEVAL_PAGE
 from kvscope.report.terminal_en import TERMINAL
@@ -25,8 +27,7 @@ _GENERAL: dict[str, str] = {
     "page.title": "kvscope: {model} on {engine}",
     "page.title_empty": "kvscope: an empty record",
     "page.empty": "This record holds no trials yet. To measure: kvscope lab, or kvscope measure DESIGN.",
-    "page.several": "This record holds {count} studies that cannot be compared: {what} differs. Each is shown alone.",
-    "page.interval": "In brackets: 95 % confidence interval.",
+    "page.several": "This record holds {count} studies that cannot be compared: {what:list} differs. Each is shown alone.",
     "page.evidence": "Rows:",
     "page.contradiction": "Prediction and measurement disagree",
     "page.next": "Next:",
@@ -69,8 +70,6 @@ _ANSWER: dict[str, str] = {
     "badge.explained": "{share:percent} of what grew has a name",
     "badge.failed": "{failed} of {total} trials failed: why",
     "badge.no_failures": "none of {total} trials failed",
-    "badge.doubts": "doubts: {names}",
-    "badge.no_doubts": "all checks passed",
     "caption.answer": "After loading, context limit {context_tokens:count} tokens, in MiB",
     "remark.at_load": "{engine} takes that memory when it loads the model, for the whole context limit, used or not. "
     "Longer prompts then add no KV cache.",
@@ -349,7 +348,6 @@ _TRUST: dict[str, str] = {
 _ROWS: dict[str, str] = {
     "rows.lead": "All {total} trials in the order in which they ran, failures like any other. Memory is the "
     "process's own, in MiB; times are in seconds.",
-    "rows.cut": "Only the first {shown:count} of {total:count} are shown; the record holds them all.",
     "rows.unfinished": "not ended",
     "rows.warmup": "{outcome}, warm-up",
     "rows.download": "Save these {count} rows as JSON Lines",
@@ -357,8 +355,6 @@ _ROWS: dict[str, str] = {
     "caption.facts": "What was measured",
     "caption.designs": "The designs, as they can be repeated",
     "summary.designs": "Designs, levels and seeds",
-    "caption.definitions": "Terms",
-    "summary.definitions": "Definitions",
     "caption.machine": "The machine",
     "summary.machine": "Machine",
     "summary.commands": "The commands that made this record",
@@ -386,6 +382,8 @@ WORDS: Mapping[str, str] = {
     **QUALITY_WORDS,
     **ANSWERED,
     **TERMINAL,
+    **DEFINED,
+    **PAGE,
     **_GENERAL,
     **_ANSWER,
     **_MEMORY,
