@@ -10,13 +10,19 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "kvscope"
 
-BASE = {"errors": set(), "units": {"errors"}, "dtypes": {"errors", "units"}, "scenario": {"errors", "units", "dtypes"}}
+BASE = {
+    "errors": set(),
+    "hiding": set(),
+    "units": {"errors"},
+    "dtypes": {"errors", "units"},
+    "scenario": {"errors", "units", "dtypes"},
+}
 ALL_BASE = set(BASE)
 MAY_IMPORT: dict[str, set[str]] = {
     **BASE,
     "model": ALL_BASE,
     "probe": ALL_BASE,
-    "record": {"errors", "units"},
+    "record": {"errors", "units", "hiding"},
     "prompt": ALL_BASE | {"model"},
     "predict": ALL_BASE | {"model"},
     "quality": ALL_BASE | {"prompt"},
@@ -32,7 +38,18 @@ MAY_IMPORT["cli"] = set(MAY_IMPORT)
 EXEMPT = {"__init__", "__main__"}
 
 # Packages that must work where nothing but the standard library is installed.
-STANDARD_LIBRARY_ONLY = {"errors", "units", "dtypes", "scenario", "language", "model", "predict", "record", "prompt"}
+STANDARD_LIBRARY_ONLY = {
+    "errors",
+    "hiding",
+    "units",
+    "dtypes",
+    "scenario",
+    "language",
+    "model",
+    "predict",
+    "record",
+    "prompt",
+}
 # What may be borrowed all the same, inside the function that needs it: the package works without, that function not.
 BORROWED = {
     "prompt": {"jinja2", "tokenizers", "tiktoken", "sentencepiece", "mistral_common"},

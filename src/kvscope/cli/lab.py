@@ -35,6 +35,7 @@ from kvscope.report.text import render_text
     show_default=True,
     help="Start no trial after this.",
 )
+@click.option("--keep-text", is_flag=True, help="Record all answers word for word.")
 @json_option
 def lab(
     engine: str,
@@ -46,6 +47,7 @@ def lab(
     api_key_env: str | None,
     out: str,
     max_minutes: float,
+    keep_text: bool,
     as_json: bool,
 ) -> int:
     """Predict, measure and reconcile one model on one engine, and write the report.
@@ -64,19 +66,34 @@ def lab(
     choice.check()
     folder = _folder(out)
     records = folder / "kvscope.db"
-    summaries = _run(lab_designs(spec, engine, is_attached=choice.is_attached), spec, choice, records, max_minutes)
+    designs = lab_designs(spec, engine, is_attached=choice.is_attached)
+    summaries = _run(designs, spec, choice, records, max_minutes, keep_text)
     _report(records, folder / "report.html", as_json)
     _say_what_is_left(summaries, out)
     return exit_code(summaries)
 
 
 def _run(
-    designs: tuple[Design, ...], spec: ModelSpec | None, choice: EngineChoice, records: Path, max_minutes: float
+    designs: tuple[Design, ...],
+    spec: ModelSpec | None,
+    choice: EngineChoice,
+    records: Path,
+    max_minutes: float,
+    keep_text: bool,
 ) -> list[DesignSummary]:
     with create_records(records) as recorder:
         run = start_run(recorder, command_line())
         try:
-            return run_lab(recorder, run, designs, spec, choice, max_seconds=max_minutes * 60, listener=show_progress)
+            return run_lab(
+                recorder,
+                run,
+                designs,
+                spec,
+                choice,
+                max_seconds=max_minutes * 60,
+                keep_text=keep_text,
+                listener=show_progress,
+            )
         except KeyboardInterrupt:
             say(f"What was measured is kept in {records}. To go on: {command_line()}", err=True)
             raise

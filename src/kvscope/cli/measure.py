@@ -51,6 +51,7 @@ LONG_TEXT = 1_000_000
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failed trial.")
 @click.option("--retry-failed", is_flag=True, help="Run failed trials anew, as another attempt.")
 @click.option("--try-anyway", is_flag=True, help="Run what is predicted not to fit, and send what does not.")
+@click.option("--keep-text", is_flag=True, help="Record your own texts, and all answers, word for word.")
 @click.option("--dry-run", is_flag=True, help="Show what would run, and stop.")
 @click.option("--write-study", metavar="FILE.toml", help="Write what would run as a study file, and stop.")
 @click.option("--write-documents", metavar="DIR", help="Write the bundled documents of retrieval as files, and stop.")
@@ -74,7 +75,7 @@ def measure(
     options = RunOptions(
         max_seconds=None if max_minutes is None else max_minutes * 60,
         max_wait_s=None if max_wait is None else max_wait * 60,
-        **{name: given.pop(name) for name in ("fail_fast", "retry_failed", "try_anyway")},
+        **{name: given.pop(name) for name in ("fail_fast", "retry_failed", "try_anyway", "keep_text")},
     )
     studies = planned_studies(design, given)
     _note_long_texts(studies)

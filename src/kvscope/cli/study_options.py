@@ -80,7 +80,7 @@ def planned_studies(design: str, flags: Mapping[str, Any]) -> list[Planned]:
         raise UsageError(
             f"{design} says what is asked, and {', '.join(refused)} would ask something else.",
             hint=f"Change it in the file. What says where and how it runs can be given beside it: {beside}, --records, "
-            "--max-minutes, --fail-fast, --retry-failed, --try-anyway.",
+            "--max-minutes, --fail-fast, --retry-failed, --try-anyway, --keep-text.",
         )
     return plan_study_file(design, given)
 

@@ -7,6 +7,7 @@ from kvscope import __version__
 from kvscope.experiment.design import Design, design_hash
 from kvscope.experiment.machine import machine_facts, machine_id
 from kvscope.experiment.subject import Subject
+from kvscope.hiding import hide_secrets
 from kvscope.record.rows import DesignRow, RunRow
 from kvscope.record.store import Recorder
 
@@ -25,7 +26,7 @@ def new_run(command: str) -> RunRow:
         run_id=uuid.uuid4().hex[:12],
         started_at=utc_now(),
         kvscope_version=__version__,
-        command=command,
+        command=hide_secrets(command),
         machine_id=machine_id(facts),
         machine=facts,
     )
@@ -40,7 +41,7 @@ def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
         **asked,
         "engine_version": subject.version,
         "engine_build": subject.build,
-        "engine_command": choice.command,
+        "engine_command": hide_secrets(choice.command),  # with another key it is the same question
         "machine_id": run.machine_id,
         # A server's address does not make its rows another thing; what it was started with does.
         **subject.served_facts,
@@ -76,7 +77,10 @@ def design_row(design: Design, subject: Subject, run: RunRow) -> DesignRow:
 def _started_with(subject: Subject) -> dict[str, object]:
     """What the identity of a design covers and no other column says: kept beside what was asked, so that a comparison
     can name it."""
-    facts = {"engine_command": subject.choice.command, "served_path": subject.served_facts.get("served_path")}
+    facts = {
+        "engine_command": hide_secrets(subject.choice.command),
+        "served_path": subject.served_facts.get("served_path"),
+    }
     return {name: value for name, value in facts.items() if value is not None}
 
 

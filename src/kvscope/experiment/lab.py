@@ -60,6 +60,7 @@ def run_lab(
     choice: EngineChoice,
     *,
     max_seconds: float,
+    keep_text: bool = False,
     listener: Listener | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> list[DesignSummary]:
@@ -70,6 +71,7 @@ def run_lab(
     for block in range(1, max(design.repeats for design in designs) + 1):
         for design in designs:
             if block <= design.repeats:
-                options = RunOptions(max_seconds=max(0.0, deadline_s - now()), max_blocks=block)
+                left_s = max(0.0, deadline_s - now())
+                options = RunOptions(max_seconds=left_s, max_blocks=block, keep_text=keep_text)
                 summaries.append(run_design(recorder, run, design, model, choice, options=options, listener=listener))
     return summaries

@@ -31,7 +31,8 @@ DEFAULT_METHOD: Method = "bigrams"
 class RetrievalAsked:
     """``given``: the way (see ``retrieval_ways``). ``remarks``: what was left out of the documents or the questions, or
     is doubtful of them. ``longest_tokens``: of each way that was counted, the tokens of its longest prompt, by the
-    model's files. ``sets_context``: each way is given the context limit that it needs (llama.cpp)."""
+    model's files. ``sets_context``: each way is given the context limit that it needs (llama.cpp). ``is_own``: they are
+    a person's own, and not the bundled ones."""
 
     given: str = WHOLE
     documents: tuple[SourceDocument, ...]
@@ -43,6 +44,7 @@ class RetrievalAsked:
     embeddings_model: str | None = None
     longest_tokens: Mapping[str, int] = field(default_factory=dict)
     sets_context: bool = False
+    is_own: bool = False
 
     @property
     def way(self) -> Way:
@@ -113,6 +115,7 @@ def read_material(
         passage_tokens=passage_tokens,
         embeddings=embeddings,
         embeddings_model=embeddings_model,
+        is_own=questions is not None,
     )
 
 

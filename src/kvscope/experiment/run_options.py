@@ -11,7 +11,8 @@ class RunOptions:
     """``max_seconds``: start no trial that would be expected to end later than this. ``max_blocks``: run only the first
     blocks now, each of which holds every level once, and leave the others for a later call. ``retry_failed``: run
     failed trials anew, as another attempt. ``max_wait_s``: how long to wait for a device that somebody else measures
-    (None: until it is free, or ``max_seconds`` are over)."""
+    (None: until it is free, or ``max_seconds`` are over). ``keep_text``: record a person's own texts and all answers
+    word for word (see ``kept_text``)."""
 
     fail_fast: bool = False
     retry_failed: bool = False
@@ -19,6 +20,7 @@ class RunOptions:
     max_seconds: float | None = None
     max_blocks: int | None = None
     max_wait_s: float | None = None
+    keep_text: bool = False
 
     def is_finished(self, last: TrialRow | None, is_refused: Callable[[], bool]) -> bool:
         """Whether a trial need not be run, by its last attempt: it was, or it was refused and still would be."""

@@ -17,11 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvscope.errors import KvscopeError, RecordLost, RecordNotFound
+from kvscope.hiding import hide_secrets
 from kvscope.record.attempt_numbers import next_number, number_anew, number_of_same
 from kvscope.record.attempt_rows import AttemptRows, complete_trial, insert_trial
 from kvscope.record.columns import insert, to_columns
 from kvscope.record.locked_file import LockedFile
 from kvscope.record.metrics_table import derive_anew, keep_metrics
+from kvscope.record.no_secrets import result_without_secrets, without_secrets
 from kvscope.record.reader import Records
 from kvscope.record.rescue import InHand, rescue
 from kvscope.record.rows import DesignRow, PredictionRow, RunRow, TrialResult, TrialRow
@@ -131,12 +133,14 @@ class Recorder(Records):
         yield
 
     def add_run(self, run: RunRow) -> None:
+        run = replace(run, command=hide_secrets(run.command))
         with self.transaction() as connection:
             insert(connection, "runs", [to_columns(run)])
         self._in_hand = replace(self._in_hand, runs=(*self._in_hand.runs, run))
 
     def add_design(self, design: DesignRow) -> None:
         """Add a design; the same one may be added again by a later sitting that resumes it."""
+        design = without_secrets(design)
         with self.transaction() as connection:
             known = connection.execute("SELECT 1 FROM designs WHERE design_id = ?", (design.design_id,)).fetchone()
             if known is None:
@@ -145,6 +149,7 @@ class Recorder(Records):
 
     def start_trial(self, trial: TrialRow, prediction: PredictionRow | None) -> None:
         """Record that an attempt begins, with what is predicted for it, before anything runs."""
+        trial = without_secrets(trial)
         with self.transaction() as connection:
             insert_trial(connection, trial, prediction)
         self._in_hand = replace(self._in_hand, ended=None, prediction=prediction)
@@ -155,6 +160,7 @@ class Recorder(Records):
         not there any more; the result is saved beside it then."""
         if self._lost is not None:
             raise self._lost
+        result = result_without_secrets(result)
         self._in_hand = replace(self._in_hand, ended=result)
         is_part = self._connection.in_transaction
         with nullcontext(self._connection) if is_part else self._written() as connection:

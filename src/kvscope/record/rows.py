@@ -36,6 +36,9 @@ OUTCOMES = (
 MEASURED_OUTCOMES = ("ok", "stopped_early")
 # Of a request that was answered, but whose prompt the server had cut in silence.
 TRUNCATED_SLUG = "truncated-input"
+# Whether an attempt's texts are in the record, among TrialRow.client as "text"; absent where nobody asked (before there
+# was a choice, all were kept).
+LEFT_OUT = "left_out"
 # Role of a request that sends the text of the one before it once more: what it adds is no copy of another prompt.
 SAME_AGAIN = "same_again"
 # Role of a request that is sent for its answer alone: it counts for no time and no memory.
@@ -52,6 +55,11 @@ PHASES = (
     "exited",  # process gone
     "watched",  # a look at an engine that was running already (kvscope watch)
 )
+
+
+def left_out(text: str) -> str:
+    """What stands in the place of a text that is not kept."""
+    return f"[{len(text)} characters left out]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
