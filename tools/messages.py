@@ -4,6 +4,8 @@
     python tools/messages.py missing    print what is not translated yet; exit status 1 if there is any
     python tools/messages.py compile    write the one catalogue (.mo) that kvscope reads
 
+``update`` and ``missing`` take names of catalogues (report, messages_engine ...) to do no other.
+
 A text has its slug as context where it has one. Its file says where it is from: ``report`` (the page, findings, names),
 ``terminal``, ``help`` (commands and options), ``messages`` (errors, hints, warnings, notes of a prediction). Files are
 sorted and hold no dates, no line numbers and no paths, so that a change of one text is a change of one line.
@@ -12,7 +14,7 @@ sorted and hold no dates, no line numbers and no paths, so that a change of one 
 import argparse
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from babel.messages.pofile import read_po, write_po
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from message_templates import templates
 
 from kvscope.report.words import WORDS
 
@@ -59,6 +63,8 @@ def extracted() -> dict[str, set[Key]]:
         placed |= dict.fromkeys(slugs_in(path), domain_of(path.stem.removesuffix("_en")))
     for slug, english in WORDS.items():
         found[placed.get(slug, "report")].add((slug, english))
+    for english, domain in templates().items():
+        found.setdefault(domain, set()).add(("", english))
     return found
 
 
@@ -94,23 +100,26 @@ def languages() -> list[str]:
     return sorted(path.name for path in LOCALE.iterdir() if path.is_dir())
 
 
-def update() -> None:
+def update(wanted: Collection[str] = ()) -> None:
     """Take new texts into every catalogue and drop those that the code no longer has. A text that is the same under
     another slug is left to the translator: one English text may have two translations."""
     for language in languages():
         for domain, keys in extracted().items():
+            if wanted and domain not in wanted:
+                continue
             path = LOCALE / language / f"{domain}.po"
             known = translated(path)
             if keys or path.exists():
                 path.write_bytes(written(language, {key: known.get(key, "") for key in keys}))
 
 
-def missing() -> list[tuple[str, str, Key]]:
+def missing(wanted: Collection[str] = ()) -> list[tuple[str, str, Key]]:
     """Language, catalogue and key of every text that is not translated as it stands in the code."""
     return [
         (language, domain, key)
         for language in languages()
         for domain, keys in extracted().items()
+        if not wanted or domain in wanted
         for key in sorted(keys - set(translated(LOCALE / language / f"{domain}.po")))
     ]
 
@@ -118,15 +127,17 @@ def missing() -> list[tuple[str, str, Key]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("update", "missing", "compile"))
-    what = parser.parse_args().what
+    parser.add_argument("catalogues", nargs="*")
+    arguments = parser.parse_args()
+    what, wanted = arguments.what, arguments.catalogues
     if what == "update":
-        update()
+        update(wanted)
     elif what == "compile":
-        from hatch_build import compile_catalogues
+        from compile_messages import compile_all
 
-        compile_catalogues(ROOT)
+        compile_all(ROOT)
     else:
-        for language, domain, (context, english) in (found := missing()):
+        for language, domain, (context, english) in (found := missing(wanted)):
             print(f"{language}/{domain}: {context} | {english}")
         return int(bool(found))
     return 0

@@ -1,0 +1,153 @@
+"""The English templates of what the library raises, warns of and records: the texts that ``kvscope.language.shown``
+finds again when it speaks another language.
+
+They are read out of the code where they are written, as f-strings: ``f"There is no {kind} called {name!r}."`` becomes
+``There is no {kind} called {name}.``; nothing in the library has to know of translation.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from kvscope import errors
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "kvscope"
+# Packages whose texts are many enough for a catalogue of their own.
+LARGE = ("model", "prompt", "predict", "engine", "experiment")
+# Packages whose texts go another way: words by their slugs, help by its option.
+OTHER_WAYS = ("report",)
+ERRORS = frozenset(
+    name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)
+)
+# Functions that raise, or record, the text they are given.
+TELLING = frozenset(
+    {"malformed", "refuse", "fail", "error", "warn", "refused", "unavailable", "ReaderError", "note_that"}
+)
+# Arguments that hold sentences for people, whatever takes them.
+SENTENCES = frozenset(
+    "hint because why why_not cost risk advice says question confounders holds next_step also message doubt".split()
+)
+# Functions that only return sentences of these kinds, by how their names end.
+RETURNING = ("_hint", "_advice", "_because", "_why", "why_not", "unavailable", "_message", "_doubt", "_reason", "_note")
+
+
+def templates() -> dict[str, str]:
+    """Every template of the library, braces of its own doubled, and the catalogue it belongs into: that of the first
+    package that says it."""
+    found: dict[str, str] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        package = path.relative_to(SOURCE).parts[0]
+        if package not in OTHER_WAYS:
+            domain = f"messages_{package if package in LARGE else 'other'}"
+            for text in _of_module(ast.parse(path.read_text(encoding="utf-8"))):
+                if _has_words(text):
+                    found.setdefault(text.strip(), domain)
+    return found
+
+
+def _of_module(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call):
+            yield from _of_call(node)
+        elif isinstance(node, ast.FunctionDef) and node.name.endswith(RETURNING):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Return) and inner.value is not None:
+                    yield from _texts(inner.value)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and _is_sentence_name(node):
+            yield from _texts(node.value)
+
+
+def _is_sentence_name(node: ast.Assign | ast.AnnAssign) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    names = [target.id.lower().strip("_") for target in targets if isinstance(target, ast.Name)]
+    return any(name in SENTENCES or name.endswith(("_hint", "_hints", "_advice", "_because")) for name in names)
+
+
+def _of_call(node: ast.Call) -> Iterator[str]:
+    name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+    if name in ERRORS or name in TELLING or name == "__init__":
+        for argument in node.args:
+            yield from _texts(argument)
+    for keyword in node.keywords:
+        if keyword.arg in SENTENCES:
+            yield from _texts(keyword.value)
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """Templates in an expression; those inside the values of another one too."""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str):
+            yield node.value.replace("{", "{{").replace("}", "}}")
+    elif isinstance(node, ast.JoinedStr):
+        yield _template(node)
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                yield from _texts(part.value)
+    elif isinstance(node, ast.Compare | ast.Subscript | ast.Attribute):
+        return
+    elif isinstance(node, ast.IfExp):
+        yield from _texts(node.body)
+        yield from _texts(node.orelse)
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _texts(child)
+
+
+def _template(node: ast.JoinedStr) -> str:
+    names: dict[str, str] = {}
+    parts = []
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            parts.append(str(part.value).replace("{", "{{").replace("}", "}}"))
+        elif isinstance(part, ast.FormattedValue):
+            parts.append("{" + _name(part.value, names) + "}")
+    return "".join(parts)
+
+
+def _name(expression: ast.expr, names: dict[str, str]) -> str:
+    """A readable name of a value, the same for the same expression, another for each other one."""
+    written = ast.unparse(expression)
+    if written not in names:
+        wanted = next(_identifiers(expression), "value").strip("_").lower() or "value"
+        taken, name = set(names.values()), wanted
+        number = 2
+        while name in taken:
+            name, number = f"{wanted}{number}", number + 1
+        names[written] = name
+    return names[written]
+
+
+def _identifiers(expression: ast.expr) -> Iterator[str]:
+    match expression:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            yield name
+        case ast.Call(args=arguments) if arguments:
+            for argument in arguments:
+                yield from _identifiers(argument)
+        case _:
+            yield from _inner(ast.iter_child_nodes(expression))
+
+
+def _inner(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.expr):
+            yield from _identifiers(node)
+
+
+def _has_words(template: str) -> bool:
+    """Whether there is something to translate: two words of letters, or one that is a sentence's."""
+    if re.search(r"^\s*(import|from|def|PRAGMA|SELECT|INSERT)\b", template, re.MULTILINE):
+        return False  # a program, not a sentence
+    bare = template
+    while "{" in bare and "}" in bare[bare.index("{") :]:
+        start = bare.index("{")
+        bare = bare[:start] + bare[bare.index("}", start) + 1 :]
+    words = [word for word in bare.split() if sum(map(str.isalpha, word)) >= 2]
+    return len(words) >= 2
+
+
+if __name__ == "__main__":
+    for text, catalogue in sorted(templates().items()):
+        print(f"{catalogue}: {text!r}")
