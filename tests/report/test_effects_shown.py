@@ -150,12 +150,16 @@ def test_what_repeating_ended_with(share: float, most: int, says: str) -> None:
 
 def test_drift_is_told() -> None:
     design = a_design()
-    found = [a for a in attempts_of(design) if a.trial.level != "f16"]
-    for block in range(5):
-        trial = trial_row(design, "f16", block, position=block * 3)
-        found.append(attempt(trial, design=design, **answered(ttft_s=0.4 + 0.02 * block)))
+    # Every trial counts, each against its level: a machine that slows down by 20 ms a block does so at all of them. Of
+    # 400, 420 … 480 ms at each level that is 80 ms from the first block to the last, of a mean of 440.
+    found = [
+        attempt(
+            trial_row(design, level, block, position=block * 3), design=design, **answered(ttft_s=0.4 + 0.02 * block)
+        )
+        for block in range(5)
+        for level in ("f16", "q8_0", "q4_0")
+    ]
     text = joined(effect_lines(design, found))
-    # 400, 420 … 480 ms on a line: 80 ms of their mean of 440.
     assert "The machine changed under way" in text
     assert "changed by +18.2 %" in text
     assert "The machine changed" not in " ".join(effect_lines(design, attempts_of(design)))

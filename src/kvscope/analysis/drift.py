@@ -1,45 +1,58 @@
-"""Did the machine, or a server that runs on, change while a design was measured? The baseline is run first, in the
-middle and last: how its wait for the first token and its memory changed over that order, and whether the repeats can
-tell that from noise."""
+"""Did the machine, or a server that runs on, change while a design was measured? How its wait for the first token and
+its memory changed over the order of its trials, and whether the repeats can tell that from noise.
+
+Every measured trial counts, as a share of the mean of its own level, so that what a level costs is no change. One
+line through all of them (an analysis of covariance: a mean for each level, one slope), tested by Student's t with
+Holm's simplest bound: the chance that any of a study's lines is called a change where there is none is FALSE_ALARMS.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 from statistics import fmean
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.fit import Estimate, fit_line, scaled
-from kvscope.analysis.levels import METRICS, at_level
+from kvscope.analysis.fit import Estimate, t_quantile
+from kvscope.analysis.levels import METRICS, at_level, level_key
+from kvscope.analysis.notes import note
 from kvscope.record.rows import DesignRow
 
 # From the first baseline to the last: beyond this it is asked whether that is noise.
 DRIFT_SHARE = 0.15
-# A line through all baselines that is surely not level is a doubt from here on.
+# A line through all trials that is surely not level is a doubt from here on.
 TREND_SHARE = 0.05
+# Of a thousand studies in which nothing changes so many may be told that something did.
+FALSE_ALARMS = 0.001
 # What is looked at: the metric → how its drift is named.
 TIME, MEMORY = "ttft_s", "memory_after_bytes"
+METRICS_LOOKED_AT = (TIME, MEMORY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """How a metric of the baseline changed over a design. ``share``: of its first value, from the first to the last.
-    ``trend``: of its mean, along the line through all of them from the first trial's start to the last's."""
+    """How a metric changed over a design. ``share``: of the baseline's first value, from its first to its last.
+    ``trend``: of the mean, along the line through all trials from the first one's start to the last's, with its 95 %
+    interval. ``chance``: how often noise alone makes a line as steep; None where too few trials can tell.
+    ``chance_limit``: a change is called at this or less."""
 
     metric: str
     share: float
     trend: Estimate
     evidence: tuple[str, ...]
+    chance: float | None = None
+    chance_limit: float = FALSE_ALARMS
 
     @property
     def is_told(self) -> bool:
         """Whether the repeats tell a change from noise: the line is surely not level, and rises or falls by more than
         TREND_SHARE."""
-        is_sure = self.trend.has_interval and not self.trend.contains(0.0)
+        is_sure = self.chance is not None and self.chance <= self.chance_limit
         return is_sure and abs(self.trend.value or 0.0) > TREND_SHARE
 
     @property
     def is_unclear(self) -> bool:
-        """Whether the last value is further from the first than DRIFT_SHARE and nothing tells why: too few baselines
-        for an interval, or one that holds zero."""
+        """Whether the last baseline is further from the first than DRIFT_SHARE and nothing tells why: too few trials
+        for an interval, or a line that noise alone might make."""
         return not self.is_told and abs(self.share) > DRIFT_SHARE
 
 
@@ -48,25 +61,63 @@ def baseline_drifts(
 ) -> tuple[tuple[DesignRow, Drift], ...]:
     """The drift of each design whose baseline has that metric at least twice."""
     found = []
+    limit = FALSE_ALARMS / max(1, len(METRICS_LOOKED_AT) * len(designs))
     for design, attempts in designs:
-        known = [(a, value) for a in at_level(attempts, design.baseline_level) if (value := _value(a, metric))]
-        known.sort(key=lambda pair: (pair[0].trial.started_at, pair[0].trial.position))
-        if len(known) >= 2:
-            found.append((design, _drift(metric, known)))
+        base = _known(at_level(attempts, design.baseline_level), metric)
+        if len(base) >= 2:
+            levels = {level_key(level): level for level in design.levels}.values()
+            groups = [_known(at_level(attempts, level), metric) for level in levels]
+            found.append((design, _drift(metric, base, [each for each in groups if each], limit)))
     return tuple(found)
 
 
-def _value(attempt: Attempt, metric: str) -> float | None:
-    return METRICS[metric](attempt) if attempt.is_measured else None
+_Known = list[tuple[Attempt, float]]
 
 
-def _drift(metric: str, known: Sequence[tuple[Attempt, float]]) -> Drift:
-    values = [value for _, value in known]
-    line = fit_line([(float(a.trial.position), value) for a, value in known])
-    span = known[-1][0].trial.position - known[0][0].trial.position
+def _known(attempts: Sequence[Attempt], metric: str) -> _Known:
+    known = [(a, value) for a in attempts if a.is_measured and (value := METRICS[metric](a))]
+    return sorted(known, key=lambda pair: (pair[0].trial.started_at, pair[0].trial.position))
+
+
+def _drift(metric: str, base: _Known, groups: Sequence[_Known], limit: float) -> Drift:
+    values = [value for _, value in base]
+    trend, chance = trend_within([[(float(a.trial.position), value) for a, value in group] for group in groups])
     return Drift(
         metric=metric,
         share=(values[-1] - values[0]) / values[0],
-        trend=scaled(line.slope, span / fmean(values)) if span > 0 else line.slope,
-        evidence=(known[0][0].key, known[-1][0].key),
+        trend=trend,
+        evidence=(base[0][0].key, base[-1][0].key),
+        chance=chance,
+        chance_limit=limit,
     )
+
+
+def trend_within(groups: Sequence[Sequence[tuple[float, float]]]) -> tuple[Estimate, float | None]:
+    """From (place, value) of each group: how far the common line rises from the first place to the last, as a share of
+    each group's mean, and how often noise alone makes a line as steep (two-sided Student's t; None without a degree of
+    freedom)."""
+    places = [place for group in groups for place, _ in group]
+    span, num = max(places) - min(places), len(places)
+    points = []
+    for group in groups:
+        middle, mean_value = fmean(place for place, _ in group), fmean(value for _, value in group)
+        points += [(place - middle, value / mean_value - 1) for place, value in group]
+    width = sum(x * x for x, _ in points)
+    if not width:
+        return Estimate(value=None, num=num, reason=note("one_level")), None
+    slope = sum(x * y for x, y in points) / width
+    degrees = num - len(groups) - 1
+    if degrees < 1:
+        return Estimate(value=slope * span, num=num, reason=note("too_few_points", count=num)), None
+    error = sqrt(sum((y - slope * x) ** 2 for x, y in points) / degrees / width)
+    half = t_quantile(degrees) * error
+    trend = Estimate(value=slope * span, low=(slope - half) * span, high=(slope + half) * span, num=num)
+    return trend, _chance(slope, error, degrees)
+
+
+def _chance(slope: float, error: float, degrees: int) -> float:
+    from scipy.special import stdtr
+
+    if not error:
+        return 0.0 if slope else 1.0
+    return float(2 * stdtr(degrees, -abs(slope / error)))

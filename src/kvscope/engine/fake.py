@@ -8,6 +8,7 @@ it, and copies of earlier conversations stay in host memory up to a limit.
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -171,7 +172,8 @@ class FakeEngine:
         self._compute(given)
         self._clock.sleep(given.steps_s[-1])
         self._finish(given)
-        return given.generation(given.steps_s)
+        answer = given.generation(given.steps_s)
+        return replace(answer, health=self.law.client_health()) if self.law.client_lag_s else answer
 
     def tokenize(self, text: str, *, with_special: bool) -> tuple[int, ...]:
         """One token for each word, after the BOS."""
@@ -199,6 +201,7 @@ class FakeEngine:
             begin=self._begin,
             compute=self._compute,
             finish=self._finish,
+            health=self.law.client_health(),
         ).result()
 
     def _begin(self, request: ChatRequest, free: Sequence[int]) -> Given:
@@ -232,7 +235,7 @@ class FakeEngine:
     def _stated_tokens(self, request: ChatRequest, num_read: int) -> int | None:
         """What it says that the prompt had. What ``prompt_limit_tokens`` cuts is stated as it was read."""
         if self.law.cuts_at_tokens is None or (num_sent := self._sent_tokens(request)) <= self.law.cuts_at_tokens:
-            return num_read
+            return num_read + self.law.counts_more_tokens - self.law.counts_fewer_tokens
         return {0: None, 1: num_read}.get(self.law.cut_states, num_sent)
 
     def _answer(self, request: ChatRequest, num_read: int) -> tuple[str, ...]:
@@ -281,6 +284,7 @@ class FakeEngine:
 
     def _finish(self, given: Given) -> None:
         num_output = len(given.steps_s)
+        self.memory.num_requests += 1
         self._keep_copy(given.num_prompt + num_output, given)
         self.memory.note_peak()
         self._log.append(f"request {given.number}: {given.num_prompt} prompt tokens, {num_output} output tokens")
@@ -293,8 +297,8 @@ class FakeEngine:
         self.memory.copies = copies
 
     def host_cache(self) -> ReportedBuffer | None:
-        """Copies of earlier conversations; None where the law keeps none."""
-        if not self.law.cache_ram_mib:
+        """Copies of earlier conversations; None where the law keeps none, or states none."""
+        if not self.law.cache_ram_mib or not self.law.states_copies:
             return None
         copies = self.memory.copies
         return _reported("host_cache", f"prompt cache, {len(copies)} prompts", sum(copies))

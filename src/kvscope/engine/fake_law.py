@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from kvscope.engine.base import ClientHealth
+from kvscope.engine.client_health import limits_passed
 from kvscope.engine.fake_answers import Reader
 from kvscope.engine.fake_noise import Noise
 from kvscope.errors import InvalidSettings
@@ -40,6 +42,13 @@ class FakeLaw:
     ``cuts_at_tokens``: of a longer prompt only the end reaches it (``cut_keeps_head`` 1: the begin and the question);
     ``cut_states`` 0: it states no count of prompt tokens then, 1: that of what it read, 2: that of what was sent.
     ``score_kl``: how far its distribution is from that of an engine without (``fake_scores``), in nats.
+
+    Faults, to see whether they are found. ``leak_bytes``: anonymous memory more with each request, given back by the
+    end of the process alone. ``states_copies`` 0: it says nothing of the copies that it keeps.
+    ``more_bytes_per_launch``: each process holds so much more than the one before. ``heap_noise_bytes``: standard
+    deviation of its heap from one request to the next. ``swapped_bytes`` of the cache are swapped out once
+    ``swaps_at_request`` is answered. ``counts_more_tokens``, ``counts_fewer_tokens``: of each prompt than it has.
+    ``client_lag_s``: how late the client says that it came to what was due.
     """
 
     n_ctx: int = 4096
@@ -76,6 +85,15 @@ class FakeLaw:
     cut_keeps_head: int = 0
     cut_states: int = 2
     score_kl: float = 0.0
+    leak_bytes: int = 0
+    states_copies: int = 1
+    more_bytes_per_launch: int = 0
+    heap_noise_bytes: int = 0
+    swapped_bytes: int = 0
+    swaps_at_request: int = 1
+    counts_more_tokens: int = 0
+    counts_fewer_tokens: int = 0
+    client_lag_s: float = 0.0
 
     def first_token_s(self, num_tokens: int) -> float:
         """TTFT for that many tokens to process."""
@@ -90,7 +108,16 @@ class FakeLaw:
             slow_share=self.slow_share,
             drift_per_s=self.drift_per_s,
             bytes_deviation=self.noise_bytes,
+            bytes_per_launch=self.more_bytes_per_launch,
+            heap_deviation=self.heap_noise_bytes,
         )
+
+    def client_health(self) -> ClientHealth:
+        """How the client was, by its own word."""
+        if not self.client_lag_s:
+            return ClientHealth()
+        lag_s = self.client_lag_s
+        return ClientHealth(loop_lag_p99_s=lag_s, loop_lag_max_s=lag_s, limited_by=limits_passed([lag_s] * 100))
 
     @property
     def reads(self) -> bool:

@@ -103,7 +103,7 @@ class Course:
 class ManyAtOnce:
     """Plays a load. ``begin`` puts a request into one of the free slots, or raises what it ends with; EngineDied ends
     all. ``compute`` is told of each that begins, ``finish`` of each that is answered, in order of time; ``sleep`` lets
-    the time in between pass."""
+    the time in between pass. ``health``: of the client, as it is to be stated."""
 
     def __init__(
         self,
@@ -115,11 +115,13 @@ class ManyAtOnce:
         begin: Callable[[ChatRequest, Sequence[int]], Given],
         compute: Callable[[Given], None],
         finish: Callable[[Given], None],
+        health: ClientHealth,
     ) -> None:
         self._load = load
         self._slots, self._slowdown = slots, slowdown
         self._sleep = sleep
         self._begin, self._compute, self._finish = begin, compute, finish
+        self._health = health
         is_open = load.arrival != "closed"
         self._due_s = due_times(load) if is_open else None
         self._idle_streams = [] if is_open else list(range(load.concurrency))
@@ -138,7 +140,7 @@ class ManyAtOnce:
         return LoadResult(
             answers=tuple(course.answer() for course in sorted(self._over, key=lambda course: course.index)),
             wall_s=self._now_s,
-            health=ClientHealth(),
+            health=self._health,
         )
 
     def _go_on(self) -> None:

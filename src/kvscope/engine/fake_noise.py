@@ -24,7 +24,8 @@ class Noise:
     """``share``: standard deviation of a time, as a share of it. ``is_skewed``: lognormal instead of normal; the mean
     is the law's in both. ``slow_share``: how much longer everything takes in a slow stretch. ``drift_per_s``: how much
     longer everything takes for each second on the clock. ``bytes_deviation``: standard deviation of the memory that a
-    process holds once its model is loaded."""
+    process holds once its model is loaded; ``bytes_per_launch``: how much more each process holds than the one before.
+    ``heap_deviation``: standard deviation of the heap from one request to the next."""
 
     seed: int
     share: float
@@ -32,6 +33,8 @@ class Noise:
     slow_share: float
     drift_per_s: float
     bytes_deviation: int
+    bytes_per_launch: int = 0
+    heap_deviation: int = 0
 
     def time_factors(self, number: int, words: Sequence[str], now_s: float) -> tuple[float, float]:
         """What the first token's time and that of all later ones are multiplied by, for the ``number``-th request of an
@@ -51,10 +54,18 @@ class Noise:
     def launch_bytes(self) -> int:
         """Bytes more (or fewer) for the next process that is launched; the n-th with one seed has the same in every run
         of kvscope."""
-        if not self.bytes_deviation:
+        if not self.bytes_deviation and not self.bytes_per_launch:
             return 0
         number = next(_launches.setdefault(self.seed, itertools.count()))
-        return round(random.Random(f"{self.seed}/launch/{number}").gauss(0, self.bytes_deviation))
+        drawn = random.Random(f"{self.seed}/launch/{number}").gauss(0, self.bytes_deviation)
+        return round(drawn) + number * self.bytes_per_launch
+
+    def heap_bytes(self, launch_bytes: int, num_requests: int) -> int:
+        """Bytes more (or fewer) in the heap of a process after so many requests."""
+        if not self.heap_deviation or not num_requests:
+            return 0
+        drawn = random.Random(f"{self.seed}/heap/{launch_bytes}/{num_requests}")
+        return round(drawn.gauss(0, self.heap_deviation))
 
     def _factor(self, drawn: random.Random) -> float:
         unit = drawn.gauss(0, 1)

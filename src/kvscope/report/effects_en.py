@@ -109,16 +109,17 @@ EFFECTS: Mapping[str, str] = {
     "check_short.memory_drift": "memory drift",
     "check_name.memory_drift_unclear": "Memory did not change under way",
     "check_short.memory_drift_unclear": "memory drift or noise",
-    "check.drift": f"The line through {{count}} baselines: the time to the first token changes by {_TREND} (a doubt "
-    "where that is surely not zero, and beyond {trend_limit_share:percent}). From the first to the last it changed by "
-    f"{{share:signed_percent}}. {_PAIRED}",
+    "check.drift": f"The line through {{count}} trials, each against its level: the time to the first token changes by "
+    f"{_TREND} (a doubt where noise makes that in one study of a thousand, and beyond {{trend_limit_share:percent}}). "
+    f"From the first baseline to the last it changed by {{share:signed_percent}}. {_PAIRED}",
     "check.drift_unclear": "From the first baseline to the last the time to the first token changed by "
     "{share:signed_percent}, more than {limit_share:percent}. Whether the machine changed or this is noise, {count} "
-    f"baselines cannot tell: along the line through them {_TREND}. {_PAIRED}",
-    "check.memory_drift": f"The line through {{count}} baselines: memory after the requests changes by {_TREND} (a "
-    "doubt where that is surely not zero, and beyond {trend_limit_share:percent}). From the first to the last it "
-    f"changed by {{share:signed_percent}}. {_PAIRED}",
+    f"trials cannot tell: along the line through them {_TREND}. {_PAIRED}",
+    "check.memory_drift": f"The line through {{count}} trials, each against its level: memory after the requests changes "
+    f"by {_TREND} (a doubt where noise makes that in one study of a thousand, and beyond "
+    f"{{trend_limit_share:percent}}). From the first baseline to the last it changed by {{share:signed_percent}}. "
+    f"{_PAIRED}",
     "check.memory_drift_unclear": "From the first baseline to the last memory after the requests changed by "
-    "{share:signed_percent}, more than {limit_share:percent}. Whether that goes on or is noise, {count} baselines "
+    "{share:signed_percent}, more than {limit_share:percent}. Whether that goes on or is noise, {count} trials "
     f"cannot tell: along the line through them {_TREND}. {_PAIRED}",
 }
