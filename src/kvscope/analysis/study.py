@@ -4,6 +4,9 @@ used by the page and by the terminal alike. Rows of different machines, models o
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kvscope.analysis.advice import advise
+from kvscope.analysis.advice_kind import Advice, Withheld
+from kvscope.analysis.advice_pressure import Pressure
 from kvscope.analysis.answer_designs import is_of_answers
 from kvscope.analysis.attempts import Attempt, latest_attempts, load_attempts
 from kvscope.analysis.attribute import Attribution, attribute
@@ -84,6 +87,9 @@ class Study:
     failures: tuple[FailureGroup, ...]
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...] = field(default=())
+    pressure: Pressure = Pressure(slug="unknown")
+    advice: tuple[Advice, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -175,7 +181,12 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
         failures=group_failures(latest_attempts(attempts)),
         checks=run_checks([(d.design, d.attempts) for d in designs], _loaded(attempts)),
     )
-    return replace(study, findings=find(study))
+    return _advised(replace(study, findings=find(study)))
+
+
+def _advised(study: Study) -> Study:
+    found = advise(study)
+    return replace(study, pressure=found.pressure, advice=found.advice, withheld=found.withheld)
 
 
 def _design_study(design: DesignRow, attempts: tuple[Attempt, ...]) -> DesignStudy:

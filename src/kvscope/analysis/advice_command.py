@@ -1,0 +1,96 @@
+"""The kvscope command that would measure a change: words of a command line, asked of the same engine and model."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from kvscope.analysis.advice_flags import setting_text
+from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.condition_names import written
+from kvscope.record.rows import DesignRow, Json
+
+# Axis → the design that asks it, where its levels are values of one setting.
+_DESIGNS: Mapping[str, str] = {
+    "cache_type": "kv_dtype",
+    "context": "context_limit",
+    "microbatch": "microbatch",
+    "window": "window",
+    "flash": "flash_attention",
+    "host_cache": "host_cache",
+}
+# How the engine was reached, as the recorded command has it.
+_REACHED = ("--engine", "--model", "--engine-command", "--url", "--served-model")
+# So many blocks tell most differences of a few per cent from noise; what was measured oftener is measured as often.
+REPEATS = 5
+
+
+def repeat_command(
+    design: DesignRow, attempt: Attempt, levels: Sequence[Json], *, quality: str | None = None
+) -> tuple[str, ...]:
+    """The same design again, of these levels alone, with at least REPEATS repeats; () of a grid."""
+    if design.is_grid:
+        return ()
+    words = ["kvscope", "measure", design.name, *_engine(design, attempt)]
+    words += ["--levels", ",".join(written(level) for level in levels)]
+    words += ["--repeats", str(max(REPEATS, design.repeats))]
+    for name, flag in (("prompt_tokens", "--input-tokens"), ("output_tokens", "--output-tokens")):
+        if isinstance(design.held.get(name), int):
+            words += [flag, str(design.held[name])]
+    settings = {name: value for name, value in design.settings.items() if name != design.factor}
+    return (*words, *_set(settings), *(("--quality", quality) if quality else ()))
+
+
+def change_command(
+    attempt: Attempt, axis: str, change: Mapping[str, Json], before: Mapping[str, Json]
+) -> tuple[str, ...]:
+    """A design that compares a change with how it is now; a grid with the length of the prompt where no design is of
+    that setting alone; () where neither can ask it."""
+    settings = dict(attempt.trial.settings)
+    name = _DESIGNS.get(axis)
+    words = ["kvscope", "measure", name or "grid", *_engine(attempt.design, attempt)]
+    if name is not None:
+        words += ["--levels", ",".join(_level(axis, each) for each in ({**before}, change))]
+    elif len(change) == 1 and (old := before.get(factor := next(iter(change)))) is not None:
+        words += ["--factor", f"{factor}={_word(old)},{_word(change[factor])}", "--factor", "prompt_tokens=256,1024"]
+    else:
+        return ()
+    kept = {key: value for key, value in settings.items() if key not in change and key not in before}
+    quality = ("--quality", "fidelity") if axis in ("cache_type", "weights_dtype") else ()
+    return (*words, "--repeats", str(REPEATS), *_set(kept), *quality)
+
+
+def _level(axis: str, settings: Mapping[str, Json]) -> str:
+    if axis == "cache_type" and "cache_type_k" in settings:
+        keys, values = settings["cache_type_k"], settings["cache_type_v"]
+        return str(keys) if keys == values else f"{keys}/{values}"
+    return _word(next(iter(settings.values())))
+
+
+def _word(value: Json) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _set(settings: Mapping[str, Json]) -> list[str]:
+    return [word for name, value in settings.items() for word in ("--set", setting_text(name, value))]
+
+
+def _engine(design: DesignRow, attempt: Attempt) -> list[str]:
+    """How the engine and the model were named when the rows were made."""
+    try:
+        asked = shlex.split(attempt.run.command)
+    except ValueError:
+        asked = []
+    found: list[str] = []
+    for word, value in pairwise(asked):
+        if word in _REACHED:
+            found += [word, value]
+    if "--engine" not in found and design.engine != "llama.cpp":
+        found += ["--engine", design.engine]
+    if "--model" not in found and "--url" not in found:
+        found += ["--model", design.model_source]
+    return found
+
+
+def command_text(words: Sequence[str]) -> str:
+    """The words as a shell takes them."""
+    return shlex.join(words)

@@ -1,0 +1,140 @@
+"""Changes that nobody measured here: what the engine's allocation rules say that each would save, named as predicted.
+
+The list is kept with each prediction when a trial is recorded (``changes``), because the record does not hold the
+model. In a record from before that, the bytes of a quantised cache still follow from the stored buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kvscope.analysis.advice_axes import axis_of
+from kvscope.analysis.advice_command import change_command
+from kvscope.analysis.advice_flags import flags_of
+from kvscope.analysis.advice_kind import NOT_MEASURED, Advice, Quality
+from kvscope.analysis.advice_pressure import Pressure
+from kvscope.dtypes import row_bytes
+from kvscope.record.rows import Json
+
+if TYPE_CHECKING:
+    from kvscope.analysis.attempts import Attempt
+    from kvscope.analysis.study import Study
+
+# What may be advised unmeasured: each is a setting of the same engine whose worst is known. What takes from the answers
+# (fewer bits than eight), only moves memory (mmap), or needs other machines is not among it.
+_ADVISED = ("cache_type", "window_only", "slots", "unified", "microbatch_smaller", "flash_on", "repack_off")
+_ADVISED_MORE = ("cache_offloaded",)
+_WORTH_SHARE = 0.01
+# Of changes of one axis the mildest is taken that saves at least this share of what the strongest does.
+_ENOUGH = 0.5
+# Cache types in the contract's words → llama.cpp's.
+_LLAMA_TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
+_DEFAULTS: Mapping[str, Json] = {"cache_type_k": "f16", "cache_type_v": "f16", "n_ubatch": 512, "flash_attn": "on",
+                                 "swa_full": False, "kv_unified": False, "no_extra_bufts": False}  # fmt: skip
+
+
+def predicted_advice(
+    study: Study, pressure: Pressure, taken: Collection[str], measured: Sequence[Mapping[str, Json]]
+) -> list[Advice]:
+    """``taken``: axes that measured advice speaks of; ``measured``: changes that a design measured. Only what costs
+    nothing where memory is no trouble."""
+    attempt = _attempt(study)
+    if attempt is None or attempt.prediction is None:
+        return []
+    total = (attempt.prediction.get("totals") or {}).get("total_bytes") or 0
+    by_axis: dict[str, list[Advice]] = {}
+    for change, saved, is_estimate in _changes(attempt):
+        found = _advice(study, attempt, change, saved, is_estimate)
+        is_told = found.slug in (*_ADVISED, *_ADVISED_MORE) and found.harm < (1 if pressure.is_free else 2)
+        if not is_told or found.axis in taken or change in measured or saved <= max(0, _WORTH_SHARE * total):
+            continue
+        if found.slug == "slots" and not _is_alone(study, change):
+            continue
+        by_axis.setdefault(found.axis, []).append(found)
+    return [_mildest(changes) for changes in by_axis.values()]
+
+
+def _attempt(study: Study) -> Attempt | None:
+    """The one whose memory the page shows, else the last that has a prediction with changes."""
+    if study.main is not None and study.main.attempt.prediction is not None:
+        return study.main.attempt
+    with_changes = [a for a in study.attempts if (a.prediction or {}).get("changes")]
+    return with_changes[-1] if with_changes else None
+
+
+def _changes(attempt: Attempt) -> Iterator[tuple[dict[str, Json], int, bool]]:
+    """Each change with the bytes that it should save, and whether that is an estimate."""
+    prediction = attempt.prediction or {}
+    kept = prediction.get("changes")
+    if kept is None:
+        yield from _of_older(prediction)
+        return
+    for each in kept:
+        if each.get("saved_bytes") is not None:
+            yield dict(each["change"]), int(each["saved_bytes"]), bool(each.get("is_estimate"))
+
+
+def _of_older(prediction: Mapping[str, Json]) -> Iterator[tuple[dict[str, Json], int, bool]]:
+    """q8_0 on llama.cpp: the same rows of the same cells, each of 34 bytes for 32 elements in place of 64. An estimate:
+    the compute buffer follows the type too, and is left out."""
+    effective = prediction.get("effective") or {}
+    if (prediction.get("scenario") or {}).get("engine") != "llama.cpp" or effective.get("flash_attn") == "off":
+        return
+    if {effective.get("cache_type_k"), effective.get("cache_type_v")} != {"float16"}:
+        return
+    caches = [b for b in prediction.get("buffers") or () if b.get("name") == "kv_cache"]
+    widths = {t["shape"][-1] for layer in prediction.get("layers") or () for t in layer.get("tensors") or ()}
+    if not caches or any(width % 32 for width in widths):
+        return
+    now = sum(int(cache["bytes"]) for cache in caches)
+    saved = now - now * row_bytes("q8_0", 32) // row_bytes("f16", 32)
+    yield {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}, saved, True
+
+
+def _advice(study: Study, attempt: Attempt, change: dict[str, Json], saved: int, is_estimate: bool) -> Advice:
+    before = {name: _now(attempt, name) for name in change}
+    axis = axis_of(change, before)
+    touches = axis.name == "cache_type" and axis.slug != "cache_offloaded"
+    return Advice(
+        slug=axis.slug,
+        axis=axis.name,
+        helps="memory",
+        harm=axis.harm,
+        metric="memory_bytes",
+        change=change,
+        flags=flags_of(study.engine, change),
+        predicted=float(saved),
+        is_estimate=is_estimate,
+        quality=NOT_MEASURED if touches else Quality(slug="not_touched"),
+        evidence=(),
+        check=() if None in before.values() else change_command(attempt, axis.name, change, before),
+        values={"context_tokens": attempt.context_tokens},
+    )
+
+
+def _now(attempt: Attempt, name: str) -> Json:
+    """What a setting is now: as asked, else by what the prediction took, else the engine's default."""
+    if name in attempt.trial.settings:
+        return attempt.trial.settings[name]
+    effective = (attempt.prediction or {}).get("effective") or {}
+    known = effective.get(name, effective.get("microbatch_tokens") if name in ("n_ubatch", "num_batch") else None)
+    if known is None and attempt.design.engine == "llama.cpp":
+        known = _DEFAULTS.get(name)
+    return _LLAMA_TYPES.get(str(known), known)
+
+
+def _is_alone(study: Study, change: Mapping[str, Json]) -> bool:
+    """Whether fewer slots do: one is asked for, and no trial sent requests together."""
+    together = any(r.stream for a in study.attempts for r in a.result.requests)
+    return not together and all(value == 1 for value in change.values())
+
+
+def _mildest(changes: Sequence[Advice]) -> Advice:
+    """The least harmful; of those the first listed that saves enough of what the strongest saves."""
+    harmless = [each for each in changes if each.harm == min(c.harm for c in changes)]
+    most = max(each.size for each in harmless)
+    enough = [each for each in harmless if each.size >= _ENOUGH * most]
+    if changes[0].axis == "cache_type":
+        return max(harmless, key=lambda each: each.size)
+    return enough[0]
