@@ -51,6 +51,9 @@ _STROKES = {
     "solid": "",
 }
 
+# Begins the names of the patterns of live charts.
+_LIVE = "live"
+
 _TAG = re.compile(r"<[^>]+>")
 _LONG_NUMBER = re.compile(r"(?<![#.\d])(-?\d+\.\d{2,})")
 _NOISE = re.compile(
@@ -151,18 +154,40 @@ def _compact(svg: str) -> str:
 
 def _with_patterns(svg: str, name: str, *, in_page: bool) -> tuple[str, str]:
     patterns = []
-    paper = "var(--paper)" if in_page else "#ffffff"
-    for part, (placeholder, variable, colour, kind) in PARTS.items():
-        if placeholder not in svg:
-            continue
-        fill = f"var({variable})" if in_page else colour
-        key = f"{name}-{part.replace('_', '-')}"
-        patterns.append(
-            f'<pattern id="{key}" width="6" height="6" patternUnits="userSpaceOnUse">'
-            f'<rect width="6" height="6" fill="{fill}"/>{_STROKES[kind].format(paper=paper)}</pattern>'
-        )
-        svg = svg.replace(placeholder, f"url(#{key})")
+    for part, (placeholder, *_) in PARTS.items():
+        if placeholder in svg:
+            patterns.append(_pattern(name, part, in_page=in_page))
+            svg = svg.replace(placeholder, f"url(#{_pattern_id(name, part)})")
     return svg, "".join(patterns)
+
+
+def _pattern(name: str, part: str, *, in_page: bool) -> str:
+    _, variable, colour, kind = PARTS[part]
+    fill = f"var({variable})" if in_page else colour
+    stroke = _STROKES[kind].format(paper="var(--paper)" if in_page else "#ffffff")
+    return (
+        f'<pattern id="{_pattern_id(name, part)}" width="6" height="6" patternUnits="userSpaceOnUse">'
+        f'<rect width="6" height="6" fill="{fill}"/>{stroke}</pattern>'
+    )
+
+
+def _pattern_id(name: str, part: str) -> str:
+    return f"{name}-{part.replace('_', '-')}"
+
+
+def live_colours(text: str) -> str:
+    """A specification as text, its placeholders made colours of the page, and patterns of ``live_patterns``."""
+    for part, (placeholder, *_) in PARTS.items():
+        text = text.replace(placeholder, f"url(#{_pattern_id(_LIVE, part)})")
+    for placeholder, (variable, _) in _LINES.items():
+        text = text.replace(placeholder, f"var({variable})")
+    return text
+
+
+def live_patterns() -> str:
+    """The patterns of all parts of memory, for charts that a script draws in the page."""
+    patterns = "".join(_pattern(_LIVE, part, in_page=True) for part in PARTS)
+    return f'<svg class="patterns" width="0" height="0" aria-hidden="true"><defs>{patterns}</defs></svg>'
 
 
 def plot(values: Sequence[Mapping[str, Any]]) -> Any:

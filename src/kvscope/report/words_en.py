@@ -5,6 +5,7 @@ titles and names in ``names_en``.
 from collections.abc import Mapping
 
 from kvscope.report.answers_en import ANSWERED
+from kvscope.report.charts_en import CHARTS
 from kvscope.report.definitions_en import DEFINED
 from kvscope.report.effects_en import EFFECTS
 from kvscope.report.findings_en import FINDINGS
@@ -27,7 +28,8 @@ _GENERAL: dict[str, str] = {
     "page.title": "kvscope: {model} on {engine}",
     "page.title_empty": "kvscope: an empty record",
     "page.empty": "This record holds no trials yet. To measure: kvscope lab, or kvscope measure DESIGN.",
-    "page.several": "This record holds {count} studies that cannot be compared: {what:list} differs. Each is shown alone.",
+    "page.several": "This record holds {count} studies that cannot be compared: {what:list} differs. Each is shown "
+    "alone.",
     "page.evidence": "Rows:",
     "page.contradiction": "Prediction and measurement disagree",
     "page.next": "Next:",
@@ -377,6 +379,7 @@ _ROWS: dict[str, str] = {
 WORDS: Mapping[str, str] = {
     **NAMES,
     **FINDINGS,
+    **CHARTS,
     **EFFECTS,
     **RETRIEVAL_PAGE,
     **QUALITY_WORDS,
