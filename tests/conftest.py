@@ -24,3 +24,9 @@ def locks_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("locks")
     os.environ["KVSCOPE_LOCKS"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_calibration() -> None:
+    """Nothing is measured on a tiny model before a trial, but where a test is of that."""
+    os.environ["KVSCOPE_CALIBRATION"] = "off"

@@ -34,6 +34,8 @@ def own_heap(result: TrialResult, start: MarkRow | None, mark: MarkRow, maps: Se
     or where its model is on a device. ``maps``: the mappings at ``mark``."""
     if start is None or not str(result.effective.get("device", "cpu")).startswith("cpu"):
         return None
+    if not isinstance(result.effective.get("weights_bytes"), int):
+        return None  # it counts its heap, and not what of its model lies in it (llama.cpp)
     before, now = _counters(result, start), _counters(result, mark)
     if any(name not in counters for name in _IN_USE for counters in (before, now)):
         return None

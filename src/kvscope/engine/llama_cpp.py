@@ -14,6 +14,7 @@ from kvscope.engine.failure import unexplained_start
 from kvscope.engine.llama_http import ENVIRONMENT, LOAD_TIMEOUT_S, SLOT_FOLDER, LlamaHttp
 from kvscope.engine.llama_log import states_error, why_aborted, why_not_loaded
 from kvscope.engine.process import EngineProcess, python_command
+from kvscope.engine.statistics import STATISTICS
 from kvscope.errors import (
     EngineDied,
     EngineNotFound,
@@ -109,6 +110,14 @@ class LlamaCppEngine(LlamaHttp):
         except EngineTimeout:
             self.stop()
             raise
+
+    def statistics(self) -> Mapping[str, float]:
+        """The server's own counters while a model is loaded, and what the C library's allocator and Python's hold in
+        the child, at any time."""
+        of_server = super().statistics() if self._url is not None else {}
+        self._running().send(json.dumps({"do": "heap"}))
+        said = self._answer(START_TIMEOUT_S, doing="counting its heap")
+        return {**of_server, **{name: float(value) for name, value in said.items() if name in STATISTICS}}
 
     def stop(self) -> None:
         """End the child: told to exit, then by force. Safe to call twice and at any moment."""

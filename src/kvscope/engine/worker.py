@@ -10,6 +10,7 @@ itself writes.
     → {"do": "load", "model": PATH, "settings": {}, "port": 0}
                                                      ← {"event": "ready", "url": "http://127.0.0.1:40151"}
     → {"do": "unload"}                               ← {"event": "unloaded"}
+    → {"do": "heap"}                                 ← {"event": "heap", "heap_in_use_bytes": ..., ...}
     → {"do": "exit"}                                 (the process ends)
 
 A command that fails is answered by {"event": "error", "kind": ..., "message": ...}; ``kind`` is one of KINDS. The
@@ -17,12 +18,14 @@ process ends at once when stdin closes: whoever started it has gone.
 """
 
 import difflib
+import importlib.util
 import json
 import os
 import queue
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 KINDS = (
@@ -114,6 +117,20 @@ def _member(name: str, attribute: str, value: Any, kind: Any) -> Any:
     return by_word[word]
 
 
+def _beside(name: str) -> Any:
+    """A part of this worker, from the file beside it. Its folder is never on the module path: other files there have
+    the names of the libraries that are needed here."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+heap = _beside("transformers_heap")
+
+
 class Worker:
     """Holds at most one server."""
 
@@ -150,6 +167,8 @@ def answer(worker: Worker, command: dict[str, Any]) -> dict[str, Any]:
             case "unload":
                 worker.unload()
                 return {"event": "unloaded"}
+            case "heap":
+                return {"event": "heap", **heap.heap(), **heap.python_arenas()}
             case unknown:
                 return {"event": "error", "kind": "internal", "message": f"unknown command {unknown!r}"}
     except SettingError as error:
@@ -186,6 +205,8 @@ def main() -> None:
         reply({"event": "error", "kind": kind, "message": str(error)})
         return
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
+    heap.heap()  # the first call loads what it needs: that is part of the baseline
+    heap.python_arenas()
     reply({"event": "started", "version": xllamacpp.__version__, "build": dict(xllamacpp.BUILD_INFO)})
     worker = Worker(xllamacpp)
     while True:

@@ -10,9 +10,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from kvscope.analysis.calibration import RECORDED_AS
 from kvscope.engine.base import Engine
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import UsageError
+from kvscope.experiment.calibrate import calibration_for
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.device_lock import Busy, Device, hold_devices
 from kvscope.experiment.devices_used import devices_used
@@ -112,12 +114,20 @@ class LocalExecutor:
             predict_reuse=self._subject.predict_reuse,
         )
         now, sleep = self._clock
-        return run_trial(
+        calibration = calibration_for(self._subject, job.trial.condition.settings)
+        result = run_trial(
             lambda: self._engine(job), job.trial, job.row, seed=job.seed, expected=expected, now=now, sleep=sleep
         )
+        return result if calibration is None else _with_calibration(result, calibration)
 
     def _engine(self, job: TrialJob) -> Engine:
         return self._subject.create(job.trial.condition.settings)
+
+
+def _with_calibration(result: TrialResult, calibration: Mapping[str, Json]) -> TrialResult:
+    """The result with what its engine's own memory is held against."""
+    client = {**result.trial.client, RECORDED_AS: calibration}
+    return replace(result, trial=replace(result.trial, client=client))
 
 
 def run_job(text: str, clock: Clock) -> str:

@@ -1,0 +1,193 @@
+"""What an engine holds besides a model's weights, caches and buffers, measured once on a tiny model and kept.
+
+Two tiny models, each run once: one with a vocabulary of 257 tokens and one layer, for each engine build and machine;
+and one with the vocabulary and the number of layers of the model that is measured. Their caches and buffers are taken
+off by the same rules as anyone's. What is left is the engine's, and is recorded with every attempt that it explains.
+
+The answers are kept in ``calibration`` of the cache folder (KVSCOPE_CACHE), a file for each; without it they are
+measured again. KVSCOPE_CALIBRATION=off measures none.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kvscope.analysis.attribute import CALIBRATED, own_memory_bytes
+from kvscope.analysis.calibration import OwnMemory
+from kvscope.engine.base import Engine
+from kvscope.errors import KvscopeError
+from kvscope.experiment.design import Condition, Trial
+from kvscope.experiment.identity import utc_now
+from kvscope.experiment.machine import machine_facts, machine_id
+from kvscope.experiment.subject import Subject, predict_condition
+from kvscope.experiment.trial import run_trial
+from kvscope.model.load import load_model
+from kvscope.model.package import cache_folder
+from kvscope.model.spec import ModelSpec
+from kvscope.model.tiny_config import write_tiny_config
+from kvscope.model.tiny_gguf import write_tiny_gguf
+from kvscope.record.rows import MEASURED_OUTCOMES, Json, TrialResult, TrialRow
+
+SWITCH = "KVSCOPE_CALIBRATION"
+# Raised when what is measured, or how, changes: what was kept before is then measured again.
+VERSION = 1
+PROMPT_TOKENS, OUTPUT_TOKENS = 256, 16
+_SETTINGS: Mapping[str, Mapping[str, Json]] = {
+    "llama.cpp": {"n_ctx": 1024, "n_batch": 64, "n_ubatch": 64, "cache_ram_mib": 0},
+    "transformers": {"random_weights": True, "dtype": "float32"},
+}
+# Of the measured model's own settings, those on which the engine's own memory depends.
+_THREADS = ("n_threads", "n_threads_batch", "num_threads", "attn_implementation")
+
+Run = Callable[[Subject, Trial], TrialResult]
+
+
+def calibration_for(
+    subject: Subject, settings: Mapping[str, Json], *, run: Run | None = None
+) -> Mapping[str, Json] | None:
+    """The calibration that explains trials of ``subject``, as it is recorded; measured now where it is not kept. None
+    where the engine is none of kvscope's own, calibrations are switched off, or the tiny model did not run."""
+    choice = subject.choice
+    if os.environ.get(SWITCH) == "off" or choice.is_attached or choice.name not in _SETTINGS:
+        return None
+    used = {**_SETTINGS[choice.name], **{name: settings[name] for name in _THREADS if name in settings}}
+    try:
+        fixed = _part(subject, used, None, run or _run)
+        same = _part(subject, used, _gguf_of(subject), run or _run) if _gguf_of(subject) is not None else None
+    except (KvscopeError, OSError, ValueError):
+        return None  # an engine that does not run the tiny model is measured all the same
+    return None if fixed is None else {"fixed": fixed, "vocabulary": same}
+
+
+def _gguf_of(subject: Subject) -> ModelSpec | None:
+    """The measured model where its vocabulary can be taken from its file."""
+    model = subject.model
+    is_file = model is not None and model.file_path is not None and model.file_path.endswith(".gguf")
+    return model if is_file and subject.choice.name == "llama.cpp" else None
+
+
+def _part(
+    subject: Subject, settings: Mapping[str, Json], vocabulary_of: ModelSpec | None, run: Run
+) -> Mapping[str, Json] | None:
+    """One tiny model: as it is kept, or measured now."""
+    facts = {
+        "version": VERSION,
+        "engine": subject.choice.name,
+        "engine_command": subject.choice.command,
+        "engine_version": subject.version,
+        "engine_build": subject.build,
+        "machine_id": machine_id(machine_facts()),
+        "settings": dict(settings),
+        "vocabulary_of": None if vocabulary_of is None else vocabulary_of.fingerprint,
+    }
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    path = cache_folder() / "calibration" / f"{key}.json"
+    kept = _kept(path)
+    if kept is not None:
+        return kept
+    found = _measured(subject, settings, vocabulary_of, run)
+    if found is None:
+        return None
+    part = {**{name: value for name, value in facts.items() if name != "engine_command"}, **found}
+    with contextlib.suppress(OSError):  # measured again the next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(part), encoding="utf-8")
+        fresh.replace(path)
+    return part
+
+
+def _kept(path: Path) -> Mapping[str, Json] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("moments"), dict) else None
+
+
+def _measured(
+    subject: Subject, settings: Mapping[str, Json], vocabulary_of: ModelSpec | None, run: Run
+) -> Mapping[str, Json] | None:
+    with TemporaryDirectory(prefix="kvscope-tiny-") as folder:
+        model = _tiny_model(Path(folder), subject, vocabulary_of)
+        tiny = Subject(
+            model=model, choice=subject.choice, version=subject.version, build=subject.build, served=None, counter=None
+        )
+        trial = _trial(settings)
+        result = run(tiny, trial)
+        if result.trial.outcome not in MEASURED_OUTCOMES:
+            return None
+        prediction = predict_condition(model, subject.choice, trial.condition, version=subject.version).to_dict()
+    moments = {phase: own_memory_bytes(result, prediction, phase) for phase in CALIBRATED}
+    if any(each is None for each in moments.values()):
+        return None
+    return {
+        "measured_at": utc_now(),
+        "layers": len(model.layers),
+        "vocabulary_tokens": model.vocab_size,
+        "prompt_tokens": PROMPT_TOKENS,
+        "moments": {phase: _row(each) for phase, each in moments.items() if each is not None},
+    }
+
+
+def _row(own: OwnMemory) -> Mapping[str, int | None]:
+    return {
+        "own_bytes": own.own,
+        "kept_bytes": own.kept,
+        "stacks_bytes": own.stacks,
+        "library_data_bytes": own.library_data,
+        "library_code_bytes": own.library_code,
+    }
+
+
+def _tiny_model(folder: Path, subject: Subject, vocabulary_of: ModelSpec | None) -> ModelSpec:
+    if subject.choice.name == "transformers":
+        write_tiny_config(folder)
+        return load_model(str(folder))
+    path = folder / "kvscope-tiny.gguf"
+    if vocabulary_of is None:
+        write_tiny_gguf(path)
+    else:
+        assert vocabulary_of.file_path is not None  # _gguf_of looked
+        write_tiny_gguf(path, vocabulary_of=Path(vocabulary_of.file_path), num_layers=len(vocabulary_of.layers))
+    return load_model(str(path))
+
+
+def _trial(settings: Mapping[str, Json]) -> Trial:
+    condition = Condition(settings=dict(settings), prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS)
+    return Trial(
+        trial_id="calibration",
+        role="measured",
+        levels={},
+        level=PROMPT_TOKENS,
+        repeat=0,
+        block=0,
+        position=0,
+        condition=condition,
+    )
+
+
+def _run(subject: Subject, trial: Trial) -> TrialResult:
+    def create() -> Engine:
+        return subject.create(trial.condition.settings)
+
+    row = TrialRow(
+        trial_id=trial.trial_id,
+        attempt=1,
+        design_id="calibration",
+        run_id="calibration",
+        role=trial.role,
+        levels=dict(trial.levels),
+        level=trial.level,
+        repeat=trial.repeat,
+        block=trial.block,
+        position=trial.position,
+        started_at=utc_now(),
+        settings=dict(trial.condition.settings),
+    )
+    return run_trial(create, trial, row, seed=0, now=time.perf_counter, sleep=time.sleep)
