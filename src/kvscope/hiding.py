@@ -56,6 +56,10 @@ _PATTERNS = (
         r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*))"
     ),
 )
+# A word of a command line whose next word is a secret.
+_LEADS_TO_SECRET = re.compile(
+    rf"--?[\w-]*token|-hft|\S*(?:{_SECRET_NAME}|authorization|bearer)[\"']?[:=]?", re.IGNORECASE
+)
 # None of the patterns can match a text without one of these: most texts are done with after this look.
 _MAY_HOLD = re.compile(
     r"key|token|secret|passw|passphrase|credential|authorization|bearer|cookie|://|-hft|sk-|hf_|gh[pousr]_|github_pat"
@@ -78,9 +82,17 @@ def hide_secrets(found: Any) -> Any:
         case Mapping():
             return {_hide_key(name): _hide_named(name, value) for name, value in found.items()}
         case list() | tuple():
-            return type(found)(hide_secrets(value) for value in found)
+            return type(found)(_hidden_word(found, place) for place in range(len(found)))
         case _:
             return found
+
+
+def _hidden_word(words: list[Any] | tuple[Any, ...], place: int) -> Any:
+    """One of several: of a command line taken apart, what stands behind a flag of a secret is one."""
+    word, before = words[place], words[place - 1] if place else None
+    if isinstance(word, str) and isinstance(before, str) and _LEADS_TO_SECRET.fullmatch(before):
+        return word if _is_no_secret(word) else HIDDEN
+    return hide_secrets(word)
 
 
 def _hide_key(name: Any) -> Any:

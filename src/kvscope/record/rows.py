@@ -62,6 +62,11 @@ def left_out(text: str) -> str:
     return f"[{len(text)} characters left out]"
 
 
+def is_left_out(text: str | None) -> bool:
+    """Whether this stands in the place of a text that was not kept."""
+    return text is not None and text.startswith("[") and text.endswith(" characters left out]")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
     """One sitting: one call of the command line or of ``measure``."""

@@ -265,6 +265,8 @@ QUALITY_WORDS: Mapping[str, str] = {
     "retrieval_col.answer": "answer",
     "retrieval_col.failure": "why",
     "retrieval.caption": "Whole document against retrieval: each way side by side",
+    "retrieval.text_left_out": "Your own questions and documents, and answers on them, are not in the record. "
+    "To keep them, measure with --keep-text.",
     "retrieval.facts_caption": "Questions that were not answered right",
     "retrieval.facts_summary": "Questions that were not answered right: {count}",
 }

@@ -3,6 +3,7 @@
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.retrieval_panel import Lost, RetrievalPanel, WayRow, retrieval_panel
 from kvscope.analysis.study import DesignStudy
+from kvscope.record.rows import is_left_out
 from kvscope.report.blocks import Block, Column, Paragraph, Row, Table, row
 from kvscope.report.numbers import mib_cell
 from kvscope.report.quality_words import right_text
@@ -24,7 +25,11 @@ def retrieval_blocks(design: DesignStudy) -> list[Block]:
         return []
     blocks: list[Block] = [_ways(panel), *(Paragraph(text=text) for text in (legend(panel), *failure_lines(panel)))]
     facts = [(each.level, lost) for each in panel.rows for lost in each.lost[:SHOWN_FACTS]]
-    return [*blocks, *([_facts(facts)] if facts else [])]
+    if facts:
+        blocks.append(_facts(facts))
+    if any(is_left_out(text) for _, lost in facts for text in (lost.expected, lost.answer)):
+        blocks.append(Paragraph(text=say("retrieval.text_left_out")))
+    return blocks
 
 
 def _ways(panel: RetrievalPanel) -> Table:
