@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import DeviceBusy, UsageError
@@ -21,6 +21,7 @@ from kvscope.experiment.identity import design_row as design_row
 from kvscope.experiment.identity import start_run as start_run
 from kvscope.experiment.identity import utc_now
 from kvscope.experiment.interrupts import interrupts_held
+from kvscope.experiment.kept_text import kept_of
 from kvscope.experiment.quality_reference import References
 from kvscope.experiment.refusal import Reason
 from kvscope.experiment.retrieval_counts import with_counts
@@ -252,6 +253,8 @@ class _Loop:
             raise
         try:
             result = self.references.scored(trial, with_warnings(self._measured(trial), held.warnings()))
+            keep, command = self.options.keep_text, self.subject.choice.command
+            result = kept_of(result, trial.condition, keep_text=keep, command=command)
         except BaseException:
             hold.__exit__(None, None, None)
             raise
@@ -266,8 +269,9 @@ class _Loop:
         earlier = self.last.get(trial.trial_id)
         row = self._trial_row(trial, 1 if earlier is None else earlier.attempt + 1)
         prediction, reason = self._predict(trial)
+        changes = self.subject.changes(trial.condition, prediction)
         with interrupts_held():
-            self.recorder.start_trial(row, _prediction_row(prediction))
+            self.recorder.start_trial(row, _prediction_row(prediction, changes))
         if reason is not None and not self.options.try_anyway:
             result = _refused(row, reason)
         else:
@@ -357,10 +361,11 @@ class _Loop:
             self.listener(progress)
 
 
-def _prediction_row(prediction: Prediction | None) -> PredictionRow | None:
+def _prediction_row(prediction: Prediction | None, changes: list[dict[str, Any]]) -> PredictionRow | None:
     if prediction is None:
         return None
-    return PredictionRow(created_at=utc_now(), prediction=prediction.to_dict())
+    kept = {"changes": changes} if changes else {}
+    return PredictionRow(created_at=utc_now(), prediction={**prediction.to_dict(), **kept})
 
 
 def _refused(row: TrialRow, reason: Reason) -> TrialResult:
