@@ -1,33 +1,34 @@
-"""A headless Chromium driven over its debugging pipe: what a reader's browser does with a page, without any network."""
+"""A headless Chromium, driven by Playwright: what a reader's browser does with a page, without any network.
 
-import base64
-import json
+Playwright's synchronous interface keeps an event loop running in its thread, in which no test could call asyncio.run
+any more: so it has a thread of its own, and every call is handed to it.
+"""
+
 import os
-import select
 import shutil
-import subprocess
-import sys
-import tempfile
-import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 BINARY = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-default-apps",
-    "--disable-dev-shm-usage", "--remote-debugging-pipe",
-)  # fmt: skip
-
-MOVE_PIPES = """
-import fcntl, os, sys
-commands, answers = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3])
-os.dup2(commands, 3)
-os.dup2(answers, 4)
-os.execv(sys.argv[3], sys.argv[3:])
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--font-render-hinting=none",
+)
+# What a page that was taken over would do, and what nothing here ever does.
+CANARY = """
+window.__ran = [];
+for (const name of ['alert', 'confirm', 'prompt', 'open', 'print', 'fetch'])
+  window[name] = (...all) => { window.__ran.push(name + ': ' + all.join(' ').slice(0, 200)); };
+window.owned = what => { window.__ran.push('owned: ' + what); };
 """
+Found = TypeVar("Found")
 
 
 def require_chromium() -> str:
@@ -41,117 +42,128 @@ def require_chromium() -> str:
 
 
 class Chromium:
-    """One browser with one page. Use it in a ``with`` statement; only the process it started is ended."""
+    """One browser, one page at a time. ``messages``: what the console said of the page that was opened last, its
+    errors too; ``requests``: every address that it asked for, all of which but its own file were refused."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="kvscope-chromium-", ignore_cleanup_errors=True)
-        to_browser, self._write = os.pipe()
-        self._read, from_browser = os.pipe()
-        # The browser reads commands from descriptor 3 and writes its answers to 4.
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", MOVE_PIPES, str(to_browser), str(from_browser), require_chromium(), *FLAGS,
-             f"--user-data-dir={self._folder.name}", "about:blank"],
-            pass_fds=(to_browser, from_browser),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-        os.close(to_browser)
-        os.close(from_browser)
-        self._buffer = b""
-        self._number = 0
-        self._session: str | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="playwright")
         self.messages: list[str] = []
         self.requests: list[str] = []
-        self._loaded = False
-        targets = self._call("Target.getTargets")["targetInfos"]
-        page = next(t["targetId"] for t in targets if t["type"] == "page")
-        self._session = self._call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self._call(f"{domain}.enable")
+        self._context: Any = None
+        self.page: Any = None
+        self._playwright, self._browser = self.do(self._start)
 
     def __enter__(self) -> "Chromium":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        os.close(self._write)
-        os.close(self._read)
-        self._folder.cleanup()
+        self.do(self._end)
+        self._thread.shutdown()
 
-    def open(self, path: Path, *, width: int = 1280, dark: bool = False, scripts: bool = True, media: str = "") -> None:
-        """Load a file. ``messages`` then holds what the console said, ``requests`` every address asked for."""
-        self.messages.clear()
-        self.requests.clear()
-        self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
-        )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", media=media, features=[scheme])
-        self._call("Emulation.setScriptExecutionDisabled", value=not scripts)
-        self._loaded = False
-        self._call("Page.navigate", url=path.resolve().as_uri())
-        deadline = time.monotonic() + 30
-        while not self._loaded:
-            self._pump(deadline)
+    def do(self, what: Callable[[], Found]) -> Found:
+        """``what()``, done in Playwright's thread: where more is needed than is here, with ``self.page``."""
+        return self._thread.submit(what).result(timeout=120)
+
+    def open(
+        self,
+        path: Path,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        scripts: bool = True,
+        media: str = "",
+        language: str = "en-US",
+    ) -> None:
+        """Load a file in a browser that knows nothing of the page before it. ``media``: print."""
+        self.do(lambda: self._open(path, width, height, dark, scripts, media, language))
 
     def evaluate(self, expression: str) -> Any:
-        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
-        return answer["result"].get("value")
+        """The value of an expression in the page, scripts on or off."""
+        return self.do(lambda: self.page.evaluate(expression))
 
-    def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        picture = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **self._clip(whole))
-        path.write_bytes(base64.b64decode(picture["data"]))
+    def click(self, selector: str) -> None:
+        """As a person clicks: only what can be seen, and is not covered."""
+        self.do(lambda: self.page.click(selector, timeout=5000))
 
-    def _clip(self, whole: bool) -> dict[str, Any]:
-        if not whole:
-            return {}
-        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        return {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
+    def hover(self, selector: str) -> None:
+        """The pointer over the middle of it."""
+        self.do(lambda: self.page.hover(selector, timeout=5000))
 
-    def _call(self, method: str, **params: Any) -> dict[str, Any]:
-        self._number += 1
-        command: dict[str, Any] = {"id": self._number, "method": method, "params": params}
-        if self._session is not None:
-            command["sessionId"] = self._session
-        os.write(self._write, json.dumps(command).encode() + b"\0")
-        deadline = time.monotonic() + 30
-        while True:
-            answer = self._pump(deadline)
-            if answer is not None and answer.get("id") == self._number:
-                assert "error" not in answer, answer["error"]
-                result: dict[str, Any] = answer["result"]
-                return result
+    def press(self, key: str, times: int = 1) -> None:
+        """A key of the keyboard, as Playwright names it."""
+        self.do(lambda: [self.page.keyboard.press(key) for _ in range(times)])
 
-    def _pump(self, deadline: float) -> dict[str, Any] | None:
-        """The next message of the browser: an answer is returned, an event is noted."""
-        while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, "the browser did not answer in time"
-            data = os.read(self._read, 1 << 20)
-            assert data, "the browser closed its pipe"
-            self._buffer += data
-        text, self._buffer = self._buffer.split(b"\0", 1)
-        message: dict[str, Any] = json.loads(text)
-        if "id" in message:
-            return message
-        self._note(message["method"], message["params"])
-        return None
+    def screenshot(self, path: Path | None = None, *, whole: bool = True) -> bytes:
+        """The page as PNG, or what is seen of it without scrolling."""
+        picture: bytes = self.do(lambda: self.page.screenshot(full_page=whole, animations="disabled"))
+        if path is not None:
+            path.write_bytes(picture)
+        return picture
 
-    def _note(self, method: str, params: dict[str, Any]) -> None:
-        if method == "Page.loadEventFired":
-            self._loaded = True
-        elif method == "Log.entryAdded":
-            self.messages.append(f"{params['entry']['level']}: {params['entry']['text']}")
-        elif method == "Runtime.consoleAPICalled":
-            self.messages.append(f"console: {params['args']}")
-        elif method == "Runtime.exceptionThrown":
-            self.messages.append(f"exception: {params['exceptionDetails']}")
-        elif method == "Network.requestWillBeSent":
-            self.requests.append(params["request"]["url"])
+    def pdf(self) -> bytes:
+        """The page as it is printed on A4."""
+        printed: bytes = self.do(lambda: self.page.pdf(format="A4"))
+        return printed
+
+    def ran(self) -> list[str]:
+        """What of the page did something that only a page that was taken over does."""
+        found: list[str] = self.evaluate("window.__ran")
+        return found
+
+    def complaints(self) -> list[str]:
+        """What axe-core finds wrong by WCAG 2.1 A and AA: the rule and up to three places of each."""
+        from axe_playwright_python.base import AXE_SCRIPT
+
+        rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]}
+
+        def run() -> Any:
+            self.page.evaluate(AXE_SCRIPT)
+            return self.page.evaluate("rules => axe.run(document, rules)", rules)
+
+        return [
+            f"{each['id']}: {node['html'][:160]} ({node['failureSummary'][:200]})"
+            for each in self.do(run)["violations"]
+            for node in each["nodes"][:3]
+        ]
+
+    def _start(self) -> tuple[Any, Any]:
+        from playwright.sync_api import sync_playwright
+
+        playwright = sync_playwright().start()
+        try:
+            return playwright, playwright.chromium.launch(executable_path=require_chromium(), args=list(FLAGS))
+        except BaseException:
+            playwright.stop()
+            raise
+
+    def _end(self) -> None:
+        self._browser.close()
+        self._playwright.stop()
+
+    def _open(self, path: Path, width: int, height: int, dark: bool, scripts: bool, media: str, language: str) -> None:
+        if self._context is not None:
+            self._context.close()
+        self.messages, self.requests = [], []
+        self._context = self._browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            java_script_enabled=scripts,
+            reduced_motion="reduce",
+            locale=language,
+        )
+        if scripts:
+            self._context.add_init_script(CANARY)
+        address = path.resolve().as_uri()
+        self._context.route("**/*", lambda route: route.continue_() if route.request.url == address else route.abort())
+        self.page = page = self._context.new_page()
+        messages, requests = self.messages, self.requests
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: messages.append(f"exception: {error}"))
+        page.on("dialog", lambda dialog: (messages.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("popup", lambda other: messages.append(f"popup: {other.url}"))
+        page.set_default_timeout(30_000)
+        if media:
+            page.emulate_media(media=media)
+        page.goto(address)

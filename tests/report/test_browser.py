@@ -1,10 +1,9 @@
 """The page in a real browser: nothing in the console, nothing asked for, everything drawn, on a telephone as well."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import Chromium, require_chromium
+from chromium import Chromium
 from study_rows import attempt, changed_settings, design_row, trial_row, whole_lab, write_record
 
 from kvscope.analysis.attempts import Attempt
@@ -13,13 +12,6 @@ from kvscope.report.page import write_report
 pytestmark = pytest.mark.browser
 
 HOSTILE = '"><script>document.title="owned"</script><img src="http://example.invalid/x">' + "w" * 3000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    require_chromium()
-    with Chromium() as chromium:
-        yield chromium
 
 
 @pytest.fixture(scope="module")
