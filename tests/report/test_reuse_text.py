@@ -152,13 +152,13 @@ def test_what_hangs_on_an_assumed_answer_is_told_apart_from_what_was_confirmed()
     """Seen: "reuses 89 of 176", and then "Confirmed: 68 as predicted"."""
     first = {"source": "a", "prompt_tokens": 68, "held_tokens": 89, "answer": "history"}
     found = {**UNBROKEN, "outcome": "appended", "first": first, "reusable_tokens": 89, "status": "estimated"}
-    assert "68 of them are the first prompt, 21 more if the model's answer is the history's." in render_reuse(found)
+    assert "68 of them are the first prompt, 21 more if the model's answer is the history's." in " ".join(render_reuse(found).split())
     rows = [
         {**ROW, "cached_tokens": 0, "predicted_tokens": 0},
         {**ROW, "source": "b", "cached_tokens": 68, "predicted_tokens": 68},
     ]
-    text = render_reuse({**found, "confirmed": rows})
+    text = " ".join(render_reuse({**found, "confirmed": rows}).split())
     assert "68 of them are the first prompt (confirmed), 21 more if the model's answer is the history's (not" in text
-    assert "The one token of turn 1's answer had no text" in " ".join(text.split())
+    assert "The one token of turn 1's answer had no text" in text
     stated = {**found, "first": {**first, "answer": "stated"}}
     assert "more if" not in render_reuse(stated)

@@ -13,7 +13,9 @@ from kvscope.prompt.conversation_file import RequestLog, parse_log, read_log
 from kvscope.prompt.counting.context_fit import Price, parse_price
 from kvscope.prompt.counting.count import CountQuestion, count_tokens
 from kvscope.report.count_text import render_count
-from kvscope.units import format_bytes, format_count, parse_tokens
+from kvscope.report.terminal_text import plain_blanks
+from kvscope.report.words import say as words
+from kvscope.units import format_count, parse_tokens
 
 EXAMPLE = """\b
 Examples:
@@ -126,14 +128,14 @@ class _Progress:
         self._at_s = 0.0
 
     def bytes_read(self, done: int, total: int | None, files: int) -> None:
-        of = "" if total is None else f" of {format_bytes(total)}"
-        self._show(f"{format_bytes(done)}{of} read, {format_count(files)} files counted", is_last=done == total)
+        slug = "count.reading" if total is None else "count.reading_of"
+        self._show(words(slug, done=done, total=total, files=files), is_last=done == total)
 
     def requests(self, done: int, total: int) -> None:
-        self._show(f"{format_count(done)} of {format_count(total)} requests counted", is_last=done == total)
+        self._show(words("count.requests_counted", done=done, total=total), is_last=done == total)
 
     def _show(self, text: str, *, is_last: bool) -> None:
         now = time.monotonic()
         if is_last or now - self._at_s >= _EVERY_S:
             self._at_s = now
-            click.echo("\r\x1b[K" + ("" if is_last else text), err=True, nl=False)
+            click.echo("\r\x1b[K" + ("" if is_last else plain_blanks(text)), err=True, nl=False)

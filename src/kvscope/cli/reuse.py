@@ -19,6 +19,7 @@ from kvscope.prompt.reuse.compare import Comparison
 from kvscope.prompt.reuse.log import compare_log
 from kvscope.prompt.tokenizers.load import load_tokenizer
 from kvscope.report.reuse_text import render_reuse, render_reuse_log
+from kvscope.report.words import say as words
 from kvscope.scenario import SettingValue
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def _progress() -> Callable[[int, int], None] | None:
 
     def show(done: int, total: int) -> None:
         if done and done % 10 == 0:
-            say(f"  {done} of {total} requests compared", err=True)
+            say(f"  {words('reuse.progress', done=done, total=total)}", err=True)
 
     return show
 

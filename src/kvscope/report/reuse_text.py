@@ -5,38 +5,36 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvscope.language import shown
 from kvscope.report.terminal_table import aligned
-from kvscope.report.terminal_text import noted as wrapped
+from kvscope.report.terminal_text import display_width, joined, padded, wrapped, wrapped_note
+from kvscope.report.words import say
 from kvscope.units import format_count, format_number
 
-UNKNOWN = "not known"
-_WIDEST = 44  # characters of an excerpt on each side of the place
+_WIDEST = 32  # characters of an excerpt on each side of the place
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 _JOINED = (range(0x1100, 0x1200), range(0xA960, 0xA980), range(0xD7B0, 0xD800))  # letters of Hangul syllables
 
 
 def render_reuse(found: Mapping[str, Any]) -> str:
     """The answer first; then where and why the common beginning ends; then what to do."""
-    lines = [_answer(found), *_of_the_answer(found), ""]
-    lines += _break_lines(found)
+    lines = [*wrapped(_answer(found)), *_of_the_answer(found), "", *_break_lines(found)]
     for later in found["later"]:
-        lines += ["", f"With that mended, the next break is at token {_count(later['broken_at']['token'])}:"]
-        lines += [wrapped(f"{later['what']} [{later['broken_by']}; {_place(later['broken_at'])}]")]
-        lines += [wrapped(f"What to do: {later['advice']}")]
+        at = later["broken_at"]
+        what = say("reuse.later_what", what=shown(later["what"]), cause=later["broken_by"], place=_place(at))
+        lines += ["", *wrapped(say("reuse.later", token=at["token"])), *wrapped_note(what)]
+        lines += wrapped_note(say("what_to_do", advice=shown(later["advice"])))
     lines += ["", *_confirmed(found), *_rule(found)]
-    lines += [wrapped(f"Note: {note}") for note in found["notes"]]
-    return "\n".join(lines) + "\n"
+    return joined([*lines, *(line for note in found["notes"] for line in wrapped_note(say("note", text=shown(note))))])
 
 
 def _answer(found: Mapping[str, Any]) -> str:
     prompt = found["second"]["prompt_tokens"]
     reused, anew = found["reusable_tokens"], found["recomputed_tokens"]
     if reused is None:
-        common = _count(found["common_prefix_tokens"])
-        return f"How much turn 2 reuses is not known; {common} of its {_count(prompt)} tokens are the same as before."
-    estimated = " (estimated)" if found["status"] == "estimated" else ""
-    are = "is" if anew == 1 else "are"
-    return f"Turn 2 reuses {_count(reused)} of {_count(prompt)} tokens; {_count(anew)} {are} computed anew{estimated}."
+        return say("reuse.unknown", common=found["common_prefix_tokens"], prompt=prompt)
+    slug = "reuse.estimated" if found["status"] == "estimated" else "reuse.exact"
+    return say(f"{slug}_one" if anew == 1 else slug, reused=reused, prompt=prompt, anew=anew)
 
 
 def _of_the_answer(found: Mapping[str, Any]) -> list[str]:
@@ -47,46 +45,46 @@ def _of_the_answer(found: Mapping[str, Any]) -> list[str]:
     sure = first["prompt_tokens"]
     run: Mapping[str, Any] = (found.get("confirmed") or ({}, {}))[1]
     is_confirmed = run.get("cached_tokens") == run.get("predicted_tokens") == sure
-    confirmed, not_confirmed = (" (confirmed)", " (not confirmed)") if is_confirmed else ("", "")
-    return [
-        f"  {_count(sure)} of them are the first prompt{confirmed}, {_count(reused - sure)} more if the model's answer "
-        f"is the history's{not_confirmed}."
-    ]
+    slug = "reuse.of_answer_confirmed" if is_confirmed else "reuse.of_answer"
+    return wrapped(say(slug, sure=sure, more=reused - sure), "  ", "  ")
 
 
 def _break_lines(found: Mapping[str, Any]) -> list[str]:
-    if found["broken_at"] is None:
+    at, advice = found["broken_at"], [] if found["advice"] is None else _advice(found["advice"])
+    if at is None:
         if found["broken_by"] is not None:
-            return [wrapped(found["what"]), f"What to do: {found['advice']}"]
-        if found["outcome"] == "repeated":
-            return ["Nothing broke: all of the second request is held. Its last token is computed for the answer."]
-        return ["Nothing broke: the second request goes on where the first and its answer end."]
-    at = found["broken_at"]
+            return [*wrapped_note(shown(found["what"])), *advice]
+        return wrapped(say("reuse.nothing_repeated" if found["outcome"] == "repeated" else "reuse.nothing"))
     return [
-        f"It breaks at token {_count(at['token'])}: {_place(at)}.",
-        wrapped(f"{found['what']} [{found['broken_by']}]"),
+        *wrapped(say("reuse.breaks", token=at["token"], place=_place(at))),
+        *wrapped_note(say("reuse.what", what=shown(found["what"]), cause=found["broken_by"])),
         *_pieces(found["evidence"]),
         *_excerpts(found["excerpt"], show_letters=found["broken_by"] in ("unicode-form", "invisible-characters")),
         "",
-        *wrapped(f"What to do: {found['advice']}").lstrip().splitlines(),
+        *advice,
     ]
 
 
+def _advice(text: str) -> list[str]:
+    return wrapped(say("what_to_do", advice=shown(text)), later="      ")
+
+
 def _place(at: Mapping[str, Any]) -> str:
-    names = {"system": "the system prompt", "user": "the user's message", "retrieved": "retrieved text"}
-    names |= {"history": "the history", "tools": "the tools", "template": "the template's own text"}
-    message = f", message {at['message']}" if at["message"] is not None and at["part"] != "system" else ""
-    tool = f", tool {at['tool']}" if at["tool"] is not None else ""
-    return f"{names[at['part']]}{message}{tool}, character {_count(at['character'])}"
+    slug = "reuse.place"
+    slug += "_message" if at["message"] is not None and at["part"] != "system" else ""
+    slug += "_tool" if at["tool"] is not None else ""
+    part = say(f"reuse.part.{at['part']}")
+    return say(slug, part=part, message=at["message"], tool=at["tool"], character=at["character"])
 
 
 def _pieces(evidence: Mapping[str, str]) -> list[str]:
     first, second = (_shortened(visible(evidence[side])) for side in ("first", "second"))
-    return [f"    was {_quoted(first)}, is {_quoted(second)}"] if first or second else []
+    told = say("reuse.was_is", first=_quoted(first), second=_quoted(second))
+    return wrapped(told, "    ", "      ") if first or second else []
 
 
 def _quoted(text: str) -> str:
-    return f'"{text}"' if text else "nothing"
+    return say("reuse.quoted", text=text) if text else say("reuse.no_text")
 
 
 def _shortened(text: str) -> str:
@@ -94,9 +92,25 @@ def _shortened(text: str) -> str:
 
 
 def _excerpts(excerpt: Mapping[str, str], *, show_letters: bool) -> list[str]:
-    before = visible(excerpt["before"], show_letters=show_letters)[-_WIDEST:]
-    sides = [visible(excerpt[side], show_letters=show_letters)[:_WIDEST] for side in ("first", "second")]
-    return [f"    first   {before}|{sides[0]}", f"    second  {before}|{sides[1]}"]
+    before = _ending(visible(excerpt["before"], show_letters=show_letters))
+    names = [say(f"reuse.{side}") for side in ("first", "second")]
+    widest = max(map(display_width, names))
+    sides = [_beginning(visible(excerpt[side], show_letters=show_letters)) for side in ("first", "second")]
+    return [f"    {padded(name, widest)}  {before}|{side}" for name, side in zip(names, sides, strict=True)]
+
+
+def _beginning(text: str) -> str:
+    text = text[:_WIDEST]
+    while display_width(text) > _WIDEST:
+        text = text[:-1]
+    return text
+
+
+def _ending(text: str) -> str:
+    text = text[-_WIDEST:]
+    while display_width(text) > _WIDEST:
+        text = text[1:]
+    return text
 
 
 def visible(text: str, *, show_letters: bool = False) -> str:
@@ -122,12 +136,13 @@ def _is_joined(character: str) -> bool:
 
 
 def _rule(found: Mapping[str, Any]) -> list[str]:
-    lines = [wrapped(f"{found['engine']}: {found['because']} ({found['source']})")]
-    if found["granularity_tokens"] > 1:
-        lines.append(f"  Reuse comes in steps of {_count(found['granularity_tokens'])} tokens.")
-    if found["minimum_prefix_tokens"] > 1:
-        lines.append(f"  A beginning of fewer than {_count(found['minimum_prefix_tokens'])} tokens is not reused.")
-    return lines
+    rule = say("reuse.rule", engine=found["engine"], because=shown(found["because"]), source=shown(found["source"]))
+    steps, least = found["granularity_tokens"], found["minimum_prefix_tokens"]
+    return [
+        *wrapped_note(rule),
+        *(wrapped_note(say("reuse.steps", tokens=steps)) if steps > 1 else []),
+        *(wrapped_note(say("reuse.least", tokens=least)) if least > 1 else []),
+    ]
 
 
 def _confirmed(found: Mapping[str, Any]) -> list[str]:
@@ -136,16 +151,14 @@ def _confirmed(found: Mapping[str, Any]) -> list[str]:
         return []
     first, second = found["confirmed"]
     measured, predicted = second["cached_tokens"], second["predicted_tokens"]
-    held = f"holding the first prompt ({_count(first['prompt_tokens_ours'])} tokens) and no answer"
     if measured is None:
-        said = f"Run on the engine, {held}: it did not say how many tokens it reused."
+        slug = "reuse.run_unstated"
     elif predicted is None:
-        said = f"Run on the engine, {held}: it reused {_count(measured)} tokens; the rule did not say how many."
-    elif measured == predicted:
-        said = f"Confirmed on the engine, {held}: it reused {_count(measured)} tokens, as predicted."
+        slug = "reuse.run_no_rule"
     else:
-        said = f"NOT as predicted: {held}, the engine reused {_count(measured)} tokens, not {_count(predicted)}."
-    return [*wrapped(said).lstrip().splitlines(), *_other_prompts(found["confirmed"]), *_times(first, second), ""]
+        slug = "reuse.run_confirmed" if measured == predicted else "reuse.run_differs"
+    said = say(slug, held=first["prompt_tokens_ours"], measured=measured, predicted=predicted)
+    return [*wrapped(said, later="      "), *_other_prompts(found["confirmed"]), *_times(first, second), ""]
 
 
 def _other_prompts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -154,53 +167,51 @@ def _other_prompts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         ours, theirs = row["prompt_tokens_ours"], row["prompt_tokens_server"]
         if theirs not in (None, ours):
-            said = f"The engine counted {_count(theirs)} prompt tokens of {row['source']}, not {_count(ours)}."
-            lines.append(wrapped(said))
+            lines += wrapped_note(say("reuse.other_count", theirs=theirs, source=row["source"], ours=ours))
     return lines
 
 
 def _times(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     if first["ttft_s"] is None or second["ttft_s"] is None:
-        turn = 1 if first["ttft_s"] is None else 2
-        return wrapped(f"The one token of turn {turn}'s answer had no text, so when it came is not known.").splitlines()
+        return wrapped_note(say("reuse.no_time", turn=1 if first["ttft_s"] is None else 2))
     times = [f"{format_number(1000 * row['ttft_s'], 0)} ms" for row in (first, second)]
-    return [f"  First token of turn 1 after {times[0]}, of turn 2 after {times[1]} (one run each)."]
+    return wrapped_note(say("reuse.times", first=times[0], second=times[1]))
 
 
 def render_reuse_log(found: Mapping[str, Any]) -> str:
     """One row for each request of a log, and the totals."""
     turns = found["turns"]
-    lines = [_log_answer(found), "", *aligned(_log_rows(turns), left=0)]
+    lines = [*wrapped(_log_answer(found)), "", *aligned(_log_rows(turns), left=0, at_end=1)]
     causes = {turn["broken_by"]: turn["advice"] for turn in turns if turn["broken_by"]}
-    if causes:
-        lines += ["", "What broke, the most frequent first:"]
-        for slug, times in found["broken_by"].items():
-            lines.append(wrapped(f"{slug}, {times} time{'s' if times > 1 else ''}. What to do: {causes[slug]}"))
-    problems = [*found["problems"], *(f"turn {t['turn']}: {t['problem']}" for t in turns if t["problem"])]
+    lines += ["", say("reuse.log_broke")] if causes else []
+    for slug, times in found["broken_by"].items() if causes else ():
+        told = "reuse.log_cause_one" if times == 1 else "reuse.log_cause"
+        lines += wrapped_note(say(told, cause=slug, count=times, advice=shown(causes[slug])))
+    problems = list(map(shown, found["problems"]))
+    problems += [say("reuse.log_problem", turn=t["turn"], problem=shown(t["problem"])) for t in turns if t["problem"]]
     if problems:
-        lines += ["", "Left out:", *(wrapped(problem) for problem in problems)]
-    return "\n".join(lines) + "\n"
+        lines += ["", say("reuse.log_left_out"), *(line for problem in problems for line in wrapped_note(problem))]
+    return joined(lines)
 
 
 def _log_answer(found: Mapping[str, Any]) -> str:
-    totals, number = found["totals"], len(found["turns"])
+    totals, count = found["totals"], len(found["turns"])
     reused, prompt = totals["reusable_tokens"], totals["prompt_tokens"]
     if reused is None or prompt is None:
-        return f"{_count(number)} requests; how much they reuse is not known for all of them."
-    share = f" ({format_number(100 * reused / prompt, 1)} %)" if prompt else ""
-    return (
-        f"{_count(number)} requests reuse {_count(reused)} of {_count(prompt)} prompt tokens{share}; "
-        f"{_count(totals['recomputed_tokens'])} are computed."
-    )
+        return say("reuse.log_unknown", count=count)
+    told = {"count": count, "reused": reused, "prompt": prompt, "computed": totals["recomputed_tokens"]}
+    return say("reuse.log", **told, share=reused / prompt) if prompt else say("reuse.log_empty", **told)
 
 
 def _log_rows(turns: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    rows = [["turn", "after", "prompt tokens", "reused", "computed", "reused %", "broken by"]]
+    heads = ("turn", "after", "prompt", "reused", "computed", "share", "broken")
+    rows = [[say(f"reuse.col_{name}") for name in heads]]
     for turn in turns:
         prompt, reused = turn["prompt_tokens"], turn["reusable_tokens"]
         known = prompt is not None and reused is not None and prompt > 0
         at = turn["broken_at"]
-        place = f"{turn['broken_by']} at token {_count(at['token'])}" if at else turn["broken_by"] or ""
+        cause = turn["broken_by"] or ""
+        place = say("reuse.broken_at", cause=cause, token=at["token"]) if at else cause
         rows.append(
             [
                 str(turn["turn"]),
@@ -209,12 +220,11 @@ def _log_rows(turns: Sequence[Mapping[str, Any]]) -> list[list[str]]:
                 _count(reused),
                 _count(turn["recomputed_tokens"]),
                 format_number(100 * reused / prompt, 1) if known else "",
-                "(see below)" if turn["problem"] else place,
+                say("reuse.see_below") if turn["problem"] else place,
             ]
         )
-    widest = max(len(row[-1]) for row in rows)
-    return [[*row[:-1], row[-1].ljust(widest)] for row in rows]
+    return rows
 
 
 def _count(number: int | None) -> str:
-    return UNKNOWN if number is None else format_count(number)
+    return say("not_known") if number is None else format_count(number)

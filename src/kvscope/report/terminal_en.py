@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
+from kvscope.report.count_words_en import COUNT, EXACT_PROMPT
 from kvscope.report.prediction_words_en import FIT, MODEL, PREDICTION
+from kvscope.report.reuse_words_en import REUSE
 
 _TABLE = {"table.cell": "{head}: {cell}"}
 
@@ -11,4 +13,7 @@ TERMINAL: Mapping[str, str] = {
     **PREDICTION,
     **FIT,
     **MODEL,
+    **COUNT,
+    **EXACT_PROMPT,
+    **REUSE,
 }

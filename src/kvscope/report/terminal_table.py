@@ -39,7 +39,7 @@ def aligned(
     widths = [max(display_width(row[column]) for row in cells) for column in range(num)]
     for gap in _GAPS:
         room = width - len(_INDENT) - gap * (num - 1)
-        narrow = widths if sum(widths) <= room else _narrowed(cells, widths, is_left, room)
+        narrow = widths if sum(widths) <= room else _narrowed(cells, heads, is_left, room)
         if narrow is not None:
             return [line for row in cells for line in _lines(row, narrow, is_left, gap)]
     return _stacked(cells, heads, width)
@@ -51,19 +51,23 @@ def is_too_wide(rows: Sequence[Sequence[str]], width: int = WIDTH) -> bool:
     return len(_INDENT) + sum(widths) + _GAPS[0] * (len(widths) - 1) > width
 
 
-def _narrowed(
-    cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Sequence[bool], room: int
-) -> list[int] | None:
-    """Widths that fit into ``room``: the widest column that can be folded gives way first. None where none can."""
-    least = [min(widest, max(_longest_word(row[column]) for row in cells)) for column, widest in enumerate(widths)]
-    least = [min(each, _LEAST) if at_left else each for each, at_left in zip(least, is_left, strict=True)]
-    narrow = list(widths)
-    while sum(narrow) > room:
-        spare = [column for column in range(len(narrow)) if narrow[column] > least[column]]
-        if not spare:
-            return None
-        narrow[max(spare, key=lambda column: narrow[column])] -= 1
-    return narrow
+def _narrowed(cells: Sequence[Sequence[str]], heads: int, is_left: Sequence[bool], room: int) -> list[int] | None:
+    """Widths that fit into ``room``: heads are folded first, then names, then other cells, of those the widest column
+    first. None where all of that is not enough."""
+    columns = list(zip(*cells, strict=True))
+    narrow = [max(map(display_width, column)) for column in columns]
+    words = [max(map(_longest_word, column)) for column in columns]
+    words = [min(each, _LEAST) if at_left else each for each, at_left in zip(words, is_left, strict=True)]
+    bodies = [max(map(display_width, column[heads:]), default=0) for column in columns]
+    by_heads = [max(word, body) for word, body in zip(words, bodies, strict=True)]
+    by_names = [word if at_left else each for word, each, at_left in zip(words, by_heads, is_left, strict=True)]
+    for least in (by_heads, by_names, words):
+        while sum(narrow) > room:
+            spare = [column for column in range(len(narrow)) if narrow[column] > least[column]]
+            if not spare:
+                break
+            narrow[max(spare, key=lambda column: narrow[column])] -= 1
+    return narrow if sum(narrow) <= room else None
 
 
 def _longest_word(text: str) -> int:
