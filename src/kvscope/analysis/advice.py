@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvscope.analysis.advice_command import repeat_command
+from kvscope.analysis.advice_command import design_command, repeat_command
 from kvscope.analysis.advice_context import context_advice
 from kvscope.analysis.advice_flags import flags_of
 from kvscope.analysis.advice_host_cache import host_cache_advice
@@ -36,6 +36,8 @@ WORTH_SHARE = 0.01
 WORTH_TIME = 0.02
 # A difference of a time that is this large is named even where it is not sure.
 NAMED_TIME = 0.05
+# Engines whose microbatch kvscope can set.
+_HAS_MICROBATCH = ("llama.cpp", "ollama", "transformers", "vllm")
 _LOST = ("lost_answers", "moved")
 _GRAVER_FIRST = (*_LOST, "saved_nothing", "slower", "mixed", "memory_free", "too_small", "not_sure")
 # Designs whose levels are asked about because they should save memory.
@@ -58,7 +60,20 @@ def advise(study: Study) -> Advised:
     advice = _one_of_each_axis((*first, *second))
     advised = {level_key(each.change) for each in advice}
     withheld = [each for each in (*not_memory, *not_waiting) if level_key(each.change) not in advised]
-    return Advised(pressure=pressure, advice=advice, withheld=_worth_naming(withheld))
+    look = () if any(_has_times(each) for each in changes) else _where_to_look(study)
+    return Advised(pressure=pressure, advice=advice, withheld=_worth_naming(withheld), look=look)
+
+
+def _has_times(each: Measured) -> bool:
+    return any(each.effects[name].num_pairs for name in TIMES)
+
+
+def _where_to_look(study: Study) -> tuple[str, ...]:
+    """The design that compares a setting of waiting on this engine; () where there is none."""
+    measured = [a for a in study.attempts if a.is_measured]
+    if study.engine not in _HAS_MICROBATCH or not measured:
+        return ()
+    return design_command("microbatch", measured[-1])
 
 
 def _one_of_each_axis(found: Sequence[Advice]) -> tuple[Advice, ...]:
@@ -191,7 +206,7 @@ def _advice(study: Study, each: Measured, helps: Helps, effect: Effect) -> Advic
         evidence=each.evidence,
         design_id=each.design.design_id,
         check=_repeat(each),
-        values={"share": None if effect.relative.value is None else -effect.relative.value},
+        predicted=each.predicted_bytes if helps == "memory" else None,
     )
 
 

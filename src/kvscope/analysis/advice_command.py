@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from kvscope.analysis.advice_axes import CONTEXT_SETTINGS
 from kvscope.analysis.advice_flags import setting_text
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.condition_names import written
@@ -22,6 +23,8 @@ _DESIGNS: Mapping[str, str] = {
 _REACHED = ("--engine", "--model", "--engine-command", "--url", "--served-model")
 # So many blocks tell most differences of a few per cent from noise; what was measured oftener is measured as often.
 REPEATS = 5
+# A context limit that holds the prompts of every design.
+_ROOMY = 4096
 
 
 def repeat_command(
@@ -40,6 +43,14 @@ def repeat_command(
     return (*words, *_set(settings), *(("--quality", quality) if quality else ()))
 
 
+def design_command(name: str, attempt: Attempt) -> tuple[str, ...]:
+    """A design with its own levels, under the settings of an attempt."""
+    words = ("kvscope", "measure", name, *_engine(attempt.design, attempt))
+    # The design's own prompts may be longer than a limit that was set for others.
+    settings = {key: value for key, value in attempt.trial.settings.items() if key not in CONTEXT_SETTINGS.values()}
+    return (*words, "--repeats", str(REPEATS), *_set(settings))
+
+
 def change_command(
     attempt: Attempt, axis: str, change: Mapping[str, Json], before: Mapping[str, Json]
 ) -> tuple[str, ...]:
@@ -55,6 +66,12 @@ def change_command(
     else:
         return ()
     kept = {key: value for key, value in settings.items() if key not in change and key not in before}
+    limit = next((kept[key] for key in CONTEXT_SETTINGS.values() if key in kept), None)
+    if isinstance(limit, int) and limit < _ROOMY:
+        if axis == "window":
+            kept = {key: value for key, value in kept.items() if key not in CONTEXT_SETTINGS.values()}
+        elif name is not None:
+            words += ["--input-tokens", str(limit // 2)]
     quality = ("--quality", "fidelity") if axis in ("cache_type", "weights_dtype") else ()
     return (*words, "--repeats", str(REPEATS), *_set(kept), *quality)
 

@@ -96,8 +96,10 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advised:
-    """Everything that is said of what to change. ``advice``: what helps most first."""
+    """Everything that is said of what to change. ``advice``: what helps most first. ``look``: words of a command that
+    would compare a setting, where no design of the study compared any."""
 
     pressure: Pressure
     advice: tuple[Advice, ...] = ()
     withheld: tuple[Withheld, ...] = ()
+    look: tuple[str, ...] = ()

@@ -90,6 +90,7 @@ class Study:
     pressure: Pressure = Pressure(slug="unknown")
     advice: tuple[Advice, ...] = ()
     withheld: tuple[Withheld, ...] = ()
+    look: tuple[str, ...] = ()
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -186,7 +187,7 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
 
 def _advised(study: Study) -> Study:
     found = advise(study)
-    return replace(study, pressure=found.pressure, advice=found.advice, withheld=found.withheld)
+    return replace(study, pressure=found.pressure, advice=found.advice, withheld=found.withheld, look=found.look)
 
 
 def _design_study(design: DesignRow, attempts: tuple[Attempt, ...]) -> DesignStudy:

@@ -1,0 +1,187 @@
+"""What is said of advice, in English: what to change first, what it saves and costs, its risk, and what is not advised.
+
+A change is shown as it is given to the engine ({flags}). "Predicted only" stands wherever nothing was measured.
+"""
+
+from collections.abc import Mapping
+
+_INTERVAL = "(95 % interval {low:mib} to {high:mib})"
+_SECONDS = "(95 % interval {low:s} to {high:s})"
+
+_LEADS = {
+    "title.advice": "What should change first?",
+    "advice.lead_one": "One change would help here.",
+    "advice.lead": "{count} changes would help here. What helps most stands first.",
+    "advice.none": "Nothing stands out that should be changed: nothing that was measured here helps, and no "
+    "prediction "
+    "promises anything worth its price.",
+    "advice.none_free": "Nothing needs to be changed for memory, and nothing that was measured here shortens the wait.",
+    "advice.nothing_compared": "No design of this record compared settings, so nothing can be said of what would "
+    "shorten the wait. To look: {command}",
+    "pressure.free": "Memory is no trouble for what was run here: the engine took {used_bytes:bytes} of the "
+    "{free_bytes:bytes} that "
+    "were free, and all {trained_tokens:count} tokens that the model was trained for would fit. So nothing is "
+    "advised "
+    "that would pay for memory with time or answers.",
+    "pressure.limits_length": "All that ran fitted. Memory ends at {tokens:count} tokens (predicted), before the "
+    "{trained_tokens:count} that the model was trained for: what saves memory makes longer contexts possible.",
+    "pressure.ran_out": "Memory is short here: {failed} of {total} trials ran out of it, or were not run because "
+    "they "
+    "would not fit.",
+    "pressure.swapping": "Memory is short here: the machine swapped during {count} of {total} trials.",
+    "pressure.nearly_full": "Memory is short here: the engine took {used_bytes:bytes} of the {free_bytes:bytes} that "
+    "were free before it started.",
+    "pressure.unknown": "Whether memory is short here is not known: the record does not say how much was free, or "
+    "what "
+    "binds the length.",
+}
+
+_CHANGES = {
+    "advice.cache_type": "Keep the KV cache in fewer bits: {flags}",
+    "advice.cache_offloaded": "Keep the KV cache in host memory: {flags}",
+    "advice.context": "Reserve the context that is used: {flags}. The longest request here held {need_tokens:count} "
+    "tokens, and {limit_tokens:count} are reserved.",
+    "advice.microbatch_smaller": "Compute fewer prompt tokens at once: {flags}",
+    "advice.microbatch_larger": "Compute more prompt tokens at once: {flags}",
+    "advice.window_only": "Keep only the windows of sliding layers: {flags}",
+    "advice.window_whole": "Keep the cache of sliding layers whole: {flags}",
+    "advice.flash_on": "Use flash attention: {flags}",
+    "advice.flash_off": "Leave flash attention off: {flags}",
+    "advice.host_cache": "Keep fewer copies of earlier prompts: {flags}",
+    "advice.host_cache_limit": "Give the copies of earlier prompts a lower limit: {flags}. They may grow to "
+    "{limit_bytes:bytes}, and {left_bytes:bytes} are left on this machine.",
+    "advice.slots": "Use one slot, since requests here came one at a time: {flags}",
+    "advice.unified": "Change how slots share the cache: {flags}",
+    "advice.repack_off": "Do without rearranged copies of weights: {flags}",
+    "advice.repack_on": "Rearrange weights for this processor: {flags}",
+    "advice.load_mode": "Load the weights in another way: {flags}",
+    "advice.weights_dtype": "Load the weights in another format: {flags}",
+    "advice.setting": "Set {flags}",
+    "advice.stable_prefix": "Keep the beginning of your prompts the same, and put what changes (a clock, an id, "
+    "retrieved text) at the end.",
+    "advice.history": "Let later turns reuse their history. Turn {turn} computed {computed_tokens:count} of its "
+    "{prompt_tokens:count} prompt tokens, although {history_tokens:count} had been sent before: look for what the "
+    "chat "
+    "template changes or drops in earlier turns (reasoning, for example).",
+    "advice.history_window": "Let later turns reuse their history: {flags}. Turn {turn} computed "
+    "{computed_tokens:count} of its {prompt_tokens:count} prompt tokens, although {history_tokens:count} had been "
+    "sent "
+    "before: what has left a sliding window cannot be reused.",
+}
+
+_SAVES = {
+    "advice.memory_measured": "Measured: {value:mib} less at the peak " + _INTERVAL + ", {num} pairs.",
+    "advice.memory_slope": "By the price of a token as measured here: {value:mib} less " + _INTERVAL + ".",
+    "advice.memory_once": "Seen in one trial: {value:mib}. One trial gives no interval.",
+    "advice.memory_predicted": "Predicted only: {value:mib} less. No design of this record measured it.",
+    "advice.memory_estimated": "Predicted only, as an estimate: {value:mib} less. No design of this record measured "
+    "it.",
+    "advice.memory_too_few": "Predicted only: {value:mib} less. It was run here, but one repeat gives no interval.",
+    "advice.also_predicted": "Predicted were {value:mib}.",
+    "advice.time_measured": "Measured: {metric} is {value:s} shorter " + _SECONDS + ", {num} pairs.",
+    "advice.time_predicted": "Predicted only, from the times of this record: the first token should come {value:s} "
+    "sooner.",
+}
+
+_COSTS = {
+    "advice_cost.time_more": "It costs time: {metric} is {value:s} longer " + _SECONDS + ".",
+    "advice_cost.time_less": "It also saves time: {metric} is {value_less:s} shorter (95 % interval {low_less:s} to "
+    "{high_less:s}).",
+    "advice_cost.time_equal": "{metric} is the same.",
+    "advice_cost.time_no_difference_seen": "{metric}: no difference seen (95 % interval of the difference "
+    "{low:signed_s} "
+    "to {high:signed_s}).",
+    "advice_cost.time_cannot_tell": "{metric}: too noisy to tell (95 % interval of the difference {low:signed_s} to "
+    "{high:signed_s}).",
+    "advice_cost.time_unknown": "{metric} was measured in one repeat: no interval.",
+    "advice_cost.time_nothing": "What it does to times was not measured here.",
+    "advice_cost.memory_more": "It costs memory: {value:mib} more at the peak " + _INTERVAL + ".",
+    "advice_cost.memory_less": "It also saves memory: {value_less:mib} less at the peak.",
+    "advice_cost.memory_equal": "Memory at the peak is the same.",
+    "advice_cost.memory_no_difference_seen": "Memory: no difference seen (95 % interval of the difference "
+    "{low:signed_mib} to {high:signed_mib}).",
+    "advice_cost.memory_cannot_tell": "Memory: too noisy to tell (95 % interval of the difference {low:signed_mib} "
+    "to "
+    "{high:signed_mib}).",
+    "advice_cost.memory_unknown": "Memory was measured in one repeat: no interval.",
+    "advice_quality.not_measured": "Answers: quality not measured here.",
+    "advice_quality.not_touched": "It does not change what the model computes.",
+    "advice_quality.no_loss": "Answers: measured here, and no loss was seen.",
+    "advice_quality.moved": "Answers: the model moved by more than noise (KL {value:nats} nats per token). Whether "
+    "answers get worse by it was not seen here.",
+    "advice_quality.gain": "Answers: measured here, and more of them were right.",
+    "advice_quality.loss": "Answers: some were lost.",
+    "advice_quality.cannot_tell": "Answers: asked here, and too few to tell a loss.",
+}
+
+_RISKS = {
+    "risk.cache_type": "Fewer bits can cost answers, first in long documents, exact copying and arithmetic.",
+    "risk.cache_offloaded": "Every layer's cache travels to the device when it is needed, which takes time.",
+    "risk.context": "A request that is longer than this is refused or cut.",
+    "risk.microbatch_smaller": "Long prompts are read in smaller pieces, so the first token may come later.",
+    "risk.microbatch_larger": "The compute buffer grows with it, and a machine that is nearly full may run out of "
+    "memory.",
+    "risk.window_only": "What has left a window cannot be reused, so an earlier point of a conversation is computed "
+    "anew.",
+    "risk.window_whole": "The cache of these layers then grows with the context like any other.",
+    "risk.flash_on": "On some devices another kernel is used, so times should be measured.",
+    "risk.flash_off": "Scratch memory grows with the context, and quantised values cannot be used without it.",
+    "risk.host_cache": "A conversation that comes back after others is computed anew.",
+    "risk.host_cache_limit": "Fewer conversations can come back without being computed anew.",
+    "risk.slots": "Requests that come together wait for each other.",
+    "risk.unified": "Slots that share one cache may run out together; slots of their own each have less.",
+    "risk.repack_off": "Matrix products on a processor get slower, the reading of prompts most of all.",
+    "risk.repack_on": "Some weights are then in memory twice.",
+    "risk.load_mode": "Memory moves between the process and pages of the file, which the system may drop and read "
+    "again.",
+    "risk.weights_dtype": "Another format of the weights can change answers.",
+    "risk.setting": "kvscope knows nothing else of this setting: what was measured here is all that stands for it.",
+    "risk.stable_prefix": "It only helps as long as the engine still holds the beginning: others' requests may push "
+    "it out.",
+    "risk.history": "If something else breaks the reuse, the wait stays as it is; the cached_tokens of each turn "
+    "show it.",
+    "risk.history_window": "The cache of these layers then grows with the context like any other, which costs memory.",
+    "advice.check": "To check: {command}",
+    "advice.check_again": "To repeat it with more repeats: {command}",
+    "advice.check_reuse": "To check: kvscope measure turns, or kvscope measure prefix_reuse, and compare "
+    "cached_tokens.",
+}
+
+_WITHHELD = {
+    "withheld.lead": "Measured here, and not advised:",
+    "withheld.saved_nothing": "{flags}: memory at the peak was measured, and nothing was saved ({size}).",
+    "withheld.saved_nothing_predicted": "{flags}: {predicted:mib} were predicted to be saved, and nothing was saved "
+    "({size}).",
+    "withheld.too_small": "{flags}: what it saves is too little to matter ({size}).",
+    "withheld.lost_answers": "{flags}: it saves, but answers were lost.",
+    "withheld.moved": "{flags}: it saves, but the model moved by more than noise, and caches of so few bits are "
+    "known "
+    "to cost answers.",
+    "withheld.memory_free": "{flags}: it saves memory ({size}), but memory is no trouble here, and nothing shows "
+    "that it "
+    "costs neither time nor answers.",
+    "withheld.slower": "{flags}: it shortens one wait and lengthens another.",
+    "withheld.mixed": "{flags}: it helps in one condition and costs in another.",
+    "withheld.not_sure": "{flags}: it seemed faster ({size}), but among so many comparisons one such is expected by "
+    "chance. More repeats would tell.",
+    "withheld.size_memory": "difference {value:signed_mib}",
+    "withheld.size_memory_interval": "difference {value:signed_mib}, 95 % interval {low:signed_mib} to "
+    "{high:signed_mib}",
+    "withheld.size_time": "{metric} {value:signed_s}, 95 % interval {low:signed_s} to {high:signed_s}",
+}
+
+_SHORT = {
+    "advice_short.memory_measured": "{flags} saves {size:mib} (measured).",
+    "advice_short.memory_predicted": "{flags} should save {size:mib} (predicted only).",
+    "advice_short.waiting_measured": "{flags} shortens {metric} by {size:s} (measured).",
+    "advice_short.waiting_predicted": "{flags} should bring the first token {size:s} sooner (predicted only).",
+    "advice_short.stable_prefix": "A beginning of the prompt that stays the same brings the first token {size:s} "
+    "sooner "
+    "(measured).",
+    "advice_short.history": "A history that is reused should bring the first token {size:s} sooner (predicted only).",
+    "advice_short.lead": "What to change first:",
+    "advice_short.none": "What to change first: nothing stands out.",
+    "advice_short.none_free": "What to change first: nothing. Memory is no trouble here.",
+}
+
+ADVICE: Mapping[str, str] = {**_LEADS, **_CHANGES, **_SAVES, **_COSTS, **_RISKS, **_WITHHELD, **_SHORT}

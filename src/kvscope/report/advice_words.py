@@ -1,0 +1,115 @@
+"""Advice in words: the change, what it saves and costs, its risk, how to check; and what is not advised."""
+
+from kvscope.analysis.advice_command import command_text
+from kvscope.analysis.advice_kind import Advice, Cost, Quality, Withheld
+from kvscope.analysis.advice_measured import MEMORY
+from kvscope.analysis.study import Study
+from kvscope.report.words import name_of, say
+
+# Advice of what is sent has no setting; its short sentence is its own.
+_OF_PROMPTS = ("stable_prefix", "history")
+# Lines that a first screen or a terminal has room for.
+SHORT_LINES = 3
+
+
+def advice_text(advice: Advice) -> str:
+    """What to change, as a sentence."""
+    return say(f"advice.{advice.slug}", **{**advice.values, "flags": advice.flags})
+
+
+def advice_remarks(advice: Advice) -> tuple[str, ...]:
+    """What it saves, what it costs, what the answers say, its risk, and how to check: a sentence each."""
+    times = [cost_text(cost) for cost in advice.costs]
+    if not times and advice.helps == "memory":
+        times = [say("advice_cost.time_nothing")]
+    return (
+        *saving_texts(advice),
+        *times,
+        quality_text(advice.quality),
+        say(f"risk.{advice.slug}"),
+        *check_texts(advice),
+    )
+
+
+def saving_texts(advice: Advice) -> list[str]:
+    """The size with its interval, or that it is predicted only."""
+    saved = advice.saved
+    if saved is None:
+        return [say(f"advice.{_predicted_slug(advice)}", value=advice.predicted)]
+    values = {"value": saved.value, "low": saved.low, "high": saved.high, "num": saved.num}
+    if advice.metric != MEMORY:
+        return [say("advice.time_measured", metric=name_of("metric", advice.metric), **values)]
+    if not saved.has_interval:
+        return [say("advice.memory_once", **values)]
+    told = [say("advice.memory_slope" if advice.slug == "context" else "advice.memory_measured", **values)]
+    if advice.predicted is not None:
+        told.append(say("advice.also_predicted", value=advice.predicted))
+    return told
+
+
+def _predicted_slug(advice: Advice) -> str:
+    if advice.metric != MEMORY:
+        return "time_predicted"
+    if advice.design_id is not None and advice.slug != "host_cache_limit":
+        return "memory_too_few"
+    return "memory_estimated" if advice.is_estimate else "memory_predicted"
+
+
+def cost_text(cost: Cost) -> str:
+    """What a change did to something else, with its interval."""
+    kind = "memory" if cost.metric == MEMORY else "time"
+    value, low, high = cost.difference.value, cost.difference.low, cost.difference.high
+    less = {f"{name}_less": None if v is None else -v for name, v in (("value", value), ("low", high), ("high", low))}
+    return say(
+        f"advice_cost.{kind}_{cost.verdict}",
+        metric=name_of("metric", cost.metric),
+        value=value,
+        low=low,
+        high=high,
+        **less,
+    )
+
+
+def quality_text(quality: Quality) -> str:
+    """What the answers say of a change."""
+    return say(f"advice_quality.{quality.slug}", value=None if quality.size is None else quality.size.value)
+
+
+def check_texts(advice: Advice) -> tuple[str, ...]:
+    """The command that would measure it, or measure it again."""
+    if not advice.check:
+        return (say("advice.check_reuse"),) if advice.slug in _OF_PROMPTS else ()
+    slug = "advice.check_again" if advice.design_id is not None and advice.is_measured else "advice.check"
+    return (say(slug, command=command_text(advice.check)),)
+
+
+def withheld_text(withheld: Withheld) -> str:
+    """What was measured and is not advised, and why."""
+    difference = withheld.difference
+    values = {"value": difference.value, "low": difference.low, "high": difference.high}
+    if withheld.metric != MEMORY:
+        size = say("withheld.size_time", metric=name_of("metric", withheld.metric), **values)
+    else:
+        slug = "withheld.size_memory_interval" if difference.has_interval else "withheld.size_memory"
+        size = say(slug, **values)
+    reason = withheld.reason
+    if reason == "saved_nothing" and (withheld.predicted or 0) > 0:
+        reason = "saved_nothing_predicted"
+    return say(f"withheld.{reason}", flags=withheld.flags, size=size, predicted=withheld.predicted)
+
+
+def advice_lines(study: Study) -> tuple[str, ...]:
+    """For the first screen and a terminal: what to change first, in at most three short sentences behind a lead; or
+    that there is nothing."""
+    if not study.is_measured:
+        return ()
+    if not study.advice:
+        return (say("advice_short.none_free" if study.pressure.is_free else "advice_short.none"),)
+    return (say("advice_short.lead"), *(_short(advice) for advice in study.advice[:SHORT_LINES]))
+
+
+def _short(advice: Advice) -> str:
+    basis = "measured" if advice.is_measured else "predicted"
+    slug = advice.slug if advice.slug in _OF_PROMPTS else f"{advice.helps}_{basis}"
+    metric = name_of("metric", advice.metric)
+    return say(f"advice_short.{slug}", flags=advice.flags, size=advice.size, metric=metric)
