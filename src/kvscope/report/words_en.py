@@ -4,6 +4,7 @@ titles and names in ``names_en``.
 
 from collections.abc import Mapping
 
+from kvscope.report.advice_en import ADVICE
 from kvscope.report.answers_en import ANSWERED
 from kvscope.report.charts_en import CHARTS
 from kvscope.report.definitions_en import DEFINED
@@ -384,6 +385,7 @@ WORDS: Mapping[str, str] = {
     **RETRIEVAL_PAGE,
     **QUALITY_WORDS,
     **ANSWERED,
+    **ADVICE,
     **TERMINAL,
     **DEFINED,
     **PAGE,
