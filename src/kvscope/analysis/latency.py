@@ -107,7 +107,10 @@ def time_law(
             evidence.append(attempt.key)
     if not points:
         return None
-    levels = [(x, mean([y for at, y in points if at == x], floor=0.0)) for x in sorted({x for x, _ in points})]
+    at_level: dict[int, list[float]] = {}
+    for x, y in points:
+        at_level.setdefault(x, []).append(y)
+    levels = [(x, mean(at_level[x], floor=0.0)) for x in sorted(at_level)]
     return TimeLaw(
         line=fit_line(points),
         points=tuple(sorted(points)),

@@ -6,15 +6,18 @@ print; in a file of its own they become plain colours. Filled areas get a patter
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 from typing import Any
 
 from kvscope.report.blocks import Chart
+from kvscope.report.terminal_text import display_width, wrapped
 
 WIDTH = 440
 HEIGHT = 230
+# Letters of a line of the title above a chart in a file of its own.
+TITLE_COLUMNS = 56
 
 INK, AXIS, GRID = "#000011", "#000012", "#000013"
 MEASURED, PREDICTED, FAILED, SECOND = "#000021", "#000022", "#000023", "#000024"
@@ -37,8 +40,8 @@ PARTS: Mapping[str, tuple[str, str, str, str]] = {
     "buffers": ("#000033", "--part-buffers", "#2a9d8f", "dots"),
     "runtime": ("#000034", "--part-runtime", "#8467ad", "cross"),
     "libraries": ("#000035", "--part-libraries", "#b6bec6", "lines"),
-    "host_cache": ("#000036", "--part-host", "#b8961d", "lines"),
-    "checkpoint": ("#000038", "--part-checkpoint", "#6f8f3d", "dots"),
+    "host_cache": ("#000036", "--part-host", "#b8961d", "columns"),
+    "checkpoint": ("#000038", "--part-checkpoint", "#6f8f3d", "rings"),
     "unexplained": ("#000037", "--part-unexplained", "#c8434a", "stripes_back"),
 }
 
@@ -48,6 +51,8 @@ _STROKES = {
     "dots": '<circle cx="3" cy="3" r="1.2" fill="{paper}" fill-opacity=".85"/>',
     "cross": '<path d="M0,0L6,6M0,6L6,0" stroke="{paper}" stroke-width=".9" stroke-opacity=".7"/>',
     "lines": '<path d="M0,3H6" stroke="{paper}" stroke-width="1.4" stroke-opacity=".8"/>',
+    "columns": '<path d="M3,0V6" stroke="{paper}" stroke-width="1.4" stroke-opacity=".8"/>',
+    "rings": '<circle cx="3" cy="3" r="1.8" fill="none" stroke="{paper}" stroke-width=".9" stroke-opacity=".85"/>',
     "solid": "",
 }
 
@@ -92,6 +97,7 @@ def base_config() -> dict[str, Any]:
             "tickColor": AXIS,
             "labelAngle": 0,
         },
+        "axisQuantitative": {"labelOverlap": "greedy", "labelSeparation": 8},
         "text": {"color": INK, "fontSize": 13},
     }
 
@@ -109,8 +115,14 @@ def draw(chart: Chart, prefix: str = "") -> str:
 
 
 def draw_file(chart: Chart) -> str:
-    """The chart as an SVG file of its own, in plain colours."""
-    return _finish(chart, chart.slug, in_page=False)
+    """The chart as an SVG file of its own, in plain colours on white, its title above it."""
+    return _finish(replace(chart, spec=_titled(chart)), chart.slug, in_page=False)
+
+
+def _titled(chart: Chart) -> dict[str, Any]:
+    lines = wrapped(chart.title, later="", width=TITLE_COLUMNS)
+    title = {"text": lines, "anchor": "start", "frame": "bounds", "fontSize": 15, "color": INK, "offset": 12}
+    return {**chart.spec, "title": title, "background": "#ffffff"}
 
 
 def _finish(chart: Chart, name: str, *, in_page: bool) -> str:
@@ -219,7 +231,7 @@ def key(items: Sequence[KeyItem], start: int = -40) -> list[Any]:
     rows: list[list[tuple[int, KeyItem]]] = [[]]
     at = start
     for item in items:
-        need = 40 + round(6.9 * len(item.label))
+        need = 40 + round(6.9 * display_width(item.label))
         if at + need > start + WIDTH and rows[-1]:
             rows.append([])
             at = start

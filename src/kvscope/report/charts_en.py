@@ -1,6 +1,26 @@
 """What charts say in English: under the pointer where scripts run, and about their files."""
 
 CHARTS: dict[str, str] = {
+    "chart.ttft.finding": "Each 1,000 tokens of prompt delay the first token by {each_s:s} (95 %: {low_s:s} to "
+    "{high_s:s})",
+    "chart.ttft.ends": "The first token comes after {first_s:s} with {first:count} tokens of prompt, and after "
+    "{last_s:s} with {last:count}",
+    "chart.ttft.one": "The first token comes after {time_s:s} with {tokens:count} tokens of prompt",
+    "chart.tpot.ends": "Each later token takes {first_s:s} behind {first:count} tokens of prompt, and {last_s:s} "
+    "behind {last:count}",
+    "chart.tpot.one": "Each later token takes {time_s:s} behind {tokens:count} tokens of prompt",
+    "chart.completion.finding": "Each token of output adds {each_s:s} to the answer (95 %: {low_s:s} to {high_s:s})",
+    "chart.completion.ends": "An answer of {first:count} tokens takes {first_s:s}, one of {last:count} tokens takes "
+    "{last_s:s}",
+    "chart.completion.one": "An answer of {tokens:count} tokens takes {time_s:s}",
+    "chart.law.many": "{count:count} trials, too many to draw each: a dot is the mean of a length, the thick bar its "
+    "95 % interval, the thin bar goes from the least to the most. The dashed line is the fit. A × is a failed trial; "
+    "its height means nothing.",
+    "chart.law.chosen": "{shown} of {total:count} lengths are drawn, evenly chosen; the fit is of all of them. Bars "
+    "are 95 % intervals, or from the least to the most of a length's trials. A × is a failed trial; its height means "
+    "nothing.",
+    "series.means": "mean, with its 95 % interval",
+    "series.span": "least to most",
     "tip.x": "x",
     "tip.y": "y",
     "tip.text": "name",

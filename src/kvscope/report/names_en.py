@@ -158,11 +158,8 @@ _CHARTS: dict[str, str] = {
     "chart.release.caption": "Own memory at each moment, in MiB",
     "chart.law.description": "Dots are trials, bars the 95 % interval of a level's mean, the dashed line the fit. A "
     "× is a failed trial; its height means nothing.",
-    "chart.ttft.title": "Time to the first token against the length of the prompt",
     "chart.ttft.caption": "Time to first token (TTFT)",
-    "chart.tpot.title": "Time of each later token against the length of the prompt",
     "chart.tpot.caption": "Time per output token (TPOT), the first token excluded",
-    "chart.completion.title": "Time of the whole answer against its length",
     "chart.completion.caption": "Completion time",
     "axis.mib": "MiB",
     "axis.added_mib": "MiB added",
