@@ -91,10 +91,11 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """Long text, kept as it is and folded behind ``summary``."""
+    """Long text, kept as it is and folded behind ``summary``. ``anchor``: what links name."""
 
     summary: str
     text: str
+    anchor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ DEFINED: Mapping[str, str] = {
     "def.completion_step": "Seconds that each further 1,000 tokens of answer took.",
     "def.verdict": "Whether memory came back: released, retained and bounded, growing, or cannot tell.",
     "def.step": "Memory more after each further conversation with a new text, with its 95 % interval.",
-    "def.host_per_conversation": "Growth of the host prompt cache for each conversation, as the engine's log states it.",
+    "def.host_per_conversation": "Growth of the host prompt cache for each conversation, as the engine's log says.",
     "def.start": "What the process held before the model was loaded.",
     "def.kept": "What is still held after the engine's own release, above the start.",
     "def.after_exit": "What is still held of it when the engine's processes have ended.",

@@ -1,7 +1,12 @@
-"""The page: one self-contained HTML file. No outside reference, no script; everything recorded is text."""
+"""The page: one self-contained HTML file, in every language, without any outside reference. It is complete with scripts
+off; everything recorded is text."""
 
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,31 +15,41 @@ from markupsafe import Markup
 
 from kvscope import __version__
 from kvscope.analysis.study import Analysis, analyse
+from kvscope.language import NAMES, current
 from kvscope.record.store import open_records
-from kvscope.report.blocks import Block, Chart, Download, StudyPage
+from kvscope.report.blocks import Chart, Download, StudyPage
 from kvscope.report.charts import draw
+from kvscope.report.definitions import anchors_of, terms_used
 from kvscope.report.files import write_file
+from kvscope.report.links import tables_of, words_of
 from kvscope.report.sections import several_studies, study_pages
+from kvscope.report.spoken import SpokenChart, in_each, languages, said_in_each, together
 from kvscope.report.words import say
 
 __all__ = ["render_page", "write_file", "write_report"]
 
 # Characters that stay as they are in a data: address inside a double-quoted attribute.
 _SAFE = " !$'()*+,-./:;=?@[]^_`{|}~"
+# Nothing may be loaded, sent or framed; scripts only by their hash.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def render_page(analysis: Analysis) -> str:
-    """The whole page. The same analysis gives the same bytes."""
-    pages = study_pages(analysis)
+    """The whole page, opened in the current language. The same analysis gives the same bytes."""
+    scripts = (_asset("page.js"),)
     return (
         _environment()
         .get_template("page.html")
         .render(
             title=_title(analysis),
-            several=several_studies(analysis),
-            pages=pages,
+            languages={name: NAMES[name] for name in languages()},
+            several=said_in_each(lambda: several_studies(analysis) or ""),
+            pages=together(in_each(lambda: study_pages(analysis))),
             style=Markup(_asset("page.css")),
+            scripts=[Markup(script) for script in scripts],
+            policy=content_policy(scripts),
             version=__version__,
+            place=_Places(),
         )
     )
 
@@ -50,11 +65,28 @@ def write_report(records_path: str | Path, out_path: str | Path, *, force: bool 
     return write_file(out_path, text, force=force)
 
 
+def content_policy(scripts: Iterable[str]) -> str:
+    """What the page allows a browser: its own styles, and exactly these scripts."""
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts]
+    return f"{_POLICY}; script-src {' '.join(hashes)}" if hashes else _POLICY
+
+
 def _title(analysis: Analysis) -> str:
     if not analysis.studies:
         return say("page.title_empty")
     first = analysis.studies[0]
     return say("page.title", model=first.model_name, engine=first.engine)
+
+
+class _Places:
+    """Ids for captions, counted as the page is written."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def caption(self) -> str:
+        """The next one."""
+        return f"table-{next(self._numbers)}"
 
 
 @cache
@@ -69,17 +101,33 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals.update(say=say, draw=_draw, kind=_kind, data_address=_data_address)
+    environment.globals.update(
+        say=lambda slug, **values: said_in_each(lambda: say(slug, **values)),
+        draw=_draw,
+        kind=lambda block: type(block).__name__,
+        data_address=_data_address,
+        defined=_defined,
+        language=current,
+    )
     return environment
 
 
-def _draw(chart: Chart, page: StudyPage, place: str) -> Markup:
-    # Our own drawing, in which every text was escaped as it was drawn.
-    return Markup(draw(chart, f"{page.anchor}{place}-"))
+def _defined(page: StudyPage) -> Mapping[str, str]:
+    """Words of the page's tables → where the page defines them."""
+    tables = [table for section in page.sections for table in tables_of(section.blocks)]
+    tables += [page.answer.table] if page.answer.table is not None else []
+    words = {str(word) for table in tables for word in words_of(table)}
+    known = anchors_of(terms_used(words), page.anchor)
+    anchors = {row.anchor for table in tables for row in table.rows}
+    return {name: anchor for name, anchor in known.items() if anchor in anchors}
 
 
-def _kind(block: Block) -> str:
-    return type(block).__name__
+def _draw(chart: Chart | SpokenChart, page: StudyPage, place: str) -> Sequence[tuple[str, Markup]]:
+    """The drawings of a chart with their language, empty for one that all share. They are our own; every text in them
+    was escaped as it was drawn."""
+    if isinstance(chart, Chart):
+        return [("", Markup(draw(chart, f"{page.anchor}{place}-")))]
+    return [(name, Markup(draw(each, f"{page.anchor}{place}-{name}-"))) for name, each in chart.versions.items()]
 
 
 def _data_address(download: Download) -> str:

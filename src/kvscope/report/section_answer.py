@@ -1,44 +1,51 @@
 """1. The answer: one sentence with its interval, whether to believe it, and where to read on."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from statistics import median
 
-from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.price import token_price
-from kvscope.analysis.study import MemoryView, Study
+from kvscope.analysis.study import Study
 from kvscope.analysis.turns import turn_tables
 from kvscope.report.answer_headline import answered_text, intervals_text, is_about_answers
-from kvscope.report.blocks import Answer, Badge, Chart, Claim, Link, Row, Table, columns, row
-from kvscope.report.charts_memory import PART_TERMS, by_context_chart, context_chart
+from kvscope.report.answer_parts import answer_table, badges
+from kvscope.report.blocks import Answer, Chart, Claim, Link
+from kvscope.report.charts_answer import answer_chart
+from kvscope.report.charts_memory import by_context_chart
 from kvscope.report.charts_time import ttft_chart
 from kvscope.report.claims import claim
-from kvscope.report.numbers import mib_cell
-from kvscope.report.section_growth import failed_levels
+from kvscope.report.links import failed_levels, rows_behind, with_rows
+from kvscope.report.section_growth import by_context
 from kvscope.report.section_trust import clipped
 from kvscope.report.words import name_of, say
 from kvscope.units import MIB, format_number
 
 THOUSAND = 1000
-_TABLE_PARTS: Mapping[str, tuple[str, ...]] = {
-    "weights": ("weights",),
-    "kv_cache": ("kv_cache", "recurrent_state"),
-    "buffers": ("compute_buffer", "output_buffer"),
-}
 
 
-def answer(study: Study, anchors: Mapping[str, Link], prefix: str) -> Answer:
-    """The first screen."""
+def answer(study: Study, anchors: Mapping[str, Link], prefix: str, sections: Collection[str]) -> Answer:
+    """The first screen. ``sections``: those that the page has, so that nothing leads to one that it has not."""
     return Answer(
         strip=strip(study),
         headline=headline(study),
         interval=interval_line(study),
-        badges=_badges(study, prefix),
+        badges=badges(study, prefix, sections),
         doubts=contradictions(study, anchors),
-        table=_table(study),
-        chart=_chart(study),
+        table=answer_table(study, anchors),
+        chart=_chart(study, anchors, prefix),
         remarks=remarks(study),
+        evidence=_evidence(study, anchors),
     )
+
+
+def _evidence(study: Study, anchors: Mapping[str, Link]) -> tuple[Link, ...]:
+    """The rows behind the headline: of the designs whose slopes it gives, else of all that was measured."""
+    factors = [
+        name for name, slope in (("n_ctx", _memory_slope(study)), ("prompt_tokens", _time_slope(study))) if slope
+    ]
+    behind = [d for d in study.designs if d.design.factor in factors] or list(study.designs)
+    return rows_behind((a for d in behind for a in d.attempts if a.is_measured), anchors)
 
 
 def contradictions(study: Study, anchors: Mapping[str, Link]) -> tuple[Claim, ...]:
@@ -182,70 +189,21 @@ def interval_line(study: Study) -> str:
     return say("interval.line", parts=" · ".join(parts))
 
 
-def _badges(study: Study, prefix: str) -> tuple[Badge, ...]:
-    badges = []
-    share = None if study.main is None or study.main.loaded is None else study.main.loaded.unexplained_share
-    if share is not None:
-        text = say("badge.explained", share=1 - share)
-        kind = "good" if share <= UNEXPLAINED_SHARE else "bad"
-        badges.append(Badge(mark="=" if kind == "good" else "≠", text=text, kind=kind, anchor=f"{prefix}memory"))
-    failed, total = study.num_failed, len(study.trials)
-    text = say("badge.failed", failed=failed, total=total) if failed else say("badge.no_failures", total=total)
-    mark, kind = ("×", "bad") if failed else ("=", "good")
-    badges.append(Badge(mark=mark, text=text, kind=kind, anchor=f"{prefix}failed"))
-    doubts = [c for c in study.checks if c.passed is False and c.slug != "failures"]
-    if doubts:
-        names = ", ".join(dict.fromkeys(say(f"check_short.{c.slug}") for c in doubts))
-        text = say("badge.doubts", names=names)
-        badges.append(Badge(mark="!", text=text, kind="doubt", anchor=f"{prefix}trust"))
-    else:
-        badges.append(Badge(mark="=", text=say("badge.no_doubts"), kind="good", anchor=f"{prefix}trust"))
-    return tuple(badges)
-
-
-def _table(study: Study) -> Table | None:
-    """MiB of the main attempt after load: predicted, engine-reported, in memory."""
-    view = study.main
-    if view is None:
-        return None
-    rows = [_part_row(view, part, slugs) for part, slugs in _TABLE_PARTS.items()]
-    loaded = view.loaded
-    if loaded is not None and loaded.maps_read:
-        runtime = sum(loaded.term_bytes(t) for p in ("runtime", "libraries") for t in PART_TERMS[p])
-        rows.append(row(say("row.runtime"), say("unknown"), say("none"), mib_cell(runtime)))
-    if loaded is not None:
-        left = mib_cell(loaded.unexplained_bytes, signed=True)
-        rows.append(row(say("row.unexplained"), say("none"), say("none"), left, kind="total"))
-        rows.append(row(say("row.grown"), say("none"), say("none"), mib_cell(loaded.growth_bytes), kind="total"))
-    return Table(
-        caption=say("caption.answer", context_tokens=view.attempt.context_tokens),
-        columns=columns(say("col.mib"), say("col.predicted"), say("col.reported"), say("col.resident")),
-        rows=tuple(rows),
-    )
-
-
-def _part_row(view: MemoryView, part: str, slugs: tuple[str, ...]) -> Row:
-    found = [c for c in view.components_loaded if c.slug in slugs]
-    sizes = [c.allocated_bytes for c in found]
-    predicted = None if not sizes or None in sizes else sum(s for s in sizes if s is not None)
-    printed = [float(text) for c in found for text in c.reported_mib]
-    reported = format_number(sum(printed), 1) if printed else say("none")
-    return row(name_of("part", part), mib_cell(predicted), reported, _seen(view.loaded, part))
-
-
-def _seen(loaded: Attribution | None, part: str) -> str:
-    if loaded is None or not loaded.maps_read:
-        return say("unknown")
-    size = mib_cell(sum(loaded.term_bytes(term) for term in PART_TERMS[part]))
-    return say("cell.at_most", size=size) if loaded.is_upper_bound(*PART_TERMS[part]) else size
-
-
-def _chart(study: Study) -> Chart | None:
-    if study.context is not None and study.context.measured.num_levels > 1:
-        return context_chart(study.context, failed_levels(study, "n_ctx"))
-    if study.ttft is not None and study.ttft.line.num_levels > 1:
-        return ttft_chart(study.ttft, failed_levels(study, "prompt_tokens"))
-    return None if study.main is None else by_context_chart((study.main,))
+def _chart(study: Study, anchors: Mapping[str, Link], prefix: str) -> Chart | None:
+    """Memory against the context limit, else time against the input, else the parts of one attempt's memory."""
+    chart, failed = None, failed_levels(study, "n_ctx")
+    if study.context is not None:
+        behind = set(study.context.evidence)
+        measured = [a for a in study.attempts if a.key in behind]
+        chart = answer_chart(measured, failed)
+        chart = chart and with_rows(chart, by_context(measured, anchors))
+    if chart is None and study.ttft is not None and study.ttft.line.num_levels > 1:
+        failed = failed_levels(study, "prompt_tokens")
+        chart = ttft_chart(study.ttft, failed)
+    if chart is None and study.main is not None:
+        chart, failed = by_context_chart((study.main,)), []
+    links = (Link(text=say("page.why_failed"), anchor=f"{prefix}failed"),) if failed else ()
+    return chart and replace(chart, links=links)
 
 
 def remarks(study: Study) -> tuple[str, ...]:

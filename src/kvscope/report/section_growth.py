@@ -1,31 +1,42 @@
 """3. Why does it grow? The layers, the formula with its numbers, the measured slope, and the plot that misleads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.growth import ContextGrowth
 from kvscope.analysis.price import token_price
-from kvscope.analysis.study import DesignStudy, Study
+from kvscope.analysis.study import Study
+from kvscope.language import shown
 from kvscope.record.rows import Json
-from kvscope.report.blocks import Block, Bullets, Fold, Link, Paragraph, Section, Table, columns, row
+from kvscope.report.blocks import Block, Bullets, Link, Paragraph, Section, Table, columns, row
 from kvscope.report.charts_memory import added_chart, context_chart
 from kvscope.report.claims import claims
+from kvscope.report.links import failed_levels, with_rows
+from kvscope.report.section_prediction import prediction_blocks, ranges
 from kvscope.report.words import say
 from kvscope.units import format_count
 
 
-def growth_section(study: Study, anchors: Mapping[str, Link]) -> Section:
-    """Section 3."""
+def growth_section(study: Study, anchors: Mapping[str, Link], prefix: str) -> Section:
+    """Section 3. ``prefix`` begins the anchors of the prediction's terms and facts."""
     blocks: list[Block] = [Paragraph(text=why(study), kind="lead")]
     blocks += claims(study, anchors, "slope_", "step_")
     if study.context is not None:
-        blocks.append(context_chart(study.context, failed_levels(study, "n_ctx")))
+        chart = context_chart(study.context, failed_levels(study, "n_ctx"))
+        blocks.append(with_rows(chart, by_context(_behind(study.context, study), anchors)))
     else:
         blocks.append(Paragraph(text=say("growth.no_context_design")))
     blocks += _layers(study.prediction)
     blocks += claims(study, anchors, "first_microbatch", "first_microbatch_once", "checkpoints")
     if study.inputs is not None:
-        chart = added_chart(study.inputs)
-        blocks += [chart] if chart is not None else []
-    blocks += _sources(study.prediction)
+        added = added_chart(study.inputs)
+        behind = {
+            format_count(a.prompt_tokens): [anchors[a.attempt_key]]
+            for a in study.inputs.added
+            if a.attempt_key in anchors
+        }
+        blocks += [with_rows(added, behind)] if added is not None else []
+    blocks += prediction_blocks(study.prediction, prefix)
     return Section(slug="growth", title=say("title.growth"), blocks=tuple(blocks))
 
 
@@ -76,14 +87,18 @@ def _formulas(prediction: Mapping[str, Json] | None) -> tuple[list[str], list[st
     return formulas, list(dtypes)
 
 
-def failed_levels(study: Study, factor: str) -> list[int]:
-    """Levels of a factor at which an attempt failed, for the × marks."""
-    levels = [a.trial.level for d in _by(study, factor) for a in d.attempts if a.is_failure]
-    return sorted({level for level in levels if isinstance(level, int)})
+def _behind(growth: ContextGrowth, study: Study) -> list[Attempt]:
+    keys = set(growth.evidence)
+    return [attempt for attempt in study.attempts if attempt.key in keys]
 
 
-def _by(study: Study, factor: str) -> list[DesignStudy]:
-    return [d for d in study.designs if d.design.factor == factor]
+def by_context(attempts: Sequence[Attempt], anchors: Mapping[str, Link]) -> dict[str, list[Link]]:
+    """The rows behind each context limit of these attempts, by the limit as a table writes it."""
+    found: dict[str, list[Link]] = {}
+    for attempt in attempts:
+        if attempt.key in anchors and attempt.context_tokens is not None:
+            found.setdefault(format_count(attempt.context_tokens), []).append(anchors[attempt.key])
+    return found
 
 
 def _groups(prediction: Mapping[str, Json] | None) -> dict[str, list[Mapping[str, Json]]]:
@@ -107,10 +122,10 @@ def _layers(prediction: Mapping[str, Json] | None) -> list[Block]:
         row(
             kind.replace("_", " "),
             str(len(indices)),
-            _ranges(indices),
+            ranges(indices),
             format_count(size),
             format_count(size * len(indices)),
-            because.get(indices[0], say("none")),
+            shown(because[indices[0]]) if indices[0] in because else say("none"),
         )
         for (kind, size), indices in groups.items()
     ]
@@ -122,29 +137,5 @@ def _layers(prediction: Mapping[str, Json] | None) -> list[Block]:
         rows=tuple(rows),
     )
     knees = ((prediction or {}).get("growth") or {}).get("knees") or ()
-    bullets = [say("growth.knee", tokens=knee["tokens"], why=knee["why"]) for knee in knees]
+    bullets = [say("growth.knee", tokens=knee["tokens"], why=shown(str(knee["why"]))) for knee in knees]
     return [table, *([Bullets(items=tuple(bullets))] if bullets else [])]
-
-
-def _ranges(indices: list[int]) -> str:
-    """``0–4, 6`` of 0, 1, 2, 3, 4, 6."""
-    parts: list[list[int]] = []
-    for index in sorted(indices):
-        if parts and index == parts[-1][-1] + 1:
-            parts[-1].append(index)
-        else:
-            parts.append([index])
-    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
-
-
-def _sources(prediction: Mapping[str, Json] | None) -> list[Block]:
-    sources = ((prediction or {}).get("model") or {}).get("sources") or {}
-    blocks: list[Block] = []
-    if sources:
-        text = "\n".join(f"{field}: {where}" for field, where in sources.items())
-        blocks.append(Fold(summary=say("summary.sources", count=len(sources)), text=text))
-    unknown = (prediction or {}).get("unknown") or ()
-    if unknown:
-        items = tuple(say("growth.unknown", what=str(u["what"]), why=str(u["why"])) for u in unknown)
-        blocks.append(Bullets(items=items))
-    return blocks

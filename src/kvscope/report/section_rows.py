@@ -1,43 +1,63 @@
-"""10. Every row. 11. Definitions and sources."""
+"""10. Every row; of a record that holds too many for a page, what they come to."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import unexplained_bytes
+from kvscope.analysis.levels import LevelRow
 from kvscope.analysis.study import Study
 from kvscope.analysis.table import table_row
-from kvscope.record.metrics import DEFINITIONS
+from kvscope.language import ENGLISH, speaking
 from kvscope.record.strict_json import strict_json
-from kvscope.report.blocks import Block, Column, Download, Fold, Link, Paragraph, Row, Section, Table, row
-from kvscope.report.numbers import mib_cell, number_cell, seconds_cell
+from kvscope.report.blocks import Block, Column, Download, Link, Paragraph, Row, Section, Table, row
+from kvscope.report.numbers import estimate_cell, mib_cell, number_cell, seconds_cell
 from kvscope.report.section_time import level_text
 from kvscope.report.section_trust import clipped
 from kvscope.report.words import name_of, say
 
-# Above this many attempts the page shows the first ones and names the record for the rest.
+# Above this many attempts the page shows what they come to, and the rows that something names; the record has the rest.
 MOST_ROWS = 5000
+# So many of those that failed, so many that findings rest on.
+MOST_NAMED = 200
+# A longer table is folded, so that the page opens at once.
+OPEN_ROWS = 300
 _TEXT = ("design", "level", "outcome")
 _NUMBERS = (
     "repeat", "prompt_asked", "prompt_server", "cached", "limit", "output", "ttft_s", "tpot_s", "completion_s",
     "memory_loaded_bytes", "memory_peak_bytes", "memory_after_bytes", "memory_released_bytes", "unexplained",
 )  # fmt: skip
+_MEANS = ("ttft_s", "tpot_s", "completion_s", "memory_loaded_bytes", "memory_peak_bytes")
+
+
+def shown_attempts(study: Study) -> tuple[Attempt, ...]:
+    """The attempts that the page shows as rows: all of them, or, of too many, those that failed and those that findings
+    rest on, a few hundred of each."""
+    if len(study.attempts) <= MOST_ROWS:
+        return study.attempts
+    named = dict.fromkeys(key for finding in study.findings for key in finding.evidence)
+    wanted = set(list(named)[:MOST_NAMED])
+    wanted |= {a.key for a in [a for a in study.attempts if a.is_failure][:MOST_NAMED]}
+    return tuple(attempt for attempt in study.attempts if attempt.key in wanted)
 
 
 def rows_section(study: Study, anchors: Mapping[str, Link]) -> Section:
-    """Section 10."""
-    attempts = study.attempts[:MOST_ROWS]
+    """Section 10. ``anchors``: the row of each attempt that is shown."""
+    attempts = [attempt for attempt in study.attempts if attempt.key in anchors]
+    total = len(study.attempts)
+    blocks: list[Block] = [Paragraph(text=say("rows.lead", total=total), kind="lead")]
+    if len(attempts) < total:
+        blocks.append(Paragraph(text=say("rows.summarised", shown=len(attempts), total=total), kind="doubt"))
+        blocks.append(_summary(study))
     titles = [Column(title=say("col.row"), is_number=True)]
     titles += [Column(title=say(f"col.{name}")) for name in _TEXT]
     titles += [Column(title=say(f"col.{name}"), is_number=True) for name in _NUMBERS]
-    blocks: list[Block] = [Paragraph(text=say("rows.lead", total=len(study.attempts)), kind="lead")]
-    if len(study.attempts) > MOST_ROWS:
-        blocks.append(Paragraph(text=say("rows.cut", shown=MOST_ROWS, total=len(study.attempts)), kind="doubt"))
     blocks.append(
         Table(
             caption=say("caption.rows"),
             columns=tuple(titles),
             rows=tuple(_attempt_row(attempt, anchors[attempt.key]) for attempt in attempts),
+            summary=say("summary.rows", count=len(attempts)) if len(attempts) > OPEN_ROWS else None,
         )
     )
     blocks.append(
@@ -49,6 +69,33 @@ def rows_section(study: Study, anchors: Mapping[str, Link]) -> Section:
         )
     )
     return Section(slug="rows", title=say("title.rows"), blocks=tuple(blocks))
+
+
+def _summary(study: Study) -> Table:
+    """Each level of each design with its means, where there is no room for every row."""
+    titles = [Column(title=say(f"col.{name}")) for name in ("design", "level")]
+    titles += [Column(title=say(f"col.{name}"), is_number=True) for name in ("repeats", "failed", *_MEANS)]
+    return Table(
+        caption=say("caption.rows_summary"),
+        columns=tuple(titles),
+        rows=tuple(
+            row(
+                each.design.name,
+                level_text(level.level),
+                str(level.num_measured),
+                str(level.num_failed),
+                *(_mean(level, name) for name in _MEANS),
+            )
+            for each in study.designs
+            for level in each.levels
+        ),
+    )
+
+
+def _mean(level: LevelRow, name: str) -> str:
+    if name not in level.means or level.num_measured == 0:
+        return say("none")
+    return estimate_cell(level.means[name], mib_cell if name.endswith("_bytes") else seconds_cell)
 
 
 def _attempt_row(attempt: Attempt, link: Link) -> Row:
@@ -94,96 +141,11 @@ def json_lines(attempts: Sequence[Attempt]) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Times to a microsecond: their sixteenth digit is noise, and a third of the page."""
+    """Times to a microsecond: their sixteenth digit is noise, and a third of the page. Long text ends early, in the
+    same words whatever the page's language: data are not translated."""
     if isinstance(value, float):
         return round(value, 6)
-    return clipped(value) if isinstance(value, str) else value
-
-
-def sources_section(study: Study) -> Section:
-    """Section 11."""
-    blocks: list[Block] = [_facts(study), _designs(study), _definitions()]
-    blocks += [_machine(study)] if study.machine else []
-    blocks += [Fold(summary=say("summary.commands"), text="\n".join(dict.fromkeys(r.command for r in study.runs)))]
-    unique = dict.fromkeys(r.line for a in study.attempts[:1] for r in a.result.reported)
-    main = study.main.attempt.result.reported if study.main is not None else ()
-    lines = dict.fromkeys([r.line for r in main if r.line]) or unique
-    if lines:
-        blocks.append(Fold(summary=say("summary.engine_lines"), text="\n".join(lines)))
-    return Section(slug="sources", title=say("title.sources"), blocks=tuple(blocks))
-
-
-def _facts(study: Study) -> Table:
-    model = (study.prediction or {}).get("model") or {}
-    rules = ((study.prediction or {}).get("scenario") or {}).get("engine_version")
-    facts = (
-        ("model", study.model_name),
-        ("model_source", study.model_source),
-        ("fingerprint", study.model_fingerprint),
-        ("architecture", str(model.get("architecture") or say("unknown"))),
-        ("parameters", number_cell(model.get("parameters"))),
-        ("trained_context", number_cell(model.get("trained_context_tokens"))),
-        ("engine", study.engine),
-        ("engine_version", study.engine_version),
-        ("engine_build", study.engine_build),
-        ("rules", str(rules or say("unknown"))),
-        ("kvscope_version", ", ".join(dict.fromkeys(r.kvscope_version for r in study.runs)) or say("unknown")),
-        ("machine_id", study.machine_id),
-        ("started", ", ".join(r.started_at for r in study.runs) or say("unknown")),
-    )
-    return Table(
-        caption=say("caption.facts"),
-        columns=(Column(title=say("col.fact")), Column(title=say("col.value"))),
-        rows=tuple(row(say(f"fact.{name}"), clipped(value)) for name, value in facts),
-    )
-
-
-def _designs(study: Study) -> Table:
-    names = ("design", "factor", "levels", "repeats", "seed", "settings")
-    return Table(
-        caption=say("caption.designs"),
-        columns=tuple(Column(title=say(f"col.{name}"), is_number=name in ("repeats", "seed")) for name in names),
-        rows=tuple(
-            row(
-                d.design.name,
-                name_of("factor", d.design.factor),
-                ", ".join(level_text(level) for level in d.design.levels),
-                str(d.design.repeats),
-                str(d.design.seed),
-                level_text(d.design.settings),
-            )
-            for d in study.designs
-        ),
-        summary=say("summary.designs"),
-    )
-
-
-def _definitions() -> Table:
-    return Table(
-        caption=say("caption.definitions"),
-        columns=(Column(title=say("col.term")), Column(title=say("col.meaning"))),
-        rows=tuple(row(name_of("metric", name), text) for name, text in DEFINITIONS.items()),
-        summary=say("summary.definitions"),
-    )
-
-
-def _machine(study: Study) -> Table:
-    return Table(
-        caption=say("caption.machine"),
-        columns=(Column(title=say("col.fact")), Column(title=say("col.value"))),
-        rows=tuple(
-            row(name_of("machine", str(name)), clipped(_machine_value(str(name), value)))
-            for name, value in study.machine.items()
-        ),
-        summary=say("summary.machine"),
-    )
-
-
-def _machine_value(name: str, value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or say("none")
-    if value is None:
-        return say("none")
-    if name in ("memory_total_bytes", "swap_total_bytes", "memory_limit_bytes"):
-        return f"{mib_cell(value)} MiB"
-    return level_text(value)
+    if not isinstance(value, str):
+        return value
+    with speaking(ENGLISH):
+        return clipped(value)

@@ -8,8 +8,8 @@ from kvscope.report.blocks import Block, Link, Paragraph, Section, Table, column
 from kvscope.report.charts_time import completion_chart, tpot_chart, ttft_chart
 from kvscope.report.claims import claims
 from kvscope.report.claims import level_text as level_text
+from kvscope.report.links import failed_levels
 from kvscope.report.numbers import number_cell
-from kvscope.report.section_growth import failed_levels
 from kvscope.report.turns import turn_block
 from kvscope.report.words import say
 

@@ -1,40 +1,84 @@
 """The report's argument, in order: the answer, where, why it grows, why it slows, one change, back?, right?, failed,
-trusted, every row, sources."""
+trusted, every row, sources. A part keeps its number on every page."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from kvscope.analysis.study import Analysis, Study
-from kvscope.report.blocks import Chart, StudyPage
+from kvscope.report.blocks import Chart, Link, Section, StudyPage
 from kvscope.report.charts import draw_file
 from kvscope.report.claims import row_anchors
+from kvscope.report.links import anchors_in, sourced, sourced_table, tables_of, words_of
 from kvscope.report.section_answer import answer
 from kvscope.report.section_effects import changes_section
 from kvscope.report.section_growth import growth_section
 from kvscope.report.section_memory import memory_section
 from kvscope.report.section_quality import quality_section
 from kvscope.report.section_release import release_section
-from kvscope.report.section_rows import rows_section, sources_section
+from kvscope.report.section_rows import rows_section, shown_attempts
+from kvscope.report.section_sources import sources_section
 from kvscope.report.section_time import time_section
 from kvscope.report.section_trust import failures_section, trust_section
 from kvscope.report.words import say
 
+# Section → its number. 1 is the answer.
+NUMBERS: Mapping[str, int] = {
+    "memory": 2,
+    "growth": 3,
+    "time": 4,
+    "changes": 5,
+    "release": 6,
+    "quality": 7,
+    "failed": 8,
+    "trust": 9,
+    "rows": 10,
+    "sources": 11,
+}
+# What a page keeps where nothing was measured; failures and rows beside them where anything was tried.
+_PREDICTED_ALONE = ("memory", "growth", "trust", "sources")
+_TRIED = ("failed", "rows")
+
 
 def study_page(study: Study, prefix: str) -> StudyPage:
     """One study as blocks. ``prefix`` begins every anchor, so that several studies can share a page."""
-    anchors = row_anchors(study, prefix)
+    shown = {attempt.key for attempt in shown_attempts(study)}
+    anchors = {key: link for key, link in row_anchors(study, prefix).items() if key in shown}
+    makers: Mapping[str, Callable[[], Section]] = {
+        "memory": lambda: memory_section(study, anchors),
+        "growth": lambda: growth_section(study, anchors, prefix),
+        "time": lambda: time_section(study, anchors),
+        "changes": lambda: changes_section(study, anchors),
+        "release": lambda: release_section(study, anchors),
+        "quality": lambda: quality_section(study, anchors),
+        "failed": lambda: failures_section(study, anchors),
+        "trust": lambda: trust_section(study),
+        "rows": lambda: rows_section(study, anchors),
+    }
+    kept = kept_sections(study)
+    sections = [replace(make(), number=NUMBERS[name]) for name, make in makers.items() if name in kept]
+    return _with_sources(study, anchors, prefix, sections)
+
+
+def kept_sections(study: Study) -> tuple[str, ...]:
+    """The sections that have something to say of a study: all of them where anything was measured."""
+    if study.is_measured:
+        return tuple(NUMBERS)
+    tried = _TRIED if study.attempts else ()
+    return tuple(name for name in NUMBERS if name in (*_PREDICTED_ALONE, *tried))
+
+
+def _with_sources(study: Study, anchors: Mapping[str, Link], prefix: str, sections: list[Section]) -> StudyPage:
+    """The page, its words defined and its numbers led to their sources in the last section."""
+    first = answer(study, anchors, prefix, kept_sections(study))
+    words = {word for section in sections for table in tables_of(section.blocks) for word in words_of(table)}
+    sources = replace(sources_section(study, prefix, words), number=NUMBERS["sources"])
+    known = anchors_in([*sections, sources]) | {f"{prefix}engine-lines"}
+    if first.table is not None:
+        first = replace(first, table=sourced_table(first.table, known, prefix))
     return StudyPage(
         anchor=prefix,
-        answer=answer(study, anchors, prefix),
-        sections=(
-            memory_section(study, anchors),
-            growth_section(study, anchors),
-            time_section(study, anchors),
-            changes_section(study, anchors),
-            release_section(study, anchors),
-            quality_section(study, anchors),
-            failures_section(study, anchors),
-            trust_section(study),
-            rows_section(study, anchors),
-            sources_section(study),
-        ),
+        answer=first,
+        sections=tuple(sourced(section, known, prefix) for section in (*sections, sources)),
     )
 
 
@@ -65,7 +109,7 @@ def several_studies(analysis: Analysis) -> str | None:
         "model": {s.model_fingerprint for s in analysis.studies},
         "engine": {_engine(s) for s in analysis.studies},
     }
-    what = ", ".join(say(f"differs.{name}") for name, found in parts.items() if len(found) > 1)
+    what = tuple(say(f"differs.{name}") for name, found in parts.items() if len(found) > 1)
     return say("page.several", count=len(analysis.studies), what=what)
 
 

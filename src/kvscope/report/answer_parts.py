@@ -1,0 +1,121 @@
+"""Parts of the first screen: whether to believe it, in badges; predicted, engine-reported and measured side by side."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
+from kvscope.analysis.compare import Component
+from kvscope.analysis.study import MemoryView, Study
+from kvscope.report.blocks import Badge, Link, Row, Table, columns, row
+from kvscope.report.charts_memory import PART_TERMS
+from kvscope.report.links import rows_behind
+from kvscope.report.numbers import mib_cell
+from kvscope.report.words import name_of, say
+from kvscope.units import format_number
+
+_TABLE_PARTS: Mapping[str, tuple[str, ...]] = {
+    "weights": ("weights",),
+    "kv_cache": ("kv_cache", "recurrent_state"),
+    "buffers": ("compute_buffer", "output_buffer"),
+}
+_RUNTIME = ("runtime", "libraries")
+# Parts that few loads have: shown where there is something of them.
+_RARE = ("host_cache", "checkpoint")
+
+
+def badges(study: Study, prefix: str, sections: Collection[str]) -> tuple[Badge, ...]:
+    """Share explained, failures and warnings counted. Each leads to its section where the page has it."""
+    if not study.attempts:
+        return (Badge(mark="?", text=say("badge.predicted"), kind="doubt", anchor=f"{prefix}trust"),)
+    found = [_explained(study, prefix)] if "memory" in sections else []
+    found += [_failed(study, prefix), _warnings(study, prefix)]
+    return tuple(badge for badge in found if badge is not None)
+
+
+def _explained(study: Study, prefix: str) -> Badge | None:
+    share = None if study.main is None or study.main.loaded is None else study.main.loaded.unexplained_share
+    if share is None:
+        return None
+    is_good = share <= UNEXPLAINED_SHARE
+    text = say("badge.explained", share=1 - share)
+    return Badge(mark="=" if is_good else "≠", text=text, kind="good" if is_good else "bad", anchor=f"{prefix}memory")
+
+
+def _failed(study: Study, prefix: str) -> Badge:
+    failed, total = study.num_failed, len(study.trials)
+    if failed:
+        text = say("badge.failed", failed=failed, total=total)
+        return Badge(mark="×", text=text, kind="bad", anchor=f"{prefix}failed")
+    return Badge(mark="=", text=say("badge.no_failures", total=total), kind="good", anchor=f"{prefix}failed")
+
+
+def _warnings(study: Study, prefix: str) -> Badge:
+    doubts = [check for check in study.checks if check.passed is False and check.slug != "failures"]
+    if doubts:
+        names = tuple(dict.fromkeys(say(f"check_short.{check.slug}") for check in doubts))
+        text = say("badge.warnings", count=len(doubts), names=names)
+        return Badge(mark="!", text=text, kind="doubt", anchor=f"{prefix}trust")
+    text = say("badge.no_warnings", total=len(study.checks))
+    return Badge(mark="=", text=text, kind="good", anchor=f"{prefix}trust")
+
+
+def answer_table(study: Study, anchors: Mapping[str, Link]) -> Table | None:
+    """MiB of the main attempt after load: predicted, engine-reported, measured, and the unexplained rest with its
+    sign. None where no memory was measured."""
+    view = study.main
+    if view is None:
+        return None
+    loaded = view.loaded
+    rows = [_part_row(view, part, slugs) for part, slugs in _TABLE_PARTS.items()]
+    if loaded is not None and loaded.maps_read:
+        runtime = _terms(loaded, *_RUNTIME)
+        rows.append(row(say("row.runtime"), say("unknown"), say("none"), mib_cell(runtime)))
+        rows += [
+            row(name_of("part", part), say("none"), say("none"), mib_cell(_terms(loaded, part)))
+            for part in _RARE
+            if _terms(loaded, part)
+        ]
+    if loaded is not None:
+        left = mib_cell(loaded.unexplained_bytes, signed=True)
+        rows.append(row(say("row.unexplained"), say("none"), say("none"), left, kind="total"))
+        rows.append(row(say("row.total"), *_totals(view), mib_cell(loaded.growth_bytes), kind="total"))
+    return Table(
+        caption=say("caption.answer", context_tokens=view.attempt.context_tokens),
+        columns=columns(say("col.mib"), say("col.predicted"), say("col.reported"), say("col.measured")),
+        rows=tuple(rows),
+        evidence=rows_behind([view.attempt], anchors),
+    )
+
+
+def _terms(loaded: Attribution, *parts: str) -> int:
+    return sum(loaded.term_bytes(term) for part in parts for term in PART_TERMS[part])
+
+
+def _totals(view: MemoryView) -> tuple[str, str]:
+    """Predicted and reported sums. The engine's run time is in neither, so the predicted one is a lower bound."""
+    known = [c for c in view.components_loaded if any(c.slug in slugs for slugs in _TABLE_PARTS.values())]
+    predicted = mib_cell(_predicted(known))
+    reported = _reported(known)
+    is_bound = _predicted(known) is not None
+    return say("cell.at_least", size=predicted) if is_bound else predicted, reported
+
+
+def _predicted(found: Sequence[Component]) -> int | None:
+    sizes = [component.allocated_bytes for component in found]
+    return None if not sizes or None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _reported(found: Sequence[Component]) -> str:
+    printed = [float(text) for component in found for text in component.reported_mib]
+    return format_number(sum(printed), 1) if printed else say("none")
+
+
+def _part_row(view: MemoryView, part: str, slugs: tuple[str, ...]) -> Row:
+    found = [component for component in view.components_loaded if component.slug in slugs]
+    return row(name_of("part", part), mib_cell(_predicted(found)), _reported(found), _seen(view.loaded, part))
+
+
+def _seen(loaded: Attribution | None, part: str) -> str:
+    if loaded is None or not loaded.maps_read:
+        return say("unknown")
+    size = mib_cell(_terms(loaded, part))
+    return say("cell.at_most", size=size) if loaded.is_upper_bound(*PART_TERMS[part]) else size
