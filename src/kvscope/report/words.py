@@ -1,9 +1,12 @@
-"""Every sentence and title of the report, in one place, with named placeholders. Another language is another ``WORDS``.
+"""Every sentence and title of the report, in one place, with named placeholders, said in the current language.
+
+The English is ``WORDS``; another language is looked up by slug and English in its catalogue (``kvscope.language``), and
+writes numbers by its own rules.
 
 A placeholder may name how its value is written: {x:mib}, {x:mib2}, {x:signed_mib}, {x:signed_mib2}, {x:bytes},
 {x:count}, {x:rate}, {x:signed_rate}, {x:s}, {x:signed_s}, {x:percent}, {x:percent2}, {x:signed_percent}, {x:points}
 and {x:signed_points} (of a share), {x:nats}, {x:list}, {x:span} (fewest and most of a count). A value that is None
-reads "unknown".
+reads "unknown" (알 수 없음).
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +14,7 @@ from string import Formatter
 from typing import Any
 
 from kvscope.analysis.notes import Note
+from kvscope.language import KOREAN, current, translated
 from kvscope.report.words_en import WORDS
 from kvscope.units import (
     MIB,
@@ -30,11 +34,24 @@ def _signed(value: float, text: str) -> str:
     return f"+{text}" if value > 0 else text
 
 
-def _span(fewest: str, most: str) -> str:
-    return fewest if fewest == most else f"{fewest} to {most}"
+def _span(fewest: str, most: str, between: str = " to ") -> str:
+    return fewest if fewest == most else f"{fewest}{between}{most}"
 
 
-_WRITERS: Mapping[str, Callable[[Any], str]] = {
+def _korean_seconds(seconds: float) -> str:
+    """``5.26초``, ``0.31초``, with the digits that English has; below a tenth of a second ``45.2 ms``."""
+    if 0.1 <= abs(seconds) < 1:
+        return f"{seconds:.3f}".rstrip("0").rstrip(".") + "초"
+    text = format_seconds(seconds)
+    return f"{text.removesuffix(' s')}초" if text.endswith(" s") else text
+
+
+def _korean_points(share: float) -> str:
+    return f"{format_number(100 * share, 1)}%p"
+
+
+_Writers = Mapping[str, Callable[[Any], str]]
+_ENGLISH: _Writers = {
     "mib": format_mib,
     "mib2": lambda v: f"{format_number(v / MIB, 2)} MiB",
     "signed_mib": lambda v: format_mib(v, signed=True),
@@ -54,14 +71,27 @@ _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "nats": format_digits,
     "list": lambda v: ", ".join(str(item) for item in v),
 }
+# Counters and the percent sign stand close to the number in Korean; Latin symbols (MiB, ms) keep their space.
+_KOREAN: _Writers = {
+    **_ENGLISH,
+    "span": lambda v: _span(format_count(v[0]), format_count(v[1]), between="–"),
+    "s": _korean_seconds,
+    "signed_s": lambda v: _signed(v, _korean_seconds(v)),
+    "percent": lambda v: format_percent(v).replace(" ", ""),
+    "signed_percent": lambda v: _signed(v, format_percent(v).replace(" ", "")),
+    "percent2": lambda v: format_percent(v, 2).replace(" ", ""),
+    "points": _korean_points,
+    "signed_points": lambda v: _signed(v, _korean_points(v)),
+}
 
 
 class _Words(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if value is None:
-            return WORDS["unknown"]
-        if format_spec in _WRITERS:
-            text = _WRITERS[format_spec](value)
+            return _sentence("unknown")
+        writers = _KOREAN if current() == KOREAN else _ENGLISH
+        if format_spec in writers:
+            text = writers[format_spec](value)
             # A number and its unit stay on one line; lists may break.
             return text if format_spec == "list" else text.replace(" ", NO_BREAK)
         return str(value)
@@ -70,9 +100,14 @@ class _Words(Formatter):
 _FORMATTER = _Words()
 
 
+def _sentence(slug: str) -> str:
+    return translated(WORDS[slug], context=slug)
+
+
 def say(slug: str, /, **values: object) -> str:
-    """The sentence or title ``slug``, filled with ``values``. KeyError for a slug or a value that does not exist."""
-    return _FORMATTER.vformat(WORDS[slug], (), values)
+    """The sentence or title ``slug`` in the current language, filled with ``values``. KeyError for a slug or a value
+    that does not exist."""
+    return _FORMATTER.vformat(_sentence(slug), (), values)
 
 
 def say_note(note: Note) -> str:
@@ -87,7 +122,7 @@ def has_words(slug: str) -> bool:
 
 def name_of(kind: str, slug: str) -> str:
     """The reader's name of a component, term, metric, factor …; the slug itself where there is none."""
-    return WORDS.get(f"{kind}.{slug}", slug)
+    return _sentence(f"{kind}.{slug}") if f"{kind}.{slug}" in WORDS else slug
 
 
 def _named(values: Mapping[str, object]) -> dict[str, object]:
