@@ -220,6 +220,8 @@ def _withheld(study: Study, each: Measured, reason: str, helps: Helps, effect: E
         flags=flags_of(study.engine, each.change),
         difference=effect.difference,
         predicted=each.predicted_bytes if helps == "memory" else None,
+        costs=tuple(cost for cost in each.costs if cost.metric != effect.metric),
+        quality=each.quality,
         evidence=each.evidence,
         design_id=each.design.design_id,
         check=_repeat(each),

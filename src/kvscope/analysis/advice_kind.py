@@ -89,6 +89,8 @@ class Withheld:
     flags: str
     difference: Estimate
     predicted: float | None = None
+    costs: tuple[Cost, ...] = ()
+    quality: Quality = NOT_MEASURED
     evidence: tuple[str, ...] = ()
     design_id: str | None = None
     check: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from kvscope.analysis.advice_command import change_command
 from kvscope.analysis.advice_flags import flags_of
 from kvscope.analysis.advice_kind import NOT_MEASURED, Advice, Quality
 from kvscope.analysis.advice_pressure import Pressure
+from kvscope.analysis.levels import at_level
 from kvscope.dtypes import row_bytes
 from kvscope.record.rows import Json
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _ADVISED = ("cache_type", "window_only", "slots", "unified", "microbatch_smaller", "flash_on", "repack_off")
 _ADVISED_MORE = ("cache_offloaded",)
 _WORTH_SHARE = 0.01
+# Factors that leave the settings as they are, but for the context limit.
+_LENGTHS = ("n_ctx", "prompt_tokens", "output_tokens", "turns", "prefix")
 # Of changes of one axis the mildest is taken that saves at least this share of what the strongest does.
 _ENOUGH = 0.5
 # Cache types in the contract's words → llama.cpp's.
@@ -56,11 +59,21 @@ def predicted_advice(
 
 
 def _attempt(study: Study) -> Attempt | None:
-    """The one whose memory the page shows, else the last that has a prediction with changes."""
-    if study.main is not None and study.main.attempt.prediction is not None:
-        return study.main.attempt
+    """The one whose memory the page shows; of a design that compares settings the baseline's, because that is how the
+    engine runs now. Without one the last that has a prediction with changes."""
+    main = None if study.main is None else study.main.attempt
+    if main is not None and main.prediction is not None:
+        if main.design.factor in _LENGTHS:
+            return main
+        at_baseline = at_level(_attempts_beside(study, main), main.design.baseline_level)
+        return next((a for a in at_baseline if a.is_measured and a.prediction is not None), main)
     with_changes = [a for a in study.attempts if (a.prediction or {}).get("changes")]
     return with_changes[-1] if with_changes else None
+
+
+def _attempts_beside(study: Study, main: Attempt) -> Sequence[Attempt]:
+    """All attempts of the design of one."""
+    return next(d.attempts for d in study.designs if d.design.design_id == main.design.design_id)
 
 
 def _changes(attempt: Attempt) -> Iterator[tuple[dict[str, Json], int, bool]]:

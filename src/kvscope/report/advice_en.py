@@ -87,25 +87,23 @@ _COSTS = {
     "advice_cost.time_more": "It costs time: {metric} is {value:s} longer " + _SECONDS + ".",
     "advice_cost.time_less": "It also saves time: {metric} is {value_less:s} shorter (95 % interval {low_less:s} to "
     "{high_less:s}).",
-    "advice_cost.time_equal": "{metric} is the same.",
-    "advice_cost.time_no_difference_seen": "{metric}: no difference seen (95 % interval of the difference "
-    "{low:signed_s} "
-    "to {high:signed_s}).",
-    "advice_cost.time_cannot_tell": "{metric}: too noisy to tell (95 % interval of the difference {low:signed_s} to "
+    "advice_cost.time_equal": "The same {metric} in every pair.",
+    "advice_cost.time_no_difference_seen": "No difference seen in {metric} (95 % interval of the difference "
+    "{low:signed_s} to {high:signed_s}).",
+    "advice_cost.time_cannot_tell": "Too noisy to tell a difference in {metric} (95 % interval {low:signed_s} to "
     "{high:signed_s}).",
-    "advice_cost.time_unknown": "{metric} was measured in one repeat: no interval.",
+    "advice_cost.time_unknown": "One repeat tells nothing of {metric}.",
     "advice_cost.time_nothing": "What it does to times was not measured here.",
     "advice_cost.memory_more": "It costs memory: {value:mib} more at the peak " + _INTERVAL + ".",
     "advice_cost.memory_less": "It also saves memory: {value_less:mib} less at the peak.",
-    "advice_cost.memory_equal": "Memory at the peak is the same.",
-    "advice_cost.memory_no_difference_seen": "Memory: no difference seen (95 % interval of the difference "
-    "{low:signed_mib} to {high:signed_mib}).",
-    "advice_cost.memory_cannot_tell": "Memory: too noisy to tell (95 % interval of the difference {low:signed_mib} "
-    "to "
+    "advice_cost.memory_equal": "The same memory at the peak in every pair.",
+    "advice_cost.memory_no_difference_seen": "No difference seen in memory at the peak (95 % interval of the "
+    "difference {low:signed_mib} to {high:signed_mib}).",
+    "advice_cost.memory_cannot_tell": "Too noisy to tell a difference in memory (95 % interval {low:signed_mib} to "
     "{high:signed_mib}).",
-    "advice_cost.memory_unknown": "Memory was measured in one repeat: no interval.",
+    "advice_cost.memory_unknown": "One repeat tells nothing of memory.",
     "advice_quality.not_measured": "Answers: quality not measured here.",
-    "advice_quality.not_touched": "It does not change what the model computes.",
+    "advice_quality.not_touched": "Answers: not touched by it.",
     "advice_quality.no_loss": "Answers: measured here, and no loss was seen.",
     "advice_quality.moved": "Answers: the model moved by more than noise (KL {value:nats} nats per token). Whether "
     "answers get worse by it was not seen here.",
@@ -154,12 +152,10 @@ _WITHHELD = {
     "({size}).",
     "withheld.too_small": "{flags}: what it saves is too little to matter ({size}).",
     "withheld.lost_answers": "{flags}: it saves, but answers were lost.",
-    "withheld.moved": "{flags}: it saves, but the model moved by more than noise, and caches of so few bits are "
-    "known "
-    "to cost answers.",
-    "withheld.memory_free": "{flags}: it saves memory ({size}), but memory is no trouble here, and nothing shows "
-    "that it "
-    "costs neither time nor answers.",
+    "withheld.moved": "{flags}: it saves, but caches of so few bits are known to cost answers, and nothing here shows "
+    "that this one does not.",
+    "withheld.memory_free": "{flags}: it saves memory ({size}), but memory is no trouble for what was run here, and it "
+    "is not shown that it costs nothing.",
     "withheld.slower": "{flags}: it shortens one wait and lengthens another.",
     "withheld.mixed": "{flags}: it helps in one condition and costs in another.",
     "withheld.not_sure": "{flags}: it seemed faster ({size}), but among so many comparisons one such is expected by "
@@ -179,9 +175,9 @@ _SHORT = {
     "sooner "
     "(measured).",
     "advice_short.history": "A history that is reused should bring the first token {size:s} sooner (predicted only).",
-    "advice_short.lead": "What to change first:",
-    "advice_short.none": "What to change first: nothing stands out.",
-    "advice_short.none_free": "What to change first: nothing. Memory is no trouble here.",
+    "advice_short.line": "What to change first: {line}",
+    "advice_short.none": "Nothing stands out that should be changed.",
+    "advice_short.none_free": "Nothing needs to be changed: memory is no trouble for what was run here.",
 }
 
 ADVICE: Mapping[str, str] = {**_LEADS, **_CHANGES, **_SAVES, **_COSTS, **_RISKS, **_WITHHELD, **_SHORT}

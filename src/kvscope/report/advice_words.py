@@ -95,17 +95,27 @@ def withheld_text(withheld: Withheld) -> str:
     reason = withheld.reason
     if reason == "saved_nothing" and (withheld.predicted or 0) > 0:
         reason = "saved_nothing_predicted"
-    return say(f"withheld.{reason}", flags=withheld.flags, size=size, predicted=withheld.predicted)
+    told = say(f"withheld.{reason}", flags=withheld.flags, size=size, predicted=withheld.predicted)
+    return " ".join([told, *_against(withheld)])
+
+
+def _against(withheld: Withheld) -> list[str]:
+    """What speaks against it, as sentences of their own."""
+    if withheld.reason not in ("memory_free", "lost_answers", "moved", "slower"):
+        return []
+    paid = [cost_text(cost) for cost in withheld.costs if cost.verdict == "more"]
+    quality = withheld.quality
+    return [*paid, *([] if quality.slug == "no_loss" else [quality_text(quality)])]
 
 
 def advice_lines(study: Study) -> tuple[str, ...]:
-    """For the first screen and a terminal: what to change first, in at most three short sentences behind a lead; or
-    that there is nothing."""
+    """For the first screen and a terminal: what to change first, in at most three short sentences; or that there is
+    nothing. Empty where nothing was measured."""
     if not study.is_measured:
         return ()
     if not study.advice:
         return (say("advice_short.none_free" if study.pressure.is_free else "advice_short.none"),)
-    return (say("advice_short.lead"), *(_short(advice) for advice in study.advice[:SHORT_LINES]))
+    return tuple(_short(advice) for advice in study.advice[:SHORT_LINES])
 
 
 def _short(advice: Advice) -> str:

@@ -4,6 +4,7 @@ from typing import Any
 
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.study import Analysis, DesignStudy, Study
+from kvscope.report.advice_json import advice_json
 from kvscope.report.claims import claim_text
 from kvscope.report.section_answer import headline, interval_line
 from kvscope.report.section_trust import check_text
@@ -47,6 +48,7 @@ def _study(study: Study) -> dict[str, Any]:
         ],
         "effects": [effect for design in study.designs for effect in _effects(design)],
         "checks": [{"slug": c.slug, "passed": c.passed, "seen": _plain(check_text(c))} for c in study.checks],
+        **advice_json(study),
     }
 
 
