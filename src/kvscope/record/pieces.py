@@ -16,8 +16,10 @@ BARE_TOKEN = "token"
 def hidden_tokens(request: RequestRow, tokens: Sequence[TokenRow]) -> int:
     """Output tokens of thinking that the server states and did not send; 0 where there are none."""
     stated = request.engine_timings.get(REASONING_TOKENS)
+    if not isinstance(stated, int | float):
+        return 0
     is_sent = any(token.text and token.kind == "reasoning" for token in tokens)
-    return int(stated) if isinstance(stated, int | float) and not is_sent else 0
+    return 0 if is_sent else int(stated)
 
 
 def sent_tokens(request: RequestRow, tokens: Sequence[TokenRow]) -> int | None:
