@@ -18,7 +18,9 @@ from kvscope.experiment.runner import DesignSummary, exit_code, start_run
 from kvscope.model.spec import ModelSpec
 from kvscope.record.store import create_records, open_records
 from kvscope.report.page import write_report
+from kvscope.report.terminal_text import wrapped
 from kvscope.report.text import render_text
+from kvscope.report.words import say as words
 
 
 @click.command()
@@ -95,7 +97,7 @@ def _run(
                 listener=show_progress,
             )
         except KeyboardInterrupt:
-            say(f"What was measured is kept in {records}. To go on: {command_line()}", err=True)
+            say(words("measured.interrupted", records=records, command=command_line()), err=True)
             raise
 
 
@@ -116,18 +118,15 @@ def _report(records: Path, page: Path, as_json: bool) -> None:
             say_json(list(table_rows(found)), indent=None)
         else:
             say(render_text(analyse(found)))
-    say(f"The report: {page}", err=as_json)
-    say(f"The record: {records}", err=as_json)
+    say(words("lab.report", file=page), err=as_json)
+    say(words("lab.record", file=records), err=as_json)
 
 
 def _say_what_is_left(summaries: list[DesignSummary], out: str) -> None:
     # A later pass over a design counts what earlier passes left: the last one of each design tells.
     not_run = sum({summary.design_id: summary.not_run for summary in summaries}.values())
     if not_run:
-        say(f"{not_run} trials were left when the time was up. Run the same command to go on.", err=True)
+        say(words("lab.left", count=not_run), err=True)
     elif not any(summary.measured + summary.failed for summary in summaries):
-        say(
-            f"Every trial was in the record already, so nothing was run. To measure anew: --out ANOTHER-FOLDER "
-            f"(or remove {out}).",
-            err=True,
-        )
+        for line in wrapped(words("lab.nothing_run", folder=out)):
+            say(line, err=True)

@@ -22,6 +22,8 @@ from kvscope.experiment.runner import DesignSummary, RunOptions, exit_code
 from kvscope.experiment.study_file import study_text
 from kvscope.report.files import write_file
 from kvscope.report.plan_text import render_plan
+from kvscope.report.terminal_text import wrapped
+from kvscope.report.words import say as words
 
 EXAMPLE = f"""\
 \b
@@ -80,8 +82,9 @@ def measure(
     studies = planned_studies(design, given)
     _note_long_texts(studies)
     if write_study is not None:
-        say(f"Written: {write_file(write_study, study_text(studies, write_study), force=False)}", err=True)
-        say(f"Run it: kvscope measure {shlex.quote(write_study)}", err=True)
+        file = write_file(write_study, study_text(studies, write_study), force=False)
+        say(words("measured.written_study", file=file), err=True)
+        say(words("measured.run_it", command=f"kvscope measure {shlex.quote(write_study)}"), err=True)
     elif dry_run:
         _show_plans(studies, records, options, as_json)
     else:
@@ -98,7 +101,8 @@ def _note_long_texts(studies: Sequence[Planned]) -> None:
     held = [each.design.held.retrieval for each in studies]
     characters = max((sum(len(document.text) for document in one.documents) for one in held if one), default=0)
     if characters >= LONG_TEXT:
-        say(f"Documents of {characters:,} characters are counted and searched first; that may take minutes.", err=True)
+        for line in wrapped(words("measured.long_texts", count=characters)):
+            say(line, err=True)
 
 
 def _write_documents(folder: str, design: str, given: Mapping[str, Any]) -> int:
@@ -109,9 +113,9 @@ def _write_documents(folder: str, design: str, given: Mapping[str, Any]) -> int:
         )
     language = given["language"] or default_of(FIELDS["language"])
     documents, questions = write_bundled(folder, given["documents"], language)
-    say(f"Written: {documents} and {questions}", err=True)
+    say(words("measured.written_documents", documents=documents, questions=questions), err=True)
     paths = f"--documents {shlex.quote(str(documents))} --questions {shlex.quote(str(questions))}"
-    say(f"Ask them: kvscope measure retrieval {paths}", err=True)
+    say(words("measured.ask_them", command=f"kvscope measure retrieval {paths}"), err=True)
     return 0
 
 
@@ -119,7 +123,7 @@ def _run(studies: Sequence[Planned], records: str, options: RunOptions) -> list[
     try:
         return run_planned(studies, records=records, command=command_line(), options=options, listener=show_progress)
     except KeyboardInterrupt:
-        say(f"What was measured is kept in {records}. To go on: {command_line()}", err=True)
+        say(words("measured.interrupted", records=records, command=command_line()), err=True)
         raise
 
 

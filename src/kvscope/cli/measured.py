@@ -14,6 +14,7 @@ from kvscope.analysis.turns import turn_tables
 from kvscope.cli.output import say, say_json
 from kvscope.errors import RecordLost
 from kvscope.experiment.runner import NARROW_ENOUGH, DesignSummary
+from kvscope.language import shown
 from kvscope.record.store import open_records
 from kvscope.report.claim_lines import claim_lines
 from kvscope.report.doubts_text import recorded_doubts
@@ -22,7 +23,9 @@ from kvscope.report.quality_cells import is_in_tables
 from kvscope.report.quality_text import recorded_quality
 from kvscope.report.release_text import release_lines
 from kvscope.report.retrieval_text import retrieval_lines
+from kvscope.report.terminal_text import wrapped
 from kvscope.report.turns import turn_lines
+from kvscope.report.words import say as words
 
 
 def tell(summaries: Sequence[DesignSummary], records: str, as_json: bool) -> None:
@@ -36,19 +39,20 @@ def tell(summaries: Sequence[DesignSummary], records: str, as_json: bool) -> Non
         return
     for summary in summaries:
         _tell_one(summary, records)
-    say(f"See it: kvscope report --records {shlex.quote(records)} --out report.html", err=True)
+    command = f"kvscope report --records {shlex.quote(records)} --out report.html"
+    say(words("measured.see", command=command), err=True)
 
 
 def _tell_one(summary: DesignSummary, records: str) -> None:
-    counts = [f"{summary.measured - summary.warmups} measured", f"{summary.failed - summary.refused} failed"]
-    counts += [f"{summary.refused} refused"] if summary.refused else []
-    counts += [f"{summary.warmups} warm-up{'s' if summary.warmups > 1 else ''}"] if summary.warmups else []
-    text = f"{summary.name}: {', '.join(counts)}, {summary.kept} kept from before"
+    told = {"name": summary.name, "counts": _counts(summary), "records": records}
     if summary.not_run and summary.stopped_by != NARROW_ENOUGH:
-        text += f", {summary.not_run} not run ({summary.stopped_by}; run the same command to go on)"
-    say(f"{text}. Recorded in {records}.", err=True)
-    if summary.kept_failed:
-        say(f"{summary.kept_failed} of those kept had failed; to try them again add --retry-failed.", err=True)
+        why = None if summary.stopped_by is None else shown(summary.stopped_by)
+        text = words("measured.told_left", **told, count=summary.not_run, why=why)
+    else:
+        text = words("measured.told", **told)
+    retry = words("measured.retry", count=summary.kept_failed) if summary.kept_failed else ""
+    for line in [*wrapped(text), *wrapped(retry)]:
+        say(line, err=True)
     _tell_doubts(summary, records)
     if summary.name == "retrieval":  # one page instead of all tables
         _tell_retrieval(summary, records)
@@ -58,6 +62,17 @@ def _tell_one(summary: DesignSummary, records: str) -> None:
     _tell_effects(summary, records)
     _tell_quality(summary, records)
     _tell_claims(summary, records)
+
+
+def _counts(summary: DesignSummary) -> list[str]:
+    counts = {
+        "measured": summary.measured - summary.warmups,
+        "failed": summary.failed - summary.refused,
+        "refused": summary.refused or None,
+        "warmups_one" if summary.warmups == 1 else "warmups": summary.warmups or None,
+        "kept": summary.kept,
+    }
+    return [words(f"measured.{name}", count=count) for name, count in counts.items() if count is not None]
 
 
 def _tell_turns(summary: DesignSummary, records: str) -> None:

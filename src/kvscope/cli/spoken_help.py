@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import click
 
-from kvscope.cli.output import say
+from kvscope.cli.output import no_color_option, say
 from kvscope.language import ENGLISH, LANGUAGES, current, shown, translated
 from kvscope.report.terminal_text import WIDTH, display_width, padded, wrapped
 
@@ -58,10 +58,10 @@ class SpokenContext(click.Context):
 
 
 def speak(command: click.Command) -> click.Command:
-    """The command with its texts in the language spoken, and with ``--lang``."""
+    """The command with its texts in the language spoken, and with ``--lang`` and ``--no-color``."""
     command.context_class = SpokenContext
     if all(param.name != "lang" for param in command.params):
-        command.params.append(language_option())
+        command.params += [language_option(), no_color_option()]
     if current() != ENGLISH:
         command.help = command.help and help_of(command.help)
         command.epilog = command.epilog and help_of(command.epilog)

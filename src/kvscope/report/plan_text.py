@@ -1,37 +1,38 @@
 """What a design would do, as plain text for the terminal: from the dictionary that ``kvscope measure --dry-run --json``
 prints."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvscope.language import shown
 from kvscope.report.held_text import held_text
 from kvscope.report.terminal_table import aligned
-from kvscope.report.words import NO_BREAK
-from kvscope.units import format_bytes, format_seconds
+from kvscope.report.terminal_text import WIDTH, display_width, padded, plain_blanks, wrapped, wrapped_note
+from kvscope.report.words import NO_BREAK, name_of, say
+from kvscope.units import format_bytes
 
-WIDTH = 80
-_NOT_KNOWN = "not known"
+# Columns of the role of a trial.
+_ROLE = 8
+_COLUMNS = ("level", "memory", "fits", "takes")
 
 
 def render_plan(plan: Mapping[str, Any]) -> str:
     """The question, what is held, what each level needs and takes, and the trials in their order."""
-    return "\n".join(
-        [
-            _line(plan["question"]),
-            _line(f"Held fixed: {_plain(held_text(_for_people(plan['held'])))}."),
-            *map(_line, _documents(plan.get("documents"))),
-            "",
-            *_points(plan["points"]),
-            "",
-            _line(_room(plan)),
-            _line(_time(plan)),
-            *map(_line, _answers(plan["points"], plan["trials"])),
-            _line(_devices(plan["devices"])),
-            "",
-            *map(_trial, plan["trials"]),
-        ]
-    )
+    lines = [
+        *wrapped(shown(plan["question"])),
+        *wrapped(say("plan.held", held=held_text(_for_people(plan["held"])))),
+        *_documents(plan.get("documents")),
+        "",
+        *_points(plan["points"]),
+        "",
+        *wrapped(_room(plan)),
+        *wrapped(_time(plan)),
+        *wrapped(_answers(plan["points"], plan["trials"])),
+        *wrapped(_devices(plan["devices"])),
+        "",
+        *(line for trial in plan["trials"] for line in _trial(trial)),
+    ]
+    return plain_blanks("\n".join(lines))
 
 
 def _for_people(held: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,47 +46,30 @@ def _documents(found: Mapping[str, Any] | None) -> list[str]:
         return []
     languages = ", ".join(f"{count:,} {language}" for language, count in found["languages"].items())
     longest = "; ".join(f"{level} {tokens:,}" for level, tokens in found["longest_tokens"].items())
-    return [
-        f"Questions by language: {languages}.",
-        f"Longest prompt, in tokens: {longest or _NOT_KNOWN}.",
-        *(f"{each['slug']}: {each['text']}" for each in found["remarks"]),
-    ]
-
-
-def _line(text: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False)
-
-
-def _note(text: str) -> str:
-    return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="      ", break_long_words=False)
-
-
-def _plain(text: str) -> str:
-    """Without the spaces of the page that lines are not broken at."""
-    return text.replace(NO_BREAK, " ")
+    told = [say("plan.languages", languages=languages), say("plan.longest", longest=longest or say("not_known"))]
+    told += [say("plan.remark", slug=each["slug"], text=shown(each["text"])) for each in found["remarks"]]
+    return [line for text in told for line in wrapped(text)]
 
 
 def plan_time(seconds: float) -> str:
     """A length of time that is waited for."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    slug = "plan.hours" if hours else "plan.minutes" if minutes else "plan.seconds"
+    return plain_blanks(say(slug, hours=hours, minutes=minutes, seconds=rest))
 
 
 def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:
-    head = ("level", "memory predicted", "fits", "one trial takes")
-    cells = [(_levels(each["levels"]), _needed(each), _fits(each), _takes(each)) for each in points]
-    lines = aligned([head, *cells])
-    if any(len(line) > WIDTH for line in lines):
-        lines = [_note(f"{row[0]}: {'; '.join(map(': '.join, zip(head[1:], row[1:], strict=True)))}.") for row in cells]
-    notes = [
-        _note(f"{_levels(each['levels'])}: {text}")
-        for each in points
-        if (text := each["not_run_because"] or _unpredicted(each)) is not None
-    ]
-    return [*lines, *notes]
+    rows = [[say(f"plan.col_{name}").replace(" ", NO_BREAK) for name in _COLUMNS]]
+    rows += [[_levels(each["levels"]), _needed(each), _fits(each), _takes(each)] for each in points]
+    lines = aligned(rows)
+    for each in points:
+        reason = each["not_run_because"] or each["not_predicted_because"]
+        if reason is not None:
+            refused = each["not_run_because"] is not None
+            text = shown(reason) if refused else say("plan.not_predicted", reason=shown(reason))
+            lines += wrapped_note(say("plan.of_level", levels=_levels(each["levels"]), text=text))
+    return lines
 
 
 def _levels(levels: Mapping[str, Any]) -> str:
@@ -94,120 +78,94 @@ def _levels(levels: Mapping[str, Any]) -> str:
 
 def _needed(point: Mapping[str, Any]) -> str:
     if point["needed_bytes"] is None:
-        return _NOT_KNOWN
+        return say("not_known")
     elsewhere = point["needed_bytes"] - point["needed_here_bytes"]
-    return format_bytes(point["needed_bytes"]) + (f" ({format_bytes(elsewhere)} on devices)" if elsewhere else "")
+    if not elsewhere:
+        return format_bytes(point["needed_bytes"])
+    return say("plan.on_devices", size=point["needed_bytes"], elsewhere=elsewhere)
 
 
 def _fits(point: Mapping[str, Any]) -> str:
     if point["fits"] is None:
-        return _NOT_KNOWN
-    return "yes" if point["fits"] else "no, run anyway" if point["not_run_because"] is None else "no, not run"
+        return say("not_known")
+    if point["fits"]:
+        return say("plan.fits_yes")
+    return say("plan.fits_no_run" if point["not_run_because"] is None else "plan.fits_no")
 
 
 def _takes(point: Mapping[str, Any]) -> str:
     if point["trial_s"] is None:
-        return _NOT_KNOWN
-    return f"{format_seconds(point['trial_s'])} (mean of {point['timed_trials']} in the record)"
-
-
-def _unpredicted(point: Mapping[str, Any]) -> str | None:
-    reason = point["not_predicted_because"]
-    return None if reason is None else f"nothing is predicted, as {reason}."
+        return say("not_known")
+    return say("plan.takes", seconds=point["trial_s"], count=point["timed_trials"])
 
 
 def _room(plan: Mapping[str, Any]) -> str:
     available = plan["available_bytes"]
-    return (
-        "How much memory can be had here is not stated."
-        if available is None
-        else (f"{format_bytes(available)} of this machine's memory can be had now.")
-    )
+    return say("plan.room_unknown") if available is None else say("plan.room", size=available)
 
 
 def _time(plan: Mapping[str, Any]) -> str:
     left, total = plan["trials_left"], len(plan["trials"])
     if not left:
-        return f"All {total} trials are in the record already; nothing is to run."
-    number = f"{left} of {total} trials" if left < total else "1 trial" if total == 1 else f"{total} trials"
-    what = f"To run: {'at most ' if plan['is_at_most'] else ''}{number}{_refused(plan)}"
+        return say("plan.all_recorded", total=total)
+    slug = "plan.trials_of" if left < total else "plan.trials_one" if total == 1 else "plan.trials"
+    trials = say(slug, left=left, total=total)
+    refused = sum(each["not_run_because"] is not None and not each["is_recorded"] for each in plan["trials"])
+    if refused:
+        trials = say("plan.refused", trials=trials, refused=refused)
+    at_most = "_at_most" if plan["is_at_most"] else ""
     if plan["left_s"] is None:
-        return (
-            f"{what}. How long they take is not known: not every level was measured before, by this design on this "
-            "machine with this build, in this record."
-        )
-    return f"{what}, in about {plan_time(plan['left_s'])}, by the trials in the record."
+        return say(f"plan.run_unknown{at_most}", trials=trials)
+    return say(f"plan.run_in{at_most}", trials=trials, time=plan_time(plan["left_s"]))
 
 
-def _answers(points: Sequence[Mapping[str, Any]], trials: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is asked for the answers' sake, and what that adds to the time."""
+def _answers(points: Sequence[Mapping[str, Any]], trials: Sequence[Mapping[str, Any]]) -> str:
+    """What is asked for the answers' sake, and what that adds to the time; nothing where nothing is asked."""
     asked = [each["quality"] for each in points if each.get("quality") is not None]
     if not asked:
-        return []
+        return ""
     tasks = list(dict.fromkeys(each["task"] for each in asked))
-    what = f"the task {tasks[0]}" if len(tasks) == 1 else "its task"
-    most = max(each["documents"] for each in asked)
     lengths = sorted({each["prompt_tokens"] for each in asked})
-    tokens = " to ".join(f"{length:,}" for length in (lengths if len(lengths) < 2 else (lengths[0], lengths[-1])))
-    if all("scored_trials" in each for each in asked):
-        return [_scores(asked, what, tokens) + _context(asked[0])]
-    return [
-        f"Answers: each measured trial then asks about {most:,} documents of {what} and as many twins without the "
-        f"facts, of {tokens} tokens. That takes about as long as the first tokens of {2 * most:,} more prompts of that "
-        f"length, and a short answer to each question{_in_all(trials, 2 * most)}. Fewer: "
-        f"--quality-documents, --repeats.{_context(asked[0])}"
-    ]
+    told = {
+        "task": say("plan.one_task", task=tasks[0]) if len(tasks) == 1 else say("plan.its_task"),
+        "tokens": say("plan.tokens", tokens=lengths[0])
+        if len(lengths) == 1
+        else say("plan.tokens_span", least=lengths[0], most=lengths[-1]),
+        "documents": max(each["documents"] for each in asked),
+    }
+    is_scored = all("scored_trials" in each for each in asked)
+    sentences = [_scores(asked, told) if is_scored else _asked(trials, told)]
+    if asked[0].get("n_ctx") is not None:
+        # Memory is not what it would be without the questions, where their context is the larger one.
+        sentences.append(say("plan.larger_context", context=asked[0]["n_ctx"], without=asked[0]["n_ctx_without"]))
+    return " ".join(sentences)
 
 
-def _in_all(trials: Sequence[Mapping[str, Any]], prompts: int) -> str:
+def _asked(trials: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> str:
     """How many prompts all trials that are to run add, where it is more than one; repeats ask the same again."""
     asking = [e for e in trials if e["role"] != "warmup" and not e["is_recorded"] and e["not_run_because"] is None]
-    if len(asking) < 2:
-        return ""
-    again = ", as each repeat asks the same again" if any(each["repeat"] for each in asking) else ""
-    return f": {prompts * len(asking):,} prompts in all {len(asking):,} trials{again}"
+    prompts, slug = 2 * told["documents"], "plan.answers"
+    if len(asking) >= 2:
+        slug = "plan.answers_repeated" if any(each["repeat"] for each in asking) else "plan.answers_all"
+    return say(slug, **told, prompts=prompts, all_prompts=prompts * len(asking), trials=len(asking))
 
 
-def _scores(asked: Sequence[Mapping[str, Any]], what: str, tokens: str) -> str:
+def _scores(asked: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> str:
     """Of texts that are scored, and not asked for: where, and what that adds to the time."""
-    trials, most = sum(each["scored_trials"] for each in asked), max(each["documents"] for each in asked)
-    twins = max(each["twins"] for each in asked)
-    beside = f" and {twins:,} twins without the facts" if twins else ""
-    floor = "" if twins else " (the baseline's first, of twice as many prompts: it measures the engine's own noise too)"
-    return (
-        f"Scores: {trials:,} of the measured trials (each level's first, and the baseline's second) then score what "
-        f"the model gives to known texts of {what}, behind {most:,} documents{beside} of {tokens} tokens; nothing is "
-        f"asked. Such a trial takes longer by about the first tokens of {most + twins:,} more prompts of that "
-        f"length{floor} and about a hundred output tokens for each. Fewer: --quality-documents, --input-tokens."
-    )
-
-
-def _context(asked: Mapping[str, Any]) -> str:
-    """That memory is not what it would be without the questions, where their context is the larger one."""
-    if asked.get("n_ctx") is None:
-        return ""
-    return (
-        f" The questions make n_ctx {asked['n_ctx']:,}, where {asked['n_ctx_without']:,} would do without them, and "
-        "all memory is measured with that. To compare it with trials that ask nothing, give both the same: "
-        f"--set n_ctx={asked['n_ctx']}."
-    )
-
-
-def _refused(plan: Mapping[str, Any]) -> str:
-    refused = sum(each["not_run_because"] is not None and not each["is_recorded"] for each in plan["trials"])
-    return f" ({refused} of them only recorded as refused)" if refused else ""
+    trials, twins = sum(each["scored_trials"] for each in asked), max(each["twins"] for each in asked)
+    slug = "plan.scores_twins" if twins else "plan.scores"
+    return say(slug, **told, trials=trials, twins=twins, prompts=told["documents"] + twins)
 
 
 def _devices(devices: Sequence[str]) -> str:
-    if not devices:
-        return "No device is needed."
-    return f"Each trial has for itself: {', '.join(devices)}. It waits for another kvscope that measures there."
+    return say("plan.devices", devices=", ".join(devices)) if devices else say("plan.no_device")
 
 
-def _trial(trial: Mapping[str, Any]) -> str:
-    notes = [
-        text for text, is_so in (("recorded", trial["is_recorded"]), ("not run", trial["not_run_because"])) if is_so
-    ]
-    note = f"  ({', '.join(notes)})" if notes else ""
-    line = f"{trial['position']:4}  {trial['role']:8}  {_levels(trial['levels'])}  repeat {trial['repeat'] + 1}{note}"
-    return textwrap.fill(line, WIDTH, subsequent_indent=" " * 16, break_long_words=False)
+def _trial(trial: Mapping[str, Any]) -> list[str]:
+    slug = (
+        "plan.trial" + ("_recorded" if trial["is_recorded"] else "") + ("_not_run" if trial["not_run_because"] else "")
+    )
+    role = padded(name_of("plan.role", trial["role"]), _ROLE)
+    position, repeat = f"{trial['position']:4}", trial["repeat"] + 1
+    line = say(slug, position=position, role=role, levels=_levels(trial["levels"]), repeat=repeat)
+    return [line] if display_width(line) <= WIDTH else wrapped(line.strip(), "  ", " " * 16)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from kvscope.report.count_words_en import COUNT, EXACT_PROMPT
+from kvscope.report.plan_words_en import LAB, MEASURED, PLAN, PROGRESS
 from kvscope.report.prediction_words_en import FIT, MODEL, PREDICTION
 from kvscope.report.reuse_words_en import REUSE
 
@@ -16,4 +17,8 @@ TERMINAL: Mapping[str, str] = {
     **COUNT,
     **EXACT_PROMPT,
     **REUSE,
+    **PLAN,
+    **PROGRESS,
+    **MEASURED,
+    **LAB,
 }

@@ -52,16 +52,16 @@ def is_too_wide(rows: Sequence[Sequence[str]], width: int = WIDTH) -> bool:
 
 
 def _narrowed(cells: Sequence[Sequence[str]], heads: int, is_left: Sequence[bool], room: int) -> list[int] | None:
-    """Widths that fit into ``room``: heads are folded first, then names, then other cells, of those the widest column
-    first. None where all of that is not enough."""
+    """Widths that fit into ``room``: heads are folded first, then names, then other cells, at last names inside
+    their words; of several columns the widest first. None where all of that is not enough."""
     columns = list(zip(*cells, strict=True))
     narrow = [max(map(display_width, column)) for column in columns]
     words = [max(map(_longest_word, column)) for column in columns]
-    words = [min(each, _LEAST) if at_left else each for each, at_left in zip(words, is_left, strict=True)]
     bodies = [max(map(display_width, column[heads:]), default=0) for column in columns]
     by_heads = [max(word, body) for word, body in zip(words, bodies, strict=True)]
     by_names = [word if at_left else each for word, each, at_left in zip(words, by_heads, is_left, strict=True)]
-    for least in (by_heads, by_names, words):
+    broken = [min(word, _LEAST) if at_left else word for word, at_left in zip(words, is_left, strict=True)]
+    for least in (by_heads, by_names, words, broken):
         while sum(narrow) > room:
             spare = [column for column in range(len(narrow)) if narrow[column] > least[column]]
             if not spare:
@@ -95,8 +95,9 @@ def _folded(cell: str, width: int) -> list[str]:
     """Lines of at most ``width``. Where there is room, what stands before the first word, an indent, is kept."""
     if display_width(cell) <= width:
         return [cell]
-    indent = cell[: len(cell) - len(cell.lstrip(" "))] if width >= _LEAST else ""
-    return wrapped(_glued(cell), indent, f"{indent}  " if width >= _LEAST else "", width)
+    indent = cell[: len(cell) - len(cell.lstrip(" "))]
+    has_room = len(indent) + 2 + _longest_word(cell) <= width
+    return wrapped(_glued(cell), indent if has_room else "", f"{indent}  " if has_room else "", width)
 
 
 def _stacked(cells: Sequence[Sequence[str]], heads: int, width: int) -> list[str]:
