@@ -1,6 +1,6 @@
 """What the words of a report mean: every metric, every kind of memory, every column, with the names they go by."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvscope.language import LANGUAGES, shown, speaking
@@ -11,24 +11,22 @@ from kvscope.report.words import has_words, say
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """``names``: slugs of the words it goes by, the first one leading. ``always``: defined on every page, not only
-    where a table uses it."""
+    """``names``: slugs of the words it goes by, the first one leading."""
 
     slug: str
     names: tuple[str, ...]
-    always: bool = False
 
 
 def _metric(name: str, *more: str) -> Term:
-    return Term(slug=name, names=(f"metric.{name}", *more), always=name in ("ttft_s", "itl_s", "tpot_s"))
+    return Term(slug=name, names=(f"metric.{name}", *more))
 
 
 def _column(slug: str, *more: str) -> Term:
     return Term(slug=slug, names=(f"col.{slug}", *more))
 
 
-def _always(slug: str, *names: str) -> Term:
-    return Term(slug=slug, names=names, always=True)
+def _term(slug: str, *names: str) -> Term:
+    return Term(slug=slug, names=names)
 
 
 TERMS: tuple[Term, ...] = (
@@ -45,43 +43,43 @@ TERMS: tuple[Term, ...] = (
     _metric("ttft_p99_s"),
     _metric("ttft_max_s"),
     _metric("queue_wait_s"),
-    _always("needed", "col.needed"),
-    _always("allocated", "col.allocated", "col.predicted"),
-    _always("engine-reported", "col.reported"),
-    _always("resident", "col.resident", "col.resident_loaded", "col.resident_after"),
-    _always("peak", "word.peak"),
-    _always("unexplained", "row.unexplained", "col.unexplained", "col.unexplained_short", "part.unexplained"),
-    _always("interval", "col.interval"),
-    _always("anonymous", "col.anon_mib", "series.anon"),
-    _always("file-backed", "col.file_mib", "series.file"),
-    Term(slug="on devices", names=("series.device", "col.device_mib", "place.device")),
+    _term("needed", "col.needed"),
+    _term("allocated", "col.allocated", "col.predicted"),
+    _term("engine-reported", "col.reported"),
+    _term("resident", "col.resident", "col.resident_loaded", "col.resident_after"),
+    _term("peak", "word.peak"),
+    _term("unexplained", "row.unexplained", "col.unexplained", "col.unexplained_short", "part.unexplained"),
+    _term("interval", "col.interval"),
+    _term("anonymous", "col.anon_mib", "series.anon"),
+    _term("file-backed", "col.file_mib", "series.file"),
+    _term("on devices", "series.device", "col.device_mib", "place.device"),
     _metric("memory_baseline_bytes"),
     _metric("memory_loaded_bytes", "col.memory_loaded_bytes"),
     _metric("memory_peak_bytes", "col.memory_peak_bytes"),
     _metric("memory_after_bytes", "col.memory_after_bytes"),
     _metric("memory_released_bytes", "col.memory_released_bytes"),
-    _always("weights", "component.weights", "part.weights"),
-    _always("kv_cache", "component.kv_cache", "part.kv_cache", "col.kv_added"),
-    Term(slug="recurrent_state", names=("component.recurrent_state",)),
-    _always("compute_buffer", "component.compute_buffer", "part.buffers", "col.buffers", "col.buffers_added"),
-    Term(slug="output_buffer", names=("component.output_buffer",)),
-    Term(slug="host_cache", names=("component.host_cache", "part.host_cache", "col.host_added")),
-    Term(slug="checkpoint", names=("component.checkpoint", "part.checkpoint", "col.checkpoints_added")),
-    _always("runtime", "row.runtime", "component.runtime", "part.runtime", "col.runtime_added", "col.heaps"),
-    Term(slug="libraries", names=("part.libraries", "col.libraries", "term.library_code", "term.library_data")),
-    Term(slug="heap", names=("term.heap",)),
-    Term(slug="heap_kept", names=("term.heap_kept",)),
-    Term(slug="arenas", names=("term.arenas", "term.python_arenas")),
-    Term(slug="stacks", names=("term.stacks",)),
-    Term(slug="grown", names=("row.grown", "row.measured", "col.measured_growth", "col.added_total")),
-    Term(slug="context_tokens", names=("factor.n_ctx", "col.context_tokens", "col.bar")),
-    Term(slug="prompt_tokens", names=("col.prompt_tokens", "factor.prompt_tokens", "turns.prompt")),
-    Term(slug="output_limit", names=("factor.output_tokens", "col.limit")),
-    Term(slug="output", names=("col.output", "col.produced", "axis.completion_x")),
-    Term(slug="cached", names=("col.cached", "turns.reused")),
-    Term(slug="released", names=("verdict.released",)),
-    Term(slug="retained_bounded", names=("verdict.retained_bounded",)),
-    Term(slug="growing", names=("verdict.growing",)),
+    _term("weights", "component.weights", "part.weights"),
+    _term("kv_cache", "component.kv_cache", "part.kv_cache", "col.kv_added"),
+    _term("recurrent_state", "component.recurrent_state"),
+    _term("compute_buffer", "component.compute_buffer", "part.buffers", "col.buffers", "col.buffers_added"),
+    _term("output_buffer", "component.output_buffer"),
+    _term("host_cache", "component.host_cache", "part.host_cache", "col.host_added"),
+    _term("checkpoint", "component.checkpoint", "part.checkpoint", "col.checkpoints_added"),
+    _term("runtime", "row.runtime", "component.runtime", "part.runtime", "col.runtime_added", "col.heaps"),
+    _term("libraries", "part.libraries", "col.libraries", "term.library_code", "term.library_data"),
+    _term("heap", "term.heap"),
+    _term("heap_kept", "term.heap_kept"),
+    _term("arenas", "term.arenas", "term.python_arenas"),
+    _term("stacks", "term.stacks"),
+    _term("grown", "row.grown", "row.measured", "col.measured_growth", "col.added_total"),
+    _term("context_tokens", "factor.n_ctx", "col.context_tokens", "col.bar"),
+    _term("prompt_tokens", "col.prompt_tokens", "factor.prompt_tokens", "turns.prompt"),
+    _term("output_limit", "factor.output_tokens", "col.limit"),
+    _term("output", "col.output", "col.produced", "axis.completion_x"),
+    _term("cached", "col.cached", "turns.reused"),
+    _term("released", "verdict.released"),
+    _term("retained_bounded", "verdict.retained_bounded"),
+    _term("growing", "verdict.growing"),
     *(
         _column(slug)
         for slug in (
@@ -116,15 +114,13 @@ def names_by_language(term: Term) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def terms_used(words: Iterable[str]) -> tuple[Term, ...]:
-    """Terms that are defined on every page, and those that go by one of ``words`` in the current language."""
-    used = set(words)
-    return tuple(term for term in TERMS if term.always or used.intersection(names_of(term)))
-
-
-def anchors_of(terms: Iterable[Term], prefix: str) -> Mapping[str, str]:
+def anchors_of(prefix: str) -> Mapping[str, str]:
     """Name in the current language → anchor of its definition."""
-    return {name: anchor(term, prefix) for term in terms for name in names_of(term)}
+    found: dict[str, str] = {}
+    for term in TERMS:
+        for name in names_of(term):
+            found.setdefault(name, anchor(term, prefix))
+    return found
 
 
 def anchor(term: Term, prefix: str) -> str:

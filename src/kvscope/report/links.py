@@ -67,6 +67,8 @@ def sourced_table(table: Table, anchors: frozenset[str], prefix: str) -> Table:
     components = _components()
 
     def linked(row: Row) -> Row:
+        if row.anchor is not None:  # it is such a source itself
+            return row
         component = components.get(row.cells[0])
         links = {n: f"{prefix}term-{component}" for n in predicted if component is not None}
         links |= dict.fromkeys(reported, f"{prefix}engine-lines")
@@ -91,11 +93,6 @@ def tables_of(blocks: Iterable[Block]) -> list[Table]:
     """The tables among blocks, charts' tables too."""
     found = [block.table if isinstance(block, Chart) else block for block in blocks]
     return [block for block in found if isinstance(block, Table)]
-
-
-def words_of(table: Table) -> list[str]:
-    """Titles of a table's columns, and what its rows are called."""
-    return [*(column.title for column in table.columns), *(row.cells[0] for row in table.rows)]
 
 
 def _components() -> dict[str, str]:

@@ -3,7 +3,7 @@ off; everything recorded is text."""
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import count
@@ -19,9 +19,8 @@ from kvscope.language import NAMES, current
 from kvscope.record.store import open_records
 from kvscope.report.blocks import Chart, Download, StudyPage
 from kvscope.report.charts import draw
-from kvscope.report.definitions import anchors_of, terms_used
+from kvscope.report.definitions import anchors_of
 from kvscope.report.files import write_file
-from kvscope.report.links import tables_of, words_of
 from kvscope.report.sections import several_studies, study_pages
 from kvscope.report.spoken import SpokenChart, in_each, languages, said_in_each, together
 from kvscope.report.words import say
@@ -106,20 +105,10 @@ def _environment() -> Environment:
         draw=_draw,
         kind=lambda block: type(block).__name__,
         data_address=_data_address,
-        defined=_defined,
+        defined=anchors_of,
         language=current,
     )
     return environment
-
-
-def _defined(page: StudyPage) -> Mapping[str, str]:
-    """Words of the page's tables → where the page defines them."""
-    tables = [table for section in page.sections for table in tables_of(section.blocks)]
-    tables += [page.answer.table] if page.answer.table is not None else []
-    words = {str(word) for table in tables for word in words_of(table)}
-    known = anchors_of(terms_used(words), page.anchor)
-    anchors = {row.anchor for table in tables for row in table.rows}
-    return {name: anchor for name, anchor in known.items() if anchor in anchors}
 
 
 def _draw(chart: Chart | SpokenChart, page: StudyPage, place: str) -> Sequence[tuple[str, Markup]]:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 PAGE: Mapping[str, str] = {
     "title.answer": "The answer",
+    "nav.advice": "what to change first",
     "title.skip": "Skip to the answer",
     "page.sort": "Sort by this column",
     "page.rows_behind": "Rows:",
-    "page.top_advice": "What would help most:",
+    "page.top_advice": "What to change first:",
     "page.why_failed": "× marks failed trials: why they failed",
     "page.more_measured": "Sections 4 to 8 and 10 appear once something has been measured: kvscope lab, or kvscope "
     "measure DESIGN.",

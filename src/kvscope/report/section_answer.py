@@ -8,6 +8,7 @@ from kvscope.analysis.fit import Estimate
 from kvscope.analysis.price import token_price
 from kvscope.analysis.study import Study
 from kvscope.analysis.turns import turn_tables
+from kvscope.report.advice_words import advice_lines
 from kvscope.report.answer_headline import answered_text, intervals_text, is_about_answers
 from kvscope.report.answer_parts import answer_table, badges
 from kvscope.report.blocks import Answer, Chart, Claim, Link
@@ -22,6 +23,8 @@ from kvscope.report.words import name_of, say
 from kvscope.units import MIB, format_number
 
 THOUSAND = 1000
+# Changes named on the first screen.
+MOST_ADVICE = 3
 
 
 def answer(study: Study, anchors: Mapping[str, Link], prefix: str, sections: Collection[str]) -> Answer:
@@ -36,6 +39,7 @@ def answer(study: Study, anchors: Mapping[str, Link], prefix: str, sections: Col
         chart=_chart(study, anchors, prefix),
         remarks=remarks(study),
         evidence=_evidence(study, anchors),
+        advice=advice_lines(study)[:MOST_ADVICE] if "advice" in sections else (),
     )
 
 

@@ -1,21 +1,20 @@
 """11. Definitions and sources: the words of the page in every language, what was measured on what, how to repeat it."""
 
-from collections.abc import Collection, Sequence
 from typing import Any
 
 from kvscope.analysis.study import Study
 from kvscope.language import LANGUAGES
 from kvscope.report.blocks import Block, Column, Fold, Row, Section, Table, row
-from kvscope.report.definitions import Term, anchor, meaning, names_by_language, terms_used
+from kvscope.report.definitions import TERMS, Term, anchor, meaning, names_by_language
 from kvscope.report.numbers import mib_cell, number_cell
 from kvscope.report.section_time import level_text
 from kvscope.report.section_trust import clipped
 from kvscope.report.words import name_of, say
 
 
-def sources_section(study: Study, prefix: str, words: Collection[str]) -> Section:
-    """Section 11. ``words``: titles and row names of the page's tables; those that have a meaning are defined."""
-    blocks: list[Block] = [definitions_table(terms_used(words), prefix), _facts(study)]
+def sources_section(study: Study, prefix: str) -> Section:
+    """Section 11. ``prefix`` begins its anchors."""
+    blocks: list[Block] = [_facts(study)]
     blocks += [_designs(study)] if study.designs else []
     blocks += [_machine(study)] if study.machine else []
     commands = dict.fromkeys(run.command for run in study.runs)
@@ -23,6 +22,7 @@ def sources_section(study: Study, prefix: str, words: Collection[str]) -> Sectio
     lines = engine_lines(study)
     if lines:
         blocks.append(Fold(summary=say("summary.engine_lines"), text="\n".join(lines), anchor=f"{prefix}engine-lines"))
+    blocks.append(definitions_table(prefix))
     return Section(slug="sources", title=say("title.sources"), blocks=tuple(blocks))
 
 
@@ -33,13 +33,13 @@ def engine_lines(study: Study) -> tuple[str, ...]:
     return tuple(lines or dict.fromkeys(r.line for a in study.attempts[:1] for r in a.result.reported))
 
 
-def definitions_table(terms: Sequence[Term], prefix: str) -> Table:
+def definitions_table(prefix: str) -> Table:
     """Each term with its names in every language side by side, and what it means."""
     titles = [Column(title=say(f"col.in_{language}")) for language in LANGUAGES]
     return Table(
         caption=say("caption.definitions"),
         columns=(*titles, Column(title=say("col.meaning"))),
-        rows=tuple(_definition(term, prefix) for term in terms),
+        rows=tuple(_definition(term, prefix) for term in TERMS),
     )
 
 

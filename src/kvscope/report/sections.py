@@ -8,7 +8,8 @@ from kvscope.analysis.study import Analysis, Study
 from kvscope.report.blocks import Chart, Link, Section, StudyPage
 from kvscope.report.charts import draw_file
 from kvscope.report.claims import row_anchors
-from kvscope.report.links import anchors_in, sourced, sourced_table, tables_of, words_of
+from kvscope.report.links import anchors_in, sourced, sourced_table
+from kvscope.report.section_advice import advice_section
 from kvscope.report.section_answer import answer
 from kvscope.report.section_effects import changes_section
 from kvscope.report.section_growth import growth_section
@@ -21,7 +22,7 @@ from kvscope.report.section_time import time_section
 from kvscope.report.section_trust import failures_section, trust_section
 from kvscope.report.words import say
 
-# Section → its number. 1 is the answer.
+# Section → its number. 1 is the answer; 0 has none.
 NUMBERS: Mapping[str, int] = {
     "memory": 2,
     "growth": 3,
@@ -30,6 +31,7 @@ NUMBERS: Mapping[str, int] = {
     "release": 6,
     "quality": 7,
     "failed": 8,
+    "advice": 0,
     "trust": 9,
     "rows": 10,
     "sources": 11,
@@ -51,6 +53,7 @@ def study_page(study: Study, prefix: str) -> StudyPage:
         "release": lambda: release_section(study, anchors),
         "quality": lambda: quality_section(study, anchors),
         "failed": lambda: failures_section(study, anchors),
+        "advice": lambda: advice_section(study, anchors),
         "trust": lambda: trust_section(study),
         "rows": lambda: rows_section(study, anchors),
     }
@@ -70,8 +73,7 @@ def kept_sections(study: Study) -> tuple[str, ...]:
 def _with_sources(study: Study, anchors: Mapping[str, Link], prefix: str, sections: list[Section]) -> StudyPage:
     """The page, its words defined and its numbers led to their sources in the last section."""
     first = answer(study, anchors, prefix, kept_sections(study))
-    words = {word for section in sections for table in tables_of(section.blocks) for word in words_of(table)}
-    sources = replace(sources_section(study, prefix, words), number=NUMBERS["sources"])
+    sources = replace(sources_section(study, prefix), number=NUMBERS["sources"])
     known = anchors_in([*sections, sources]) | {f"{prefix}engine-lines"}
     if first.table is not None:
         first = replace(first, table=sourced_table(first.table, known, prefix))
