@@ -15,12 +15,13 @@ from markupsafe import Markup
 
 from kvscope import __version__
 from kvscope.analysis.study import Analysis, analyse
-from kvscope.language import NAMES, current
+from kvscope.language import NAMES, current, speaking
 from kvscope.record.store import open_records
 from kvscope.report.blocks import Chart, Download, StudyPage
-from kvscope.report.charts import draw
+from kvscope.report.charts import draw, live_patterns
 from kvscope.report.definitions import anchors_of
 from kvscope.report.files import write_file
+from kvscope.report.interactive import bundle, live_data
 from kvscope.report.sections import several_studies, study_pages
 from kvscope.report.spoken import SpokenChart, in_each, languages, said_in_each, together
 from kvscope.report.words import say
@@ -33,9 +34,10 @@ _SAFE = " !$'()*+,-./:;=?@[]^_`{|}~"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def render_page(analysis: Analysis) -> str:
-    """The whole page, opened in the current language. The same analysis gives the same bytes."""
-    scripts = (_asset("page.js"),)
+def render_page(analysis: Analysis, *, interactive: bool = False) -> str:
+    """The whole page, opened in the current language. The same analysis gives the same bytes. ``interactive``: with the
+    bundle that draws its charts anew where scripts run, about 900 KB more."""
+    scripts = (_asset("page.js"), *((bundle(), _asset("live.js")) if interactive else ()))
     return (
         _environment()
         .get_template("page.html")
@@ -48,19 +50,23 @@ def render_page(analysis: Analysis) -> str:
             scripts=[Markup(script) for script in scripts],
             policy=content_policy(scripts),
             version=__version__,
+            interactive=interactive,
+            live_patterns=Markup(live_patterns()) if interactive else "",
             place=_Places(),
         )
     )
 
 
-def write_report(records_path: str | Path, out_path: str | Path, *, force: bool = False) -> Path:
+def write_report(
+    records_path: str | Path, out_path: str | Path, *, force: bool = False, interactive: bool = False
+) -> Path:
     """Read the record, write the page, return its path.
 
     Raises OutputExists if the file exists and ``force`` is not set, RecordNotFound or SchemaMismatch for the record,
     RecordUnwritable if the file cannot be written. A file that was there stays whole until the new one is complete.
     """
     with open_records(records_path, snapshot=True) as records:
-        text = render_page(analyse(records))
+        text = render_page(analyse(records), interactive=interactive)
     return write_file(out_path, text, force=force)
 
 
@@ -103,6 +109,7 @@ def _environment() -> Environment:
     environment.globals.update(
         say=lambda slug, **values: said_in_each(lambda: say(slug, **values)),
         draw=_draw,
+        live=_live,
         kind=lambda block: type(block).__name__,
         data_address=_data_address,
         defined=anchors_of,
@@ -117,6 +124,14 @@ def _draw(chart: Chart | SpokenChart, page: StudyPage, place: str) -> Sequence[t
     if isinstance(chart, Chart):
         return [("", Markup(draw(chart, f"{page.anchor}{place}-")))]
     return [(name, Markup(draw(each, f"{page.anchor}{place}-{name}-"))) for name, each in chart.versions.items()]
+
+
+def _live(chart: Chart | SpokenChart, language: str) -> Markup:
+    """What draws the chart anew: JSON in which nothing ends the script element that it stands in."""
+    if isinstance(chart, Chart):
+        return Markup(live_data(chart))
+    with speaking(language):
+        return Markup(live_data(chart.versions[language]))
 
 
 def _data_address(download: Download) -> str:

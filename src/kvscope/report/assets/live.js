@@ -4,7 +4,7 @@
 (function () {
   "use strict";
   function draw(data) {
-    var still = document.getElementById(data.getAttribute("data-chart"));
+    var still = data.previousElementSibling;
     var live = document.createElement("div");
     live.className = "live";
     live.hidden = true;
@@ -20,5 +20,5 @@
       console.error("kvscope: a chart stays as it was drawn: " + error);
     });
   }
-  document.querySelectorAll("script[data-chart]").forEach(draw);
+  document.querySelectorAll("script.live-data").forEach(draw);
 })();
