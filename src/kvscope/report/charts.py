@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from kvscope.report.blocks import Chart
+from kvscope.report.plain_characters import drawable, plain
 from kvscope.report.terminal_text import display_width, wrapped
 
 WIDTH = 440
@@ -103,8 +104,11 @@ def base_config() -> dict[str, Any]:
 
 
 def to_spec(chart: Any) -> dict[str, Any]:
-    """An Altair chart as a specification with the common look. The data are small and stay inside."""
+    """An Altair chart as a specification with the common look. The data are small and stay inside; layers that have
+    none are left out."""
     spec: dict[str, Any] = chart.to_dict()
+    if "layer" in spec:
+        spec["layer"] = [layer for layer in spec["layer"] if layer.get("data", {}).get("values") != []]
     spec["config"] = base_config()
     return spec
 
@@ -128,7 +132,7 @@ def _titled(chart: Chart) -> dict[str, Any]:
 def _finish(chart: Chart, name: str, *, in_page: bool) -> str:
     import vl_convert
 
-    svg = _compact(vl_convert.vegalite_to_svg(dict(chart.spec), vl_version="6.4"))
+    svg = _compact(vl_convert.vegalite_to_svg(drawable(chart.spec), vl_version="6.4"))
     name = re.sub(r"[^a-z0-9-]", "-", name.lower())
     svg = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{name}-{m[1]}"', svg)
     svg = svg.replace("url(#", f"url(#{name}-")
@@ -136,8 +140,8 @@ def _finish(chart: Chart, name: str, *, in_page: bool) -> str:
     for placeholder, (variable, colour) in _LINES.items():
         svg = svg.replace(placeholder, f"var({variable})" if in_page else colour)
     head = (
-        f'<title id="{name}-title">{escape(chart.title)}</title>'
-        f'<desc id="{name}-desc">{escape(chart.description)}</desc>'
+        f'<title id="{name}-title">{escape(plain(chart.title))}</title>'
+        f'<desc id="{name}-desc">{escape(plain(chart.description))}</desc>'
         f"{f'<defs>{patterns}</defs>' if patterns else ''}"
     )
     opening = f'<svg role="img" aria-labelledby="{name}-title {name}-desc"'
