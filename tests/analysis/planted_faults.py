@@ -280,6 +280,7 @@ def _planted(faults: Mapping[str, Fault]) -> Law:
         law["more_bytes_per_launch"] = round(faults["memory_drift"].size)
     if "swap" in faults:
         law["swapped_bytes"] = round(faults["swap"].size)
+        law["swaps_at_request"] = round(faults["swap"].size) % 4
     if "counts" in faults:
         more = round(faults["counts"].size)
         law["counts_more_tokens" if more > 0 else "counts_fewer_tokens"] = abs(more)
@@ -332,7 +333,7 @@ def _designs(chance: Random, *, keeps_copies: bool) -> tuple[Design, ...]:
 
 
 def _design(name: str, n_ctx: int, chance: Random, *, cache_ram_mib: int) -> Design:
-    repeats = chance.randint(2, 6)
+    repeats = chance.choice((2, 3, 5, 8, 12))
     settings: Law = {"n_ctx": n_ctx, "cache_ram_mib": 0}
     held = Condition(settings=settings, prompt_tokens=chance.randint(100, 400), output_tokens=chance.randint(4, 16))
     if name == "release":

@@ -34,8 +34,8 @@ TOLD, NOT_TELLABLE, TOLD_BELOW, MISSED = "told", "cannot tell", "told below the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """``of_faults``: kind → TOLD, NOT_TELLABLE (too small, and not told), TOLD_BELOW or MISSED. ``false``: what was told
-    and is not there. ``copies``: the same words of the engine's own stated host prompt cache, None where it keeps
+    """``of_faults``: kind → TOLD, NOT_TELLABLE (too small, and not told), TOLD_BELOW or MISSED. ``false``: what was
+    told and is not there. ``copies``: the same words of the engine's own stated host prompt cache, None where it keeps
     none."""
 
     of_faults: Mapping[str, str]
@@ -58,8 +58,11 @@ def judge(outcome: Outcome) -> Verdict:
 
 
 def _also(scenario: Scenario) -> set[str]:
-    """What else is true of the scenario: copies that the engine states; minutes in which the machine is slower."""
-    also = {"host_cache"} if _keeps_copies(scenario) and scenario.fault("silent_cache") is None else set()
+    """What else is true of the scenario: a rest without a name where the cache is not the predicted one, copies that
+    the engine states, minutes in which the machine is slower."""
+    # What the prediction says of the cache is wrong by as much, so that the rest is unexplained by as much.
+    also = {"unexplained_large"} if scenario.fault("other_kv") else set()
+    also |= {"host_cache"} if _keeps_copies(scenario) and scenario.fault("silent_cache") is None else set()
     return also | ({"time_drift"} if scenario.law["slow_share"] else set())
 
 
@@ -99,9 +102,8 @@ def is_tellable(kind: str, outcome: Outcome) -> bool:
     if kind == "leak":
         return fault.size > _least_step(scenario)
     if kind == "silent_cache":
-        # What leaks is in the same curve, and copies of another size than predicted are not known as copies.
-        alone = scenario.fault("leak") is None and scenario.fault("other_kv") is None
-        return alone and _copy_bytes(scenario, study) > _least_step(scenario)
+        # What leaks is in the same curve.
+        return scenario.fault("leak") is None and _copy_bytes(scenario, study) > _least_step(scenario)
     if kind == "time_drift":
         return not scenario.law["slow_share"] and any(_time_is_tellable(outcome, d) for d in study.designs)
     if kind == "memory_drift":
@@ -158,16 +160,12 @@ def _memory_is_tellable(scenario: Scenario, study: Study, own: DesignStudy) -> b
     groups = _places(own)
     if not groups:
         return False
-    means = {
-        key: fmean(a.metrics.memory_after_bytes for a in members if a.metrics.memory_after_bytes)
-        for key, members in _by_level(own).items()
-    }
+    held = [a.metrics.memory_after_bytes for members in _by_level(own).values() for a in members]
+    middle = fmean(size for size in held if size)
     spread = sqrt(float(scenario.law["noise_bytes"]) ** 2 + float(scenario.law["heap_noise_bytes"]) ** 2)
     fault = scenario.fault("memory_drift")
     assert fault is not None
-    span = _span(groups)
-    rise = fault.size * span / max(means.values())
-    return _is_found(rise, spread / min(means.values()), groups, len(study.designs))
+    return _is_found(fault.size * _span(groups) / middle, spread / middle, groups, len(study.designs))
 
 
 def _by_level(own: DesignStudy) -> dict[str, list[Attempt]]:

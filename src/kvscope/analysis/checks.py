@@ -22,6 +22,8 @@ LATE_SHARE = 0.05
 OTHERS_BYTES = 512 * MIB
 # Doubts that a trial records about its own sampling.
 SAMPLING_WARNINGS = ("late-samples", "samples-stopped")
+# Of these there is a check, which says more.
+CHECKED_WARNINGS = ("late-samples", "swap-active", "client-limited")
 # Designs whose question is about memory after each conversation, not about an average over repeats.
 SINGLE_DESIGNS = ("release",)
 
@@ -55,6 +57,7 @@ def run_checks(
         _drift(designs, MEMORY, told="memory_drift", unclear="memory_drift_unclear"),
         _precision(designs),
         _late_samples(attempts),
+        _client_limits(attempts),
         _coalesced(measured),
         _swap(attempts),
         _others(attempts),
@@ -269,6 +272,16 @@ def _late_samples(attempts: Sequence[Attempt]) -> Check | None:
     )
 
 
+def _client_limits(attempts: Sequence[Attempt]) -> Check | None:
+    """Trials in which kvscope's own client did not keep up, where it knows how it was."""
+    known = [a for a in attempts if isinstance(a.trial.client.get("client_limited"), bool)]
+    limited = tuple(a.key for a in known if a.trial.client["client_limited"] is True)
+    if not known:
+        return None
+    values = {"limited": len(limited), "total": len(known)}
+    return Check(slug="client_limits", passed=not limited, values=values, evidence=limited)
+
+
 def _coalesced(measured: Sequence[Attempt]) -> Check | None:
     shares = {a.key: a.metrics.coalesced_fraction for a in measured if a.metrics.coalesced_fraction is not None}
     if not shares:
@@ -316,8 +329,9 @@ def _grids(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | No
 
 
 def _warnings(attempts: Sequence[Attempt]) -> list[Check]:
-    """Doubts that were recorded with the trials, each once with its count and its first wording."""
-    counted = Counter(w.slug for a in attempts for w in a.result.warnings)
+    """Doubts that were recorded with the trials, each once with its count and its first wording; those that a check of
+    their own tells are left to it."""
+    counted = Counter(w.slug for a in attempts for w in a.result.warnings if w.slug not in CHECKED_WARNINGS)
     checks = []
     for slug, count in sorted(counted.items()):
         with_it = [a for a in attempts if any(w.slug == slug for w in a.result.warnings)]

@@ -1,9 +1,10 @@
 """Did the machine, or a server that runs on, change while a design was measured? How its wait for the first token and
 its memory changed over the order of its trials, and whether the repeats can tell that from noise.
 
-Every measured trial counts, as a share of the mean of its own level, so that what a level costs is no change. One
-line through all of them (an analysis of covariance: a mean for each level, one slope), tested by Student's t with
-Holm's simplest bound: the chance that any of a study's lines is called a change where there is none is FALSE_ALARMS.
+Every measured trial counts, against the mean of its own level, so that what a level costs is no change. A machine that
+slows down makes every time longer by a share of it, memory that is held in addition is as many bytes at every level.
+One line through all of them (an analysis of covariance: a mean for each level, one slope), tested by Student's t with
+Bonferroni's bound: the chance that any of a study's lines is called a change where there is none is FALSE_ALARMS.
 """
 
 from collections.abc import Sequence
@@ -81,7 +82,8 @@ def _known(attempts: Sequence[Attempt], metric: str) -> _Known:
 
 def _drift(metric: str, base: _Known, groups: Sequence[_Known], limit: float) -> Drift:
     values = [value for _, value in base]
-    trend, chance = trend_within([[(float(a.trial.position), value) for a, value in group] for group in groups])
+    points = [[(float(a.trial.position), value) for a, value in group] for group in groups]
+    trend, chance = trend_within(points, of_each=metric == TIME)
     return Drift(
         metric=metric,
         share=(values[-1] - values[0]) / values[0],
@@ -92,16 +94,18 @@ def _drift(metric: str, base: _Known, groups: Sequence[_Known], limit: float) ->
     )
 
 
-def trend_within(groups: Sequence[Sequence[tuple[float, float]]]) -> tuple[Estimate, float | None]:
-    """From (place, value) of each group: how far the common line rises from the first place to the last, as a share of
-    each group's mean, and how often noise alone makes a line as steep (two-sided Student's t; None without a degree of
-    freedom)."""
+def trend_within(groups: Sequence[Sequence[tuple[float, float]]], *, of_each: bool) -> tuple[Estimate, float | None]:
+    """From (place, value) of each group: how far the common line rises from the first place to the last, as a share,
+    and how often noise alone makes a line as steep (two-sided Student's t; None without a degree of freedom).
+    ``of_each``: values change by a share of each group's mean; else by as much in all, a share of the mean of all."""
     places = [place for group in groups for place, _ in group]
     span, num = max(places) - min(places), len(places)
+    of_all = fmean(value for group in groups for _, value in group)
     points = []
     for group in groups:
         middle, mean_value = fmean(place for place, _ in group), fmean(value for _, value in group)
-        points += [(place - middle, value / mean_value - 1) for place, value in group]
+        unit = mean_value if of_each else of_all
+        points += [(place - middle, (value - mean_value) / unit) for place, value in group]
     width = sum(x * x for x, _ in points)
     if not width:
         return Estimate(value=None, num=num, reason=note("one_level")), None

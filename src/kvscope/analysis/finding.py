@@ -9,8 +9,9 @@ from kvscope.analysis.fit import Estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """``size`` is the estimate the claim rests on; ``evidence`` names attempts (trial/attempt). ``design_id``: the
-    design whose rows say it, where one design says it of itself."""
+    """``size`` is the estimate the claim rests on, or ``size_from`` says where its numbers come from that have no
+    interval; ``evidence`` names attempts (trial/attempt). ``design_id``: the design whose rows say it, where one design
+    says it of itself."""
 
     slug: str
     is_contradiction: bool = False
@@ -20,3 +21,4 @@ class Finding:
     also_possible: tuple[str, ...] = ()
     how_to_check: str | None = None
     design_id: str | None = None
+    size_from: str | None = None

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvscope.analysis.attempts import has_engine_rules
-from kvscope.analysis.attribute import UNEXPLAINED_SHARE
+from kvscope.analysis.attempts import Attempt, has_engine_rules
+from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution, attribute
 from kvscope.analysis.design_claims import claims_of
 from kvscope.analysis.design_claims.context_limit import growth_findings
 from kvscope.analysis.finding import Finding as Finding
-from kvscope.analysis.fit import scaled
+from kvscope.analysis.finding_remarks import with_remarks
+from kvscope.analysis.fit import mean, scaled
+from kvscope.analysis.growth import added_bytes
+from kvscope.analysis.levels import at_level
+from kvscope.analysis.memory_claims import memory_claims
 from kvscope.analysis.release_claim import claim_slug, claim_values
+from kvscope.record.metrics import last_mark
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvscope.analysis.latency import TimeLaw
     from kvscope.analysis.release import Release
     from kvscope.analysis.study import DesignStudy, MemoryView, Study
@@ -31,6 +38,7 @@ def find(study: Study) -> tuple[Finding, ...]:
         *_unexplained(study),
         *_mismatched_tokens(study),
         *_failed(study),
+        *memory_claims(study),
         *_first_microbatch(study),
         *_checkpoints(study),
         *_ttft(study),
@@ -39,7 +47,12 @@ def find(study: Study) -> tuple[Finding, ...]:
         *(release_finding(r) for r in study.releases),
         *(finding for d in study.designs for finding in _own_claims(d, study)),
     ]
-    return tuple(sorted(found, key=lambda finding: not finding.is_contradiction))
+    whole = (with_remarks(finding, _measured(study)) for finding in found)
+    return tuple(sorted(whole, key=lambda finding: not finding.is_contradiction))
+
+
+def _measured(study: Study) -> tuple[str, ...]:
+    return tuple(a.key for a in study.attempts if a.is_measured)
 
 
 def _own_claims(own: DesignStudy, study: Study) -> tuple[Finding, ...]:
@@ -96,21 +109,28 @@ def _slope(study: Study) -> list[Finding]:
 
 
 def _not_resident(study: Study) -> list[Finding]:
-    """The engine's rule says that the whole KV cache is written at load; less was seen."""
+    """The engine's rule says that the whole KV cache is written at load; less was seen. What was swapped out was
+    written, and says nothing against the rule."""
     findings = []
     for view in _views(study):
+        mark = last_mark(view.attempt.result, "loaded")
+        swapped = 0 if mark is None else mark.swap_bytes
         for component in view.components_loaded:
-            size = component.resident.num_bytes
-            if component.slug != "kv_cache" or component.resident.how != "seen" or size is None:
+            size, allocated = component.resident.num_bytes, component.allocated_bytes
+            if component.slug != "kv_cache" or component.resident.how != "seen" or size is None or allocated is None:
                 continue
-            if component.allocated_bytes is not None and size < component.allocated_bytes:
+            if size < allocated:
+                is_swapped = size + swapped >= allocated
+                values = {"resident_bytes": size, "allocated_bytes": allocated, "swapped_bytes": swapped}
                 findings.append(
                     Finding(
-                        slug="kv_not_resident",
-                        is_contradiction=True,
-                        values={"resident_bytes": size, "allocated_bytes": component.allocated_bytes},
+                        slug="kv_swapped_out" if is_swapped else "kv_not_resident",
+                        is_contradiction=not is_swapped,
+                        values=values,
                         evidence=(view.attempt.key,),
-                        also_possible=("swapped_out", "engine_fills_lazily"),
+                        also_possible=("engine_fills_lazily",)
+                        if is_swapped
+                        else ("swapped_out", "engine_fills_lazily"),
                         how_to_check="look_at_smaps",
                     )
                 )
@@ -127,6 +147,7 @@ def _unexplained(study: Study) -> list[Finding]:
     # Where no rules of the engine are known there is no prediction of its buffers that a rest could contradict.
     rules = has_engine_rules(study.main.attempt.prediction)
     large = "unexplained_large" if rules else "unexplained_no_rules"
+    alike = _repeats_of(study.main.attempt, study)
     return [
         Finding(
             slug=large if too_much else "unexplained_small",
@@ -144,11 +165,24 @@ def _unexplained(study: Study) -> list[Finding]:
                 "context_tokens": study.main.attempt.context_tokens,
                 "from_start": attribution.from_start,
             },
-            evidence=(study.main.attempt.key,),
-            also_possible=("large_malloc_blocks", "counters_read_apart") if rules else (),
+            evidence=tuple(a.key for a in alike),
+            size=mean([float(x.unexplained_bytes) for x in _attributions(alike)]),
+            also_possible=("large_malloc_blocks", "counters_read_apart") if rules else ("runtime_not_calibrated",),
             how_to_check="look_at_smaps",
         )
     ]
+
+
+def _repeats_of(attempt: Attempt, study: Study) -> list[Attempt]:
+    """The measured attempts of its design at its level, itself first."""
+    of_design = [a for a in study.attempts if a.design.design_id == attempt.design.design_id]
+    alike = [a for a in at_level(of_design, attempt.trial.level) if a.is_measured and a.key != attempt.key]
+    return [attempt, *alike]
+
+
+def _attributions(attempts: Sequence[Attempt]) -> list[Attribution]:
+    found = (attribute(a.result, a.prediction, "loaded") for a in attempts)
+    return [each for each in found if each is not None]
 
 
 def _mismatched_tokens(study: Study) -> list[Finding]:
@@ -200,9 +234,17 @@ def _first_microbatch(study: Study) -> list[Finding]:
                 "bytes_per_token": study.inputs.bytes_per_token,
             },
             evidence=tuple(row.attempt_key for row in study.inputs.added),
+            size=mean(_added_at(longest.attempt_key, study)),
             how_to_check="vary_context_not_input",
         )
     ]
+
+
+def _added_at(key: str, study: Study) -> list[float]:
+    """What the requests of that attempt and of its repeats added."""
+    attempt = next(a for a in study.attempts if a.key == key)
+    found = (added_bytes(each) for each in _repeats_of(attempt, study))
+    return [float(value) for value in found if value is not None]
 
 
 def _checkpoints(study: Study) -> list[Finding]:
@@ -274,6 +316,7 @@ def _output(study: Study) -> list[Finding]:
                     "limits": tuple(x.limit_tokens for x in short),
                     "fewest": min(min(x.produced_tokens) for x in short),
                 },
+                evidence=tuple(a.key for a in study.attempts if a.is_measured and a.trial.outcome == "stopped_early"),
             )
         )
     return findings

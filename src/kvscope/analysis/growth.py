@@ -159,7 +159,7 @@ def input_growth(attempts: Sequence[Attempt]) -> InputGrowth | None:
     """From the measured attempts of a design that varies the input length; None if memory was not read."""
     points = []
     for attempt in attempts:
-        added = _added_bytes(attempt)
+        added = added_bytes(attempt)
         if attempt.is_measured and added is not None and attempt.prompt_tokens:
             points.append((attempt.prompt_tokens, added))
     levels = {level_key(a.trial.level): a.trial.level for a in attempts if a.is_measured}
@@ -186,7 +186,8 @@ def _formula_per_token(rows: Sequence[AddedMemory]) -> float | None:
     return longest.kv_formula_bytes / longest.prompt_tokens
 
 
-def _added_bytes(attempt: Attempt) -> int | None:
+def added_bytes(attempt: Attempt) -> int | None:
+    """Anonymous memory (swap included) that the requests added to what the load left; None where it was not read."""
     loaded, after = last_mark(attempt.result, "loaded"), last_mark(attempt.result, "after_request")
     return None if loaded is None or after is None else held_bytes(after) - held_bytes(loaded)
 

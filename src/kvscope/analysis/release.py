@@ -35,8 +35,11 @@ from kvscope.analysis.release_verdict import (
 )
 from kvscope.record.metrics import last_mark
 from kvscope.record.rows import Json, MarkRow, TrialResult
+from kvscope.units import MIB
 
 STEPS = ("after_request", "after_quality", "cache_cleared", "unloaded", "exited")
+# So far apart the engine's own word on its cache and the prediction are two numbers, not one that was rounded.
+STATED_APART_SHARE = 0.01
 # Of these failures the process has ended, so that its memory is a question of their exit alone.
 ENDED_OUTCOMES = ("engine_died", "out_of_memory")
 
@@ -189,8 +192,15 @@ def _release(attempt: Attempt, curves: tuple[Curve, ...], judgement: Judgement, 
 
 
 def _predicted_bytes_per_token(attempt: Attempt) -> float | None:
+    """What one token takes in the cache: as the engine states its own cache where it has one of a single kind, whose
+    cells hold a token each; else as predicted."""
+    stated = [row for row in attempt.result.reported if row.component == "kv_cache" and row.phase == "loaded"]
     growth: Mapping[str, Json] = (attempt.prediction or {}).get("growth") or {}
     value = growth.get("bytes_per_token")
+    if value and len(stated) == 1 and stated[0].cells:
+        by_engine = float(stated[0].printed_mib) * MIB / stated[0].cells
+        if abs(by_engine / float(value) - 1) > STATED_APART_SHARE:
+            return by_engine
     if value is None:  # a server that does not state its context: what the model's shapes say
         value = attempt.trial.client.get("cache_bytes_per_token")
     return float(value) if isinstance(value, int | float) and value > 0 else None

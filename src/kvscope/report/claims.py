@@ -35,6 +35,8 @@ _SIZE_WORDS = {
     "tpot_flat": "size.per_thousand",
     "tpot_falls": "size.per_thousand",
     "tpot_unclear": "size.per_thousand",
+    **dict.fromkeys(("unexplained_small", "unexplained_large", "unexplained_no_rules"), "size.mean_signed_bytes"),
+    **dict.fromkeys(("first_microbatch", "first_microbatch_once", "kv_paid_at_load"), "size.mean_bytes"),
     "output_time": "size.per_token",
     "output_time_unclear": "size.per_token",
     **dict.fromkeys(CLAIMS, "size.per_conversation"),
@@ -166,6 +168,7 @@ def interval_text(estimate: Estimate, words: str) -> str:
 def remarks(finding: Finding) -> list[str]:
     """Its interval, what else could explain it, and how one would tell."""
     told = [text for text in (size_text(finding),) if text]
+    told += [say(f"size_from.{finding.size_from}")] if finding.size_from is not None and not told else []
     told += [say(f"also.{slug}") for slug in finding.also_possible]
     if finding.how_to_check is not None:
         told.append(say(f"check_by.{finding.how_to_check}"))

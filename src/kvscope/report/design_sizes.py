@@ -23,6 +23,7 @@ _QUADRATIC = ("quadratic", "quadratic_not_seen", "quadratic_cannot_tell", "bends
 
 DESIGN_SIZES: Mapping[str, str] = {
     **{f"turns_{how}": "size.wait_s" for how in ("last", "last_unstated")},
+    **{f"turns_reuse_{cause}": "size.wait_s" for cause in ("reasoning_dropped", "window", "recurrent", "lost")},
     "prefix_saved": "size.saved_per_token",
     **dict.fromkeys(("retrieval_even", "retrieval_even_at_once"), "size.questions"),
     **dict.fromkeys(("retrieval_right", "retrieval_right_sent", "retrieval_guessed"), "size.right"),

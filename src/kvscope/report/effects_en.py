@@ -115,8 +115,8 @@ EFFECTS: Mapping[str, str] = {
     "check.drift_unclear": "From the first baseline to the last the time to the first token changed by "
     "{share:signed_percent}, more than {limit_share:percent}. Whether the machine changed or this is noise, {count} "
     f"trials cannot tell: along the line through them {_TREND}. {_PAIRED}",
-    "check.memory_drift": f"The line through {{count}} trials, each against its level: memory after the requests changes "
-    f"by {_TREND} (a doubt where noise makes that in one study of a thousand, and beyond "
+    "check.memory_drift": f"The line through {{count}} trials, each against its level: memory after the requests "
+    f"changes by {_TREND} (a doubt where noise makes that in one study of a thousand, and beyond "
     f"{{trend_limit_share:percent}}). From the first baseline to the last it changed by {{share:signed_percent}}. "
     f"{_PAIRED}",
     "check.memory_drift_unclear": "From the first baseline to the last memory after the requests changed by "

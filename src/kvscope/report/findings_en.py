@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from kvscope.report.design_findings_en import DESIGN_FINDINGS
+from kvscope.report.finding_remarks_en import FINDING_REMARKS
 
 _FINDINGS: dict[str, str] = {
     "finding.reported_differs": "At a context limit of {context_tokens:count} tokens the engine's log says "
@@ -281,4 +282,4 @@ _TEXT: dict[str, str] = {
     "{to_tokens:count}",
 }
 
-FINDINGS: Mapping[str, str] = {**_FINDINGS, **_TEXT, **DESIGN_FINDINGS}
+FINDINGS: Mapping[str, str] = {**_FINDINGS, **_TEXT, **DESIGN_FINDINGS, **FINDING_REMARKS}

@@ -1,6 +1,6 @@
 """8. What failed? 9. Can these numbers be trusted?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kvscope.analysis.checks import Check
 from kvscope.analysis.failures import FailureGroup
@@ -10,6 +10,10 @@ from kvscope.report.section_time import level_text
 from kvscope.report.words import name_of, say
 
 SHOWN_ROWS = 8
+_GRAVEST = (
+    *("cut_prompts", "stuck_count", "token_counts", "own_counts", "cached_tokens", "swap", "client_limits"),
+    *("memory_drift", "drift", "late_samples", "coalesced", "unexplained"),
+)
 _SIGNS = {True: "passed", False: "doubt", None: "not_looked"}
 
 
@@ -78,7 +82,7 @@ def trust_section(study: Study) -> Section:
     lead = say("trust.lead" if doubts else "trust.clean", doubts=doubts, total=len(study.checks))
     table = Table(
         caption=say("caption.checks"),
-        columns=(Column(title=say("col.result")), Column(title=say("col.check")), Column(title=say("col.seen"))),
+        columns=tuple(Column(title=say(f"col.{name}")) for name in ("result", "check", "seen", "why_and_next")),
         rows=tuple(_check_row(check) for check in study.checks),
     )
     unknown = ("device", "concurrency", "others")
@@ -98,8 +102,25 @@ def _check_row(check: Check) -> Row:
         say(f"check.{_SIGNS[check.passed]}"),
         say(f"check_name.{check.slug}"),
         check_text(check),
+        why_and_next(check) if check.passed is False else "",
         kind="" if check.passed is not False else "doubt",
     )
+
+
+def by_weight(doubts: Sequence[Check]) -> list[Check]:
+    """The gravest first: numbers of something else, then numbers that are wrong, then numbers that are unsure."""
+    return sorted(doubts, key=lambda each: _GRAVEST.index(each.slug) if each.slug in _GRAVEST else len(_GRAVEST))
+
+
+def why_and_next(check: Check) -> str:
+    """What a doubt does to the numbers, and what to do about it."""
+    why = say(f"check_why.{check.slug}")
+    return f"{why} {next_step(check)}"
+
+
+def next_step(check: Check) -> str:
+    """What to do about a doubt, in a sentence."""
+    return say(f"check_next.{check.slug}", hint=clipped(str(check.values.get("hint") or "")))
 
 
 def check_text(check: Check) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kvscope.report.advice_en import ADVICE
 from kvscope.report.answers_en import ANSWERED
 from kvscope.report.charts_en import CHARTS
+from kvscope.report.check_steps_en import CHECK_STEPS
 from kvscope.report.definitions_en import DEFINED
 from kvscope.report.effects_en import EFFECTS
 from kvscope.report.findings_en import FINDINGS
@@ -341,7 +342,7 @@ _TRUST: dict[str, str] = {
     "check.unfinished": "{count} trials have started and not ended: still running, or killed. Run the same command "
     "again to go on.",
     "check.grids": "Two things vary at once in: {factors:list}.",
-    "check.warning": "{warning}, {count} trials. {message} {hint}",
+    "check.warning": "{warning}, {count} trials. {message}",
     "check_name.not_run": "Everything planned was run",
     "check_short.not_run": "not all run",
     "check.not_run": "{count} levels were planned and not begun: the time was up, or the run was stopped. Run the "
@@ -382,6 +383,7 @@ WORDS: Mapping[str, str] = {
     **FINDINGS,
     **CHARTS,
     **EFFECTS,
+    **CHECK_STEPS,
     **RETRIEVAL_PAGE,
     **QUALITY_WORDS,
     **ANSWERED,

@@ -24,6 +24,7 @@ from kvscope.analysis.design_claims import (
 )
 from kvscope.analysis.design_claims.level_not_taken import not_taken
 from kvscope.analysis.finding import Finding
+from kvscope.analysis.finding_remarks import with_remarks
 from kvscope.analysis.quality_findings import quality_findings
 from kvscope.analysis.retrieval_panel import recorded_others
 from kvscope.record.rows import DesignRow
@@ -64,7 +65,8 @@ def claims_of(design: DesignRow, attempts: Sequence[Attempt], others: Sequence[A
     # What answers say is the same question whatever a design varies; retrieval has its own of them.
     answers = () if design.name == "retrieval" else quality_findings(design, attempts)
     found = (*not_taken(design, attempts), *said, *answers)
-    return tuple(replace(finding, design_id=design.design_id) for finding in found)
+    measured = [attempt.key for attempt in attempts if attempt.is_measured]
+    return tuple(with_remarks(replace(finding, design_id=design.design_id), measured) for finding in found)
 
 
 def recorded_claims(records: Records, design_id: str) -> tuple[Finding, ...]:

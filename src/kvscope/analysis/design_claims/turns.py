@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.design_claims.changed import count_span, named, time_findings
+from kvscope.analysis.design_claims.turns_reuse import reuse_findings
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.fit import mean
 from kvscope.analysis.levels import at_level
@@ -12,9 +13,10 @@ from kvscope.record.rows import DesignRow, Json
 
 
 def claims(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Finding, ...]:
-    """Each number of turns by itself, then each against the fewest."""
+    """From which turn on nothing is reused, where that is so; each number of turns by itself, and against the
+    fewest."""
     last = [finding for level in design.levels for finding in _last_turn(design, attempts, level)]
-    return (*last, *time_findings(design, attempts, ("ttft_s",)))
+    return (*reuse_findings(design, attempts), *last, *time_findings(design, attempts, ("ttft_s",)))
 
 
 def _last_turn(design: DesignRow, attempts: Sequence[Attempt], level: Json) -> list[Finding]:

@@ -1,0 +1,111 @@
+"""What of memory is paid when, and what does not change: the KV cache at load, the weights never, a window that is not
+full yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kvscope.analysis.attribute import Attribution, attribute
+from kvscope.analysis.finding import Finding
+from kvscope.analysis.finding_remarks import BY_RULE
+from kvscope.analysis.fit import mean
+from kvscope.analysis.levels import at_level
+from kvscope.analysis.price import WINDOWED
+
+if TYPE_CHECKING:
+    from kvscope.analysis.attempts import Attempt
+    from kvscope.analysis.study import MemoryView, Study
+    from kvscope.record.rows import Json
+
+_KV_CACHE = ("kv_cache", "recurrent_state")
+
+
+def memory_claims(study: Study) -> tuple[Finding, ...]:
+    """Of the attempt whose memory the first screen shows, and of all that were measured."""
+    main = study.main
+    paid = () if main is None else (*_paid_at_load(main, study), *_window(main))
+    return (*paid, *_weights(study))
+
+
+def _paid_at_load(main: MemoryView, study: Study) -> tuple[Finding, ...]:
+    """The KV cache was seen in memory after the load, and requests added nothing to it."""
+    loaded, after = main.loaded, main.after
+    if loaded is None or after is None or not _is_seen(loaded) or loaded.growth_bytes <= 0:
+        return ()
+    alike = at_level(_attempts_of(main, study), main.attempt.trial.level)
+    sizes = [size for a in alike if a.is_measured and (size := _kv_at(a, "loaded")) is not None]
+    added = [(size_after or 0) - size for a in alike if a.is_measured and (size := _kv_at(a, "loaded")) is not None
+             and (size_after := _kv_at(a, "after_request")) is not None]  # fmt: skip
+    if not sizes or not added or any(added):
+        return ()
+    size = mean(sizes)
+    return (
+        Finding(
+            slug="kv_paid_at_load",
+            values={
+                "kv_bytes": size.value,
+                "growth_bytes": loaded.growth_bytes,
+                "share": (size.value or 0.0) / loaded.growth_bytes,
+                "context_tokens": main.attempt.context_tokens,
+                "prompt_tokens": main.attempt.prompt_tokens,
+            },
+            evidence=tuple(a.key for a in alike if a.is_measured),
+            size=size,
+        ),
+    )
+
+
+def _attempts_of(main: MemoryView, study: Study) -> Sequence[Attempt]:
+    return next(d.attempts for d in study.designs if d.design.design_id == main.attempt.design.design_id)
+
+
+def _is_seen(found: Attribution) -> bool:
+    resident = found.residents.get("kv_cache")
+    return resident is not None and resident.how == "seen" and bool(resident.num_bytes)
+
+
+def _kv_at(attempt: Attempt, phase: str) -> int | None:
+    """Bytes of the cache that were seen; None where they were not."""
+    found = attribute(attempt.result, attempt.prediction, phase)
+    if found is None or not _is_seen(found):
+        return None
+    return sum(found.term_bytes(slug) for slug in _KV_CACHE)
+
+
+def _window(main: MemoryView) -> tuple[Finding, ...]:
+    """A model with windows, at a context that is no longer than they are: they save nothing there."""
+    prediction: Mapping[str, Json] = main.attempt.prediction or {}
+    windowed = [layer for layer in prediction.get("layers") or () if layer["kind"] == WINDOWED]
+    knees = [int(knee["tokens"]) for knee in (prediction.get("growth") or {}).get("knees") or ()]
+    context = main.attempt.context_tokens
+    if not windowed or not knees or context is None or context > min(knees):
+        return ()
+    return (
+        Finding(
+            slug="window_saves_nothing",
+            values={"context_tokens": context, "window_tokens": min(knees), "layers": len(windowed)},
+            evidence=(main.attempt.key,),
+            size_from=BY_RULE,
+        ),
+    )
+
+
+def _weights(study: Study) -> tuple[Finding, ...]:
+    """What the engine prints of its weights, the same in every trial of several levels."""
+    printed = {a.key: found for a in study.attempts if a.is_measured and (found := _printed_weights(a))}
+    levels = {str((a.design.design_id, a.trial.level)) for a in study.attempts if a.key in printed}
+    first = next(iter(printed.values()), ())
+    if len(levels) < 2 or any(found != first for found in printed.values()):
+        return ()
+    return (
+        Finding(
+            slug="weights_unchanged",
+            values={"reported_mib": " + ".join(first), "trials": len(printed), "levels": len(levels)},
+            evidence=tuple(printed),
+        ),
+    )
+
+
+def _printed_weights(attempt: Attempt) -> tuple[str, ...]:
+    return tuple(row.printed_mib for row in attempt.result.reported if row.component == "weights")

@@ -1,0 +1,63 @@
+"""What a doubt about the numbers does to them, and what to do about it, in English: one sentence each for every check,
+the second short enough for a line of a terminal."""
+
+from collections.abc import Mapping
+
+CHECK_STEPS: Mapping[str, str] = {
+    "check_name.client_limits": "kvscope's own client kept up",
+    "check_short.client_limits": "client limits",
+    "check.client_limits": "In {limited} of {total} trials kvscope's own client did not keep up.",
+    "check_why.failures": "Failed trials are in no average, so that what they would have shown is missing.",
+    "check_next.failures": "Read what failed, mend it, and run the same command again.",
+    "check_why.repeats": "Few repeats make wide intervals, and hide differences that are there.",
+    "check_next.repeats": "Run the same command with --repeats 5 or more.",
+    "check_why.unexplained": "Memory without a name may be anything: a buffer that was not predicted, or a leak.",
+    "check_next.unexplained": "Look at its mappings in the record (table maps).",
+    "check_why.token_counts": "The server read other prompts than were asked for: by another chat template or "
+    "tokenizer, or because it cut them. Costs for each token are then costs of something else.",
+    "check_next.token_counts": "Compare chat template and tokenizer: kvscope count.",
+    "check_why.own_counts": "kvscope's files of the model and those of the server are not the same, or the server "
+    "counts otherwise.",
+    "check_next.own_counts": "Give the server's own model files with --model.",
+    "check_why.cut_prompts": "What was cut was never read: memory, times and answers are those of a shorter prompt.",
+    "check_next.cut_prompts": "Start the server with a larger context limit.",
+    "check_why.stuck_count": "What was cut was never read: memory, times and answers are those of a shorter prompt.",
+    "check_next.stuck_count": "Start the server with a larger context limit.",
+    "check_why.cached_tokens": "A prompt that was read before is answered sooner than a new one.",
+    "check_next.cached_tokens": "Turn prefix caching off in the server, or use it alone.",
+    "check_why.spread": "Other programs, a processor that changes its speed or gets too warm make times scatter.",
+    "check_next.spread": "Close other programs, and repeat with --until 5%.",
+    "check_why.drift": "A machine that gets warm, or busier, makes later trials slower. Differences within a block are "
+    "hardly touched by it; means are.",
+    "check_next.drift": "Let the machine cool, close other programs, and repeat.",
+    "check_why.drift_unclear": "Noise and a machine that changes look the same with so few trials.",
+    "check_next.drift_unclear": "Repeat with more --repeats on a quiet machine.",
+    "check_why.memory_drift": "Each later trial found more held, or less: by a server that runs on and keeps what it "
+    "had, or by what the system keeps for it.",
+    "check_next.memory_drift": "Start the server anew for each run; kvscope measure release.",
+    "check_why.memory_drift_unclear": "Noise and memory that goes on growing look the same with so few trials.",
+    "check_next.memory_drift_unclear": "Repeat with more --repeats; kvscope measure release.",
+    "check_why.precision": "The interval is wider than was asked for.",
+    "check_next.precision": "Allow more repeats (--most-repeats).",
+    "check_why.late_samples": "The machine was too busy to be read on time: short peaks in between are missed.",
+    "check_next.late_samples": "Close other programs, and repeat.",
+    "check_why.client_limits": "Times may be longer than the engine's own: the client came late to what it was sent.",
+    "check_next.client_limits": "Free a processor for kvscope, or ask for fewer at once.",
+    "check_why.coalesced": "Tokens that come together hide the time between them.",
+    "check_next.coalesced": "Measure without a proxy that gathers.",
+    "check_why.swap": "What is swapped out is counted as held, and is slow to come back: times are of the disk.",
+    "check_next.swap": "Free memory or choose a smaller context, then repeat.",
+    "check_why.others": "Other programs took or gave back memory meanwhile: what is free says little, and caches of "
+    "files may have been dropped.",
+    "check_next.others": "Close other programs, and repeat.",
+    "check_why.unfinished": "What they would have shown is missing.",
+    "check_next.unfinished": "Run the same command again; it goes on where it stopped.",
+    "check_why.not_run": "What they would have shown is missing.",
+    "check_next.not_run": "Run the same command again; it goes on where it stopped.",
+    "check_why.grids": "A difference between two cells cannot be laid to either factor alone.",
+    "check_next.grids": "Vary one of the two alone.",
+    "check_why.warning": "It was noted by the trials themselves.",
+    "check_next.warning": "{hint}",
+    "col.why_and_next": "why it matters, and what to do",
+    "text.doubt_step": "{name}: {step}",
+}
