@@ -20,7 +20,7 @@ from kvscope.units import format_count
 def growth_section(study: Study, anchors: Mapping[str, Link], prefix: str) -> Section:
     """Section 3. ``prefix`` begins the anchors of the prediction's terms and facts."""
     blocks: list[Block] = [Paragraph(text=why(study), kind="lead")]
-    blocks += claims(study, anchors, "slope_", "step_")
+    blocks += claims(study, anchors, "slope_", "step_", "window_saves_nothing", "kv_paid_at_load", "weights_unchanged")
     if study.context is not None:
         chart = context_chart(study.context, failed_levels(study, "n_ctx"))
         blocks.append(with_rows(chart, by_context(_behind(study.context, study), anchors)))

@@ -17,7 +17,7 @@ RUNTIME_TERMS = ("heap", "heap_kept", "arenas", "python_arenas", "stacks", "libr
 
 def memory_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     """Section 2."""
-    blocks: list[Block] = [*claims(study, anchors, "unexplained_", "reported_", "kv_not_resident")]
+    blocks: list[Block] = [*claims(study, anchors, "unexplained_", "reported_", "kv_not_resident", "kv_swapped_out")]
     if study.main is None:
         blocks.append(Paragraph(text=say("memory.not_measured"), kind="lead"))
         blocks += _predicted_only(study)
