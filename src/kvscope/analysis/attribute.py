@@ -13,11 +13,18 @@ from kvscope.analysis.attribution import Attribution as Attribution
 from kvscope.analysis.attribution import Resident as Resident
 from kvscope.analysis.attribution import Term as Term
 from kvscope.analysis.buffer_terms import HEAP_BLOCK_BYTES as HEAP_BLOCK_BYTES
-from kvscope.analysis.buffer_terms import buffer_terms, with_model_file
-from kvscope.analysis.calibration import FIXED, VOCABULARY, OwnMemory, calibration_of, kept_growth
+from kvscope.analysis.buffer_terms import buffer_terms, joined_terms, with_model_file
+from kvscope.analysis.calibration import (
+    FIXED,
+    VOCABULARY,
+    OwnMemory,
+    calibration_of,
+    kept_growth,
+    longest_prompt,
+)
 from kvscope.analysis.match import Buffer, Place, new_mappings, place_buffers, without
 from kvscope.analysis.notes import note
-from kvscope.analysis.own_heap import OwnHeap, own_heap
+from kvscope.analysis.own_heap import OwnHeap, own_heap, work_in_use
 from kvscope.analysis.prompt_copies import copies_after_clearing, stated_checkpoints, stated_copies
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, MapRow, MarkRow, TrialResult
@@ -95,6 +102,9 @@ def _with_buffers(
         if heap is None:
             at_load = _untouched(result, prediction, mark) if is_by_cause else None
             terms, residents = buffer_terms(places, missing, at_load=at_load)
+            if is_by_cause and mark.phase != "loaded":
+                free = without(new, [place.mapping for place in places])
+                terms += joined_terms(missing, maps_at(result, last_mark(result, "loaded")), free)
         else:
             terms, residents = _own_heap_terms(heap)
         terms += [term for term in _runtime_terms(before, after) if term.slug in ("stacks", "library_data")]
@@ -122,21 +132,24 @@ def _own_terms(result: TrialResult, phase: str) -> list[Term] | None:
     """The engine's own memory as it was calibrated, and what its allocator keeps by its own count; None where nothing
     was calibrated for such a moment."""
     calibration = calibration_of(result) if phase in CALIBRATED else None
-    fixed = None if calibration is None else calibration.fixed_bytes(phase)
     start, mark = last_mark(result, "launched"), last_mark(result, phase)
-    if calibration is None or fixed is None or start is None or mark is None:
+    if calibration is None or start is None or mark is None:
         return None
-    vocabulary = calibration.vocabulary_bytes(phase)
+    tokens = longest_prompt(result, mark)
+    fixed, vocabulary = calibration.fixed_bytes(phase, tokens), calibration.vocabulary_bytes(phase, tokens)
     sizes = [("runtime", fixed, FIXED), ("vocabulary", vocabulary, VOCABULARY)]
     terms = [
         Term(slug=slug, backing="anonymous", num_bytes=size, basis="calibrated", calibrated_on=on)
         for slug, size, on in sizes
         if size is not None
     ]
-    kept = kept_growth(result, start, mark)
-    if kept is not None:
-        terms.append(Term(slug="heap_kept", backing="anonymous", num_bytes=kept, basis="counted"))
-    return terms
+    work = work_in_use(result, mark, fixed - calibration.fixed_bytes("loaded", None))
+    counts = [("work_in_use", None if phase == "loaded" else work), ("heap_kept", kept_growth(result, start, mark))]
+    return terms + [
+        Term(slug=slug, backing="anonymous", num_bytes=size, basis="counted")
+        for slug, size in counts
+        if size is not None
+    ]
 
 
 def _terms_by_place(result: TrialResult, phase: str) -> list[Term]:

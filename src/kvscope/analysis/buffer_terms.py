@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from kvscope.analysis.attribution import Resident, Term
 from kvscope.analysis.match import Buffer, Place
 from kvscope.analysis.notes import note
+from kvscope.record.rows import MapRow
 from kvscope.units import MIB
 
 # Larger blocks than this always get a mapping of their own from glibc's malloc: the upper limit of its mmap threshold
@@ -97,6 +98,28 @@ def _add_stated(missing: Sequence[Buffer], seen: dict[str, int], basis: dict[str
         if buffer.is_filled and buffer.source == "reported":
             seen[buffer.component] = seen.get(buffer.component, 0) + buffer.num_bytes
             basis[buffer.component] = "reported"
+
+
+def joined_terms(missing: Sequence[Buffer], at_load: Sequence[MapRow], free: Sequence[MapRow]) -> list[Term]:
+    """Buffers that are touched as they are used and were not found: the kernel may have joined one to other memory, in
+    a mapping that has room for it and that grew since the load. At most that growth is the buffer's. ``at_load``: the
+    mappings then; ``free``: those now in which nothing was found."""
+    terms = []
+    for buffer in sorted((b for b in missing if not b.is_filled), key=lambda b: b.num_bytes, reverse=True):
+        grown = [(_grown_since(at_load, m), m) for m in free if m.size_bytes >= buffer.num_bytes]
+        size, mapping = max(grown, key=lambda pair: pair[0], default=(0, None))
+        if mapping is None or size <= 0:
+            continue
+        size = min(size, buffer.num_bytes)
+        terms.append(Term(slug=buffer.component, backing="anonymous", num_bytes=size, basis="shared"))
+        free = [each for each in free if each is not mapping]
+    return terms
+
+
+def _grown_since(at_load: Sequence[MapRow], mapping: MapRow) -> int:
+    """By how much a mapping that was there after the load has grown; 0 where none of its size was."""
+    before = [m.anonymous_bytes for m in at_load if m.kind == mapping.kind and m.size_bytes == mapping.size_bytes]
+    return max(0, mapping.anonymous_bytes - max(before)) if before else 0
 
 
 def _touched_resident(name: str, names: tuple[str, ...], place: Place) -> Resident:

@@ -10,8 +10,9 @@ that is explained: neither is what is left there.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
-from kvscope.record.rows import Json, MarkRow, TrialResult
+from kvscope.record.rows import QUALITY, Json, MarkRow, TrialResult
 
 # Under which name an attempt's calibration is among what is recorded of our side.
 RECORDED_AS = "calibration"
@@ -31,23 +32,49 @@ class OwnMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """Moment → what a tiny model held then. ``vocabulary`` is of the one with the model's own vocabulary; empty where
-    there is none. ``facts``: on what, when and where it was measured, as recorded."""
+class TinyModel:
+    """What one tiny model held: after the load, and after one prompt of each of some lengths (in tokens, rising)."""
 
-    fixed: Mapping[str, OwnMemory]
-    vocabulary: Mapping[str, OwnMemory]
+    loaded: OwnMemory
+    after: tuple[tuple[int, OwnMemory], ...]
     facts: Mapping[str, Json]
 
-    def fixed_bytes(self, phase: str) -> int | None:
-        """The engine's fixed run time at a moment; None where that moment was not measured."""
-        found = self.fixed.get(phase)
-        return None if found is None else found.own
+    def own_bytes(self, phase: str, prompt_tokens: int | None) -> int:
+        """The engine's own memory at a moment; after a request, by the length of its prompt: in proportion between two
+        that were measured, and as at the nearest outside of them. None: as after the shortest."""
+        if phase == "loaded":
+            return self.loaded.own
+        lengths = [(tokens, each.own) for tokens, each in self.after]
+        wanted = lengths[0][0] if prompt_tokens is None else prompt_tokens
+        for (low, before), (high, now) in pairwise(lengths):
+            if low <= wanted <= high:
+                return round(before + (now - before) * (wanted - low) / (high - low))
+        return lengths[0][1] if wanted <= lengths[0][0] else lengths[-1][1]
 
-    def vocabulary_bytes(self, phase: str) -> int | None:
+    def at(self, phase: str, prompt_tokens: int | None) -> OwnMemory:
+        """What was measured at the nearest moment."""
+        if phase == "loaded":
+            return self.loaded
+        return min(self.after, key=lambda pair: abs(pair[0] - (prompt_tokens or 0)))[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """``fixed``: of the tiny model. ``vocabulary``: of the one with the vocabulary and the number of layers of the
+    measured model; None where there is none."""
+
+    fixed: TinyModel
+    vocabulary: TinyModel | None
+
+    def fixed_bytes(self, phase: str, prompt_tokens: int | None) -> int:
+        """The engine's fixed run time at a moment."""
+        return self.fixed.own_bytes(phase, prompt_tokens)
+
+    def vocabulary_bytes(self, phase: str, prompt_tokens: int | None) -> int | None:
         """What the vocabulary and the layers' tables take beyond it; None where it was not measured."""
-        fixed, found = self.fixed.get(phase), self.vocabulary.get(phase)
-        return None if fixed is None or found is None else found.own - fixed.own
+        if self.vocabulary is None:
+            return None
+        return self.vocabulary.own_bytes(phase, prompt_tokens) - self.fixed_bytes(phase, prompt_tokens)
 
 
 def calibration_of(result: TrialResult) -> Calibration | None:
@@ -55,32 +82,44 @@ def calibration_of(result: TrialResult) -> Calibration | None:
     recorded = result.trial.client.get(RECORDED_AS)
     if not isinstance(recorded, Mapping):
         return None
-    fixed = _moments(recorded.get("fixed"))
-    if not fixed:
+    fixed = _tiny_model(recorded.get("fixed"))
+    return None if fixed is None else Calibration(fixed=fixed, vocabulary=_tiny_model(recorded.get("vocabulary")))
+
+
+def _tiny_model(part: Json) -> TinyModel | None:
+    moments = part.get("moments") if isinstance(part, Mapping) else None
+    if not isinstance(moments, Mapping):
         return None
-    return Calibration(fixed=fixed, vocabulary=_moments(recorded.get("vocabulary")), facts=recorded)
+    loaded, after = _own_memory(moments.get("loaded")), []
+    for row in moments.get("after_request") or ():
+        each = _own_memory(row)
+        if each is not None and isinstance(row.get("prompt_tokens"), int):
+            after.append((row["prompt_tokens"], each))
+    if loaded is None or not after:
+        return None
+    return TinyModel(loaded=loaded, after=tuple(sorted(after, key=lambda pair: pair[0])), facts=part)
 
 
-def _moments(part: Json) -> dict[str, OwnMemory]:
-    stated = part.get("moments") if isinstance(part, Mapping) else None
-    if not isinstance(stated, Mapping):
-        return {}
-    found = {}
-    for phase, sizes in stated.items():
-        if isinstance(sizes, Mapping) and isinstance(sizes.get("own_bytes"), int):
-            found[str(phase)] = OwnMemory(
-                own=int(sizes["own_bytes"]),
-                kept=sizes.get("kept_bytes"),
-                stacks=int(sizes.get("stacks_bytes") or 0),
-                library_data=int(sizes.get("library_data_bytes") or 0),
-                library_code=int(sizes.get("library_code_bytes") or 0),
-            )
-    return found
+def _own_memory(sizes: Json) -> OwnMemory | None:
+    if not isinstance(sizes, Mapping) or not isinstance(sizes.get("own_bytes"), int):
+        return None
+    return OwnMemory(
+        own=int(sizes["own_bytes"]),
+        kept=sizes.get("kept_bytes"),
+        stacks=int(sizes.get("stacks_bytes") or 0),
+        library_data=int(sizes.get("library_data_bytes") or 0),
+        library_code=int(sizes.get("library_code_bytes") or 0),
+    )
 
 
-def calibrated_phase(phase: str) -> str:
-    """The moment of a calibration that a trial's moment is held against: those after requests are like one another."""
-    return "loaded" if phase == "loaded" else "after_request"
+def longest_prompt(result: TrialResult, mark: MarkRow) -> int | None:
+    """Tokens of the longest prompt that was answered before a mark, by the engine's count or else by ours."""
+    counts = [
+        request.prompt_tokens_server or request.prompt_tokens_ours
+        for request in result.requests
+        if request.role != QUALITY and (mark.request_index is None or request.index <= mark.request_index)
+    ]
+    return max((count for count in counts if count is not None), default=None)
 
 
 def counted(result: TrialResult, mark: MarkRow, *names: str) -> int | None:

@@ -9,6 +9,8 @@ free but not given back, and weights and cache are a part of what is in use, cou
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kvscope.analysis.attribution import Attribution
+from kvscope.record.metrics import last_mark
 from kvscope.record.rows import MapRow, MarkRow, TrialResult
 
 _IN_USE = ("heap_in_use_bytes", "heap_mmapped_bytes")
@@ -49,6 +51,35 @@ def own_heap(result: TrialResult, start: MarkRow | None, mark: MarkRow, maps: Se
         kept=grown.get("heap_free_bytes", 0),
         python=_in_memory(grown, _maps_at(result, start), maps),
     )
+
+
+def work_in_use(result: TrialResult, mark: MarkRow, calibrated_growth: int) -> int | None:
+    """What the heap has in use for computing: by how much it grew since the load, without the cache and without what
+    the engine's run time is calibrated to grow by. None where the engine does not count its heap at both."""
+    loaded = last_mark(result, "loaded")
+    if loaded is None or own_heap(result, last_mark(result, "launched"), mark, ()) is None:
+        return None
+    before, now = _counters(result, loaded), _counters(result, mark)
+    if any(name not in before for name in _IN_USE):
+        return None
+    grown = sum(now[name] - before[name] for name in _IN_USE) - now.get("cache_storage_bytes", 0)
+    return round(grown) - calibrated_growth
+
+
+def heap_at_peak(result: TrialResult, after: Attribution) -> dict[str, int]:
+    """Term → its bytes when most of the heap was in use during the last request, by the engine's own count. Empty where
+    it does not count that."""
+    start, mark = last_mark(result, "launched"), last_mark(result, after.phase)
+    if start is None or mark is None or own_heap(result, start, mark, ()) is None:
+        return {}
+    before, now = _counters(result, start), _counters(result, mark)
+    if "heap_peak_bytes" not in now or not any(term.slug == "work_in_use" for term in after.terms):
+        return {}
+    more = now["heap_peak_bytes"] - sum(now[name] for name in _IN_USE)
+    return {
+        "work_in_use": after.term_bytes("work_in_use") + max(0, round(more)),
+        "heap_kept": round(now["heap_peak_free_bytes"] - before.get("heap_free_bytes", 0)),
+    }
 
 
 def _in_memory(grown: Mapping[str, int], before: Sequence[MapRow], after: Sequence[MapRow]) -> int:

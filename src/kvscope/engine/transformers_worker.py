@@ -97,6 +97,7 @@ class Worker:
         self._device = "cpu"
         self._totals = dict.fromkeys(("prompt_tokens", "output_tokens"), 0)
         self._seconds = dict.fromkeys(("prefill_s", "decode_s"), 0.0)
+        self._heap_peak = heap.HeapPeak()
         self.cancelled: set[int] = set()
 
     # --- the model ------------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ class Worker:
         cached = self._begin(ids, command["reuse"])
         heap.reset_device_peak(self._torch, self._device)
         try:
-            with self._torch.no_grad():
+            with self._torch.no_grad(), self._heap_peak:
                 token = self._prefill(ids[cached:])
                 first_s = time.monotonic()
                 reply({"event": "token", "at_s": first_s, "id": token})
@@ -359,6 +360,7 @@ class Worker:
             **self._totals,
             **self._seconds,
             **heap.heap(),
+            **self._heap_peak.figures(),
             **heap.python_arenas(),
             **heap.device(self._torch, self._device),
         }

@@ -1,8 +1,9 @@
 """What an engine holds besides a model's weights, caches and buffers, measured once on a tiny model and kept.
 
-Two tiny models, each run once: one with a vocabulary of 257 tokens and one layer, for each engine build and machine;
-and one with the vocabulary and the number of layers of the model that is measured. Their caches and buffers are taken
-off by the same rules as anyone's. What is left is the engine's, and is recorded with every attempt that it explains.
+Two tiny models, each run after prompts of a few lengths: one with a vocabulary of 257 tokens and one layer, for each
+engine build and machine; and one with the vocabulary and the number of layers of the model that is measured. Their
+caches and buffers are taken off by the same rules as anyone's. What is left is the engine's, and is recorded with every
+attempt that it explains.
 
 The answers are kept in ``calibration`` of the cache folder (KVSCOPE_CACHE), a file for each; without it they are
 measured again. KVSCOPE_CALIBRATION=off measures none.
@@ -36,11 +37,14 @@ from kvscope.record.rows import MEASURED_OUTCOMES, Json, TrialResult, TrialRow
 SWITCH = "KVSCOPE_CALIBRATION"
 # Raised when what is measured, or how, changes: what was kept before is then measured again.
 VERSION = 1
-PROMPT_TOKENS, OUTPUT_TOKENS = 256, 16
+OUTPUT_TOKENS = 16
 _SETTINGS: Mapping[str, Mapping[str, Json]] = {
-    "llama.cpp": {"n_ctx": 1024, "n_batch": 64, "n_ubatch": 64, "cache_ram_mib": 0},
+    "llama.cpp": {"n_ctx": 4096, "cache_ram_mib": 0},
     "transformers": {"random_weights": True, "dtype": "float32"},
 }
+# Prompts after which the engine's own memory is read, each in a process of its own: llama.cpp's server keeps more of
+# its own the longer the prompt was.
+_PROMPTS: Mapping[str, tuple[int, ...]] = {"llama.cpp": (64, 512, 2048), "transformers": (512,)}
 # Of the measured model's own settings, those on which the engine's own memory depends.
 _THREADS = ("n_threads", "n_threads_batch", "num_threads", "attn_implementation")
 
@@ -118,21 +122,31 @@ def _measured(
         tiny = Subject(
             model=model, choice=subject.choice, version=subject.version, build=subject.build, served=None, counter=None
         )
-        trial = _trial(settings)
-        result = run(tiny, trial)
-        if result.trial.outcome not in MEASURED_OUTCOMES:
-            return None
-        prediction = predict_condition(model, subject.choice, trial.condition, version=subject.version).to_dict()
-    moments = {phase: own_memory_bytes(result, prediction, phase) for phase in CALIBRATED}
-    if any(each is None for each in moments.values()):
+        after = {tokens: _own(tiny, _trial(settings, tokens), run) for tokens in _PROMPTS[subject.choice.name]}
+    if any(each is None for each in after.values()):
         return None
+    rows = [(tokens, each) for tokens, each in after.items() if each is not None]
     return {
         "measured_at": utc_now(),
         "layers": len(model.layers),
         "vocabulary_tokens": model.vocab_size,
-        "prompt_tokens": PROMPT_TOKENS,
-        "moments": {phase: _row(each) for phase, each in moments.items() if each is not None},
+        "moments": {
+            "loaded": _row(rows[0][1]["loaded"]),
+            "after_request": [{"prompt_tokens": tokens, **_row(each["after_request"])} for tokens, each in rows],
+        },
     }
+
+
+def _own(tiny: Subject, trial: Trial, run: Run) -> Mapping[str, OwnMemory] | None:
+    """Moment → the engine's own memory then; None where the tiny model did not run, or memory could not be read."""
+    assert tiny.model is not None  # it was just made
+    result = run(tiny, trial)
+    if result.trial.outcome not in MEASURED_OUTCOMES:
+        return None
+    prediction = predict_condition(tiny.model, tiny.choice, trial.condition, version=tiny.version).to_dict()
+    moments = {phase: own_memory_bytes(result, prediction, phase) for phase in CALIBRATED}
+    found = {phase: each for phase, each in moments.items() if each is not None}
+    return found if len(found) == len(moments) else None
 
 
 def _row(own: OwnMemory) -> Mapping[str, int | None]:
@@ -158,13 +172,13 @@ def _tiny_model(folder: Path, subject: Subject, vocabulary_of: ModelSpec | None)
     return load_model(str(path))
 
 
-def _trial(settings: Mapping[str, Json]) -> Trial:
-    condition = Condition(settings=dict(settings), prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS)
+def _trial(settings: Mapping[str, Json], prompt_tokens: int) -> Trial:
+    condition = Condition(settings=dict(settings), prompt_tokens=prompt_tokens, output_tokens=OUTPUT_TOKENS)
     return Trial(
         trial_id="calibration",
         role="measured",
         levels={},
-        level=PROMPT_TOKENS,
+        level=prompt_tokens,
         repeat=0,
         block=0,
         position=0,
