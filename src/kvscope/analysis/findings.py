@@ -17,7 +17,7 @@ from kvscope.analysis.finding_remarks import with_remarks
 from kvscope.analysis.fit import mean, scaled
 from kvscope.analysis.growth import added_bytes
 from kvscope.analysis.levels import at_level
-from kvscope.analysis.memory_claims import memory_claims
+from kvscope.analysis.memory_claims import in_used_memory, memory_claims
 from kvscope.analysis.release_claim import claim_slug, claim_values
 from kvscope.record.metrics import last_mark
 
@@ -105,7 +105,9 @@ def _views(study: Study) -> list[MemoryView]:
 
 def _slope(study: Study) -> list[Finding]:
     """Measured against predicted bytes per token of context: of the last design that asked."""
-    return [] if study.context is None else list(growth_findings(study.context))
+    if study.context is None:
+        return []
+    return [in_used_memory(finding, study.by_context) or finding for finding in growth_findings(study.context)]
 
 
 def _not_resident(study: Study) -> list[Finding]:
@@ -162,6 +164,7 @@ def _unexplained(study: Study) -> list[Finding]:
                 "rule_bytes": attribution.rule_bytes,
                 "shared_bytes": attribution.shared_bytes,
                 "measured_bytes": attribution.measured_bytes,
+                "calibrated_bytes": attribution.calibrated_bytes,
                 "context_tokens": study.main.attempt.context_tokens,
                 "from_start": attribution.from_start,
             },

@@ -4,6 +4,7 @@ full yet."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvscope.analysis.attribute import Attribution, attribute
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from kvscope.analysis.study import MemoryView, Study
     from kvscope.record.rows import Json
 
+# By how much of what lies in used memory its size may miss what a cost of context is off by.
+_APART_SHARE = 0.1
 _KV_CACHE = ("kv_cache", "recurrent_state")
 
 
@@ -109,3 +112,43 @@ def _weights(study: Study) -> tuple[Finding, ...]:
 
 def _printed_weights(attempt: Attempt) -> tuple[str, ...]:
     return tuple(row.printed_mib for row in attempt.result.reported if row.component == "weights")
+
+
+def in_used_memory(finding: Finding, views: Sequence[MemoryView]) -> Finding | None:
+    """A cost of context that is not the predicted one because a small buffer of the cache lies in memory that the
+    engine had used and freed before, so that it added less there: no contradiction where the engine's own log agrees
+    with the prediction at both ends, and as much of the cache lies so. None where that does not explain it."""
+    if not finding.is_contradiction:
+        return None
+    ends = [_view_at(views, finding.values[name]) for name in ("from_tokens", "to_tokens")]
+    measured, predicted = finding.values["measured_bytes"], finding.values["predicted_bytes"]
+    if None in ends or not isinstance(measured, float) or not isinstance(predicted, float | int):
+        return None
+    low, high = (end for end in ends if end is not None)
+    span = (high.attempt.context_tokens or 0) - (low.attempt.context_tokens or 0)
+    hidden = [_in_heap(low), _in_heap(high)]
+    is_stated = all(c.agrees for end in (low, high) for c in end.components_loaded if c.slug == "kv_cache")
+    # Buffers of the cache that moved into used memory from one end to the other, to a page in a hundred.
+    if not is_stated or abs((measured - predicted) * span - (hidden[0] - hidden[1])) > _APART_SHARE * max(hidden):
+        return None
+    kind = finding.slug.partition("_")[0]
+    return replace(
+        finding,
+        slug=f"{kind}_in_used_memory",
+        is_contradiction=False,
+        values={**finding.values, "hidden_bytes": max(hidden)},
+        also_possible=("other_buffers_follow_context",),
+    )
+
+
+def _view_at(views: Sequence[MemoryView], context_tokens: object) -> MemoryView | None:
+    return next((view for view in views if view.attempt.context_tokens == context_tokens), None)
+
+
+def _in_heap(view: MemoryView) -> int:
+    """Bytes of the cache that are resident by the engine's rule alone, in its heap."""
+    resident = None if view.loaded is None else view.loaded.residents.get("kv_cache")
+    if resident is None or resident.note is None or resident.note.slug != "by_rule_in_heap":
+        return 0
+    size = resident.note.values["size_bytes"]
+    return size if isinstance(size, int) else 0

@@ -26,6 +26,7 @@ _SIZE_WORDS = {
     "step_differs": "size.bytes_per_token",
     "step_unclear": "size.bytes_per_token",
     "step_measured": "size.bytes_per_token",
+    **{f"{kind}_in_used_memory": "size.bytes_per_token" for kind in ("slope", "step")},
     "ttft_grows": "size.per_thousand",
     "ttft_grows_once": "size.per_thousand",
     "ttft_unclear": "size.per_thousand",
@@ -77,7 +78,7 @@ def spoken(finding: Finding) -> dict[str, object]:
     failures = values.get("failures")
     if isinstance(failures, Mapping):
         values["failures"] = tuple(f"{name_of('failure', name)}: {num}" for name, num in failures.items())
-    sizes = [values.get(f"{name}_bytes") for name in ("seen", "rule", "shared", "measured")]
+    sizes = [values.get(f"{name}_bytes") for name in ("seen", "rule", "shared", "measured", "calibrated")]
     if all(isinstance(size, int) for size in sizes):
         values["named"] = named_text(*(size for size in sizes if isinstance(size, int)))
     if "from_start" in values:
@@ -143,9 +144,9 @@ def bounds_text(bounds: Sequence[Bound]) -> str:
     return "; ".join(parts) if parts else say("bound.nobody")
 
 
-def named_text(seen: int, rule: int, shared: int, measured: int) -> str:
+def named_text(seen: int, rule: int, shared: int, measured: int, calibrated: int) -> str:
     """What has a name, by how it is known, in bytes; what there is none of is left out."""
-    sizes = {"seen": seen, "shared": shared, "rule": rule, "measured": measured}
+    sizes = {"seen": seen, "shared": shared, "rule": rule, "calibrated": calibrated, "measured": measured}
     parts = [say(f"named.{how}", size_bytes=size) for how, size in sizes.items() if size]
     return "; ".join(parts) if parts else say("named.nothing")
 

@@ -9,7 +9,15 @@ _LOST = (
     "turn and after {last_s:s} at turn {last_turn:count}"
 )
 
+_USED = (
+    "one more token of context costs {measured_bytes:count} bytes instead of {predicted_bytes:count}, because "
+    "{hidden_bytes:mib2} of the cache at one of the two lie in memory that the engine had used and freed before, and "
+    "so added nothing. The engine's log states the predicted cache at both"
+)
+
 FINDING_REMARKS: Mapping[str, str] = {
+    "finding.slope_in_used_memory": f"From {{from_tokens:count}} to {{to_tokens:count}} tokens {_USED}.",
+    "finding.step_in_used_memory": f"From {{from_tokens:count}} to {{to_tokens:count}} tokens {_USED}.",
     "finding.kv_paid_at_load": "The KV cache is paid at load: {kv_bytes:mib2} of the {growth_bytes:mib} that the load "
     "added ({share:percent}), and a request of {prompt_tokens:count} tokens added nothing to it. What a conversation "
     "uses of it changes no memory.",
