@@ -29,6 +29,24 @@ def _term(slug: str, *names: str) -> Term:
     return Term(slug=slug, names=names)
 
 
+# Columns that stand for themselves.
+_COLUMNS = (
+    "component", "program", "pid", "where", "layers", "which", "by_rule", "fact", "read_from", "answers", "what",
+    "result", "why_and_next", "value", "cause", "count", "message", "first_line", "what_to_do", "agrees", "sum",
+    "moment", "number", "at_s", "added", "naive", "if_kv", "predicted_kv", "before_mib", "after_mib", "kind",
+    "each", "all", "formula", "repeats", "failed", "ttft_step", "tpot_step", "completion_step", "verdict", "step",
+    "host_per_conversation", "start", "kept", "after_exit", "active", "again", "kept_by", "held", "given_back",
+    "copies", "level", "levels", "known_by", "check", "seen", "row", "design", "outcome", "repeat", "prompt_asked",
+    "prompt_server", "factor", "seed", "settings", "level_changed", "at_baseline", "difference", "share", "pairs",
+    "seen_difference", "how_sure",
+)  # fmt: skip
+# Columns of what was answered.
+_ANSWERS = (
+    "task", "right", "evidence", "sent", "read", "way", "chance", "twin", "twin_named", "twin_refused", "refused",
+    "useful", "thirds", "left_out", "beaten", "kl", "flips", "perplexity", "gain", "present", "absent", "change",
+    "item", "expected", "answer", "reading", "failures", "failure",
+)  # fmt: skip
+
 TERMS: tuple[Term, ...] = (
     _metric("ttft_s", "col.ttft_s", "axis.ttft_y", "turns.ttft"),
     _metric("first_answer_s"),
@@ -49,7 +67,7 @@ TERMS: tuple[Term, ...] = (
     _term("resident", "col.resident", "col.resident_loaded", "col.resident_after"),
     _term("peak", "word.peak"),
     _term("unexplained", "row.unexplained", "col.unexplained", "col.unexplained_short", "part.unexplained"),
-    _term("interval", "col.interval"),
+    _term("interval", "col.interval", "quality_col.interval"),
     _term("anonymous", "col.anon_mib", "series.anon"),
     _term("file-backed", "col.file_mib", "series.file"),
     _term("on devices", "series.device", "col.device_mib", "place.device"),
@@ -71,7 +89,7 @@ TERMS: tuple[Term, ...] = (
     _term("heap_kept", "term.heap_kept"),
     _term("arenas", "term.arenas", "term.python_arenas"),
     _term("stacks", "term.stacks"),
-    _term("grown", "row.grown", "row.measured", "col.measured_growth", "col.added_total"),
+    _term("grown", "row.grown", "row.measured", "col.measured", "col.measured_growth", "col.added_total"),
     _term("context_tokens", "factor.n_ctx", "col.context_tokens", "col.bar"),
     _term("prompt_tokens", "col.prompt_tokens", "factor.prompt_tokens", "turns.prompt"),
     _term("output_limit", "factor.output_tokens", "col.limit"),
@@ -81,17 +99,11 @@ TERMS: tuple[Term, ...] = (
     _term("retained_bounded", "verdict.retained_bounded"),
     _term("growing", "verdict.growing"),
     *(
-        _column(slug)
-        for slug in (
-            "agrees", "sum", "moment", "number", "at_s", "added", "naive", "if_kv", "predicted_kv", "before_mib",
-            "after_mib", "kind", "each", "all", "formula", "repeats", "failed", "ttft_step", "tpot_step",
-            "completion_step", "verdict", "step", "host_per_conversation", "start", "kept", "after_exit", "active",
-            "again", "kept_by", "held", "given_back", "copies", "level", "levels", "known_by", "check", "seen", "row",
-            "design", "outcome", "repeat", "prompt_asked", "prompt_server", "factor", "seed", "settings",
-            "level_changed", "at_baseline", "difference", "share", "pairs", "seen_difference", "how_sure",
-        )
+        Term(slug=f"answers-{slug}", names=tuple(f"{kind}_col.{slug}" for kind in ("quality", "retrieval")))
+        for slug in _ANSWERS
     ),
-)  # fmt: skip
+    *(_column(slug) for slug in _COLUMNS),
+)
 
 
 def meaning(term: Term) -> str:

@@ -37,7 +37,7 @@ def answer(study: Study, anchors: Mapping[str, Link], prefix: str, sections: Col
         doubts=contradictions(study, anchors),
         table=answer_table(study, anchors),
         chart=_chart(study, anchors, prefix),
-        remarks=remarks(study),
+        remarks=(*remarks(study), *(() if study.attempts else (say("page.more_measured"),))),
         evidence=_evidence(study, anchors),
         advice=advice_lines(study)[:MOST_ADVICE] if "advice" in sections else (),
     )
