@@ -22,6 +22,8 @@ from kvscope.record.table_columns import (
 )
 from kvscope.record.turns import turns_of
 
+# Programs that show tables take a cell that begins so for a formula, and do what it says. Numbers are no texts here.
+_FORMULA = "=+-@\t\r＝＋－＠"
 FORMATS = ("jsonl", "csv", "parquet", "duckdb")
 
 
@@ -144,4 +146,4 @@ def _cell(value: Json) -> Json:
         return "true" if value else "false"
     if isinstance(value, dict | list):
         return strict_json(value)
-    return value
+    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA and value else value

@@ -3,6 +3,7 @@ off; everything recorded is text."""
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -22,12 +23,14 @@ from kvscope.report.charts import draw, live_patterns
 from kvscope.report.definitions import anchors_of
 from kvscope.report.files import write_file
 from kvscope.report.interactive import bundle, live_data
+from kvscope.report.plain_characters import plain
 from kvscope.report.sections import several_studies, study_pages
 from kvscope.report.spoken import SpokenChart, in_each, languages, said_in_each, together
 from kvscope.report.words import say
 
 __all__ = ["render_page", "write_file", "write_report"]
 
+_SCRIPT = re.compile(r"(<script>.*?</script>)", re.DOTALL)
 # Characters that stay as they are in a data: address inside a double-quoted attribute.
 _SAFE = " !$'()*+,-./:;=?@[]^_`{|}~"
 # Nothing may be loaded, sent or framed; scripts only by their hash.
@@ -38,7 +41,7 @@ def render_page(analysis: Analysis, *, interactive: bool = False) -> str:
     """The whole page, opened in the current language. The same analysis gives the same bytes. ``interactive``: with the
     bundle that draws its charts anew where scripts run, about 900 KB more."""
     scripts = (_asset("page.js"), *((bundle(), _asset("live.js")) if interactive else ()))
-    return (
+    return _plain(
         _environment()
         .get_template("page.html")
         .render(
@@ -55,6 +58,12 @@ def render_page(analysis: Analysis, *, interactive: bool = False) -> str:
             place=_Places(),
         )
     )
+
+
+def _plain(page: str) -> str:
+    """The page with characters that are no text written out; scripts stay as they are, byte for byte."""
+    parts = _SCRIPT.split(page)
+    return "".join(part if index % 2 else plain(part) for index, part in enumerate(parts))
 
 
 def write_report(
