@@ -1,4 +1,5 @@
-"""What charts say in English: under the pointer where scripts run, and about their files."""
+"""What charts say in English, under the pointer where scripts run and about their files; and what Markdown says of
+itself."""
 
 CHARTS: dict[str, str] = {
     "chart.ttft.finding": "Each 1,000 tokens of prompt delay the first token by {each_s:s} (95 %: {low_s:s} to "
@@ -27,6 +28,10 @@ CHARTS: dict[str, str] = {
     "tip.color": "part",
     "tip.from": "{what}, from",
     "tip.to": "{what}, to",
+    "markdown.shortened": "This report is shortened: an issue takes no more. Whole tables, charts and the rows are on "
+    "the page: kvscope report --out report.html",
+    "markdown.left_out": "{what}: {rows:count} lines, left out here.",
+    "markdown.cut": "The rest is left out here.",
     "charts.written": "Wrote {count} charts to {folder}, each as SVG and PNG.",
     "charts.no_korean_font": "The PNG files have English labels: no font of this machine has Hangul. The SVG files are "
     "in Korean. To have both, install a Korean font (Debian, Ubuntu: apt install fonts-nanum), then run this again "
