@@ -24,6 +24,7 @@ from kvscope.record.turns import turns_of
 
 # Programs that show tables take a cell that begins so for a formula, and do what it says. Numbers are no texts here.
 _FORMULA = "=+-@\t\r＝＋－＠"
+_ROW_END = "\r\n"
 FORMATS = ("jsonl", "csv", "parquet", "duckdb")
 
 
@@ -132,13 +133,24 @@ def write_csv(rows: Iterable[Mapping[str, Json]], out: TextIO) -> int:
     first = next(rows, None)
     if first is None:
         return 0
-    writer = csv.DictWriter(out, fieldnames=list(first), lineterminator="\n")
+    # With this end of a row the module quotes a text that holds either half of it: one alone would end the row.
+    writer = csv.DictWriter(_EndsInNewline(out), fieldnames=list(first), lineterminator=_ROW_END)
     writer.writeheader()
     count = 0
     for row in chain([first], rows):
         writer.writerow({name: _cell(value) for name, value in row.items()})
         count += 1
     return count
+
+
+class _EndsInNewline:
+    """Takes each row as the csv module writes it, in one piece, and ends it as files end lines here."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, row: str) -> int:
+        return self._out.write(f"{row.removesuffix(_ROW_END)}\n")
 
 
 def _cell(value: Json) -> Json:
