@@ -15,6 +15,7 @@ from kvscope.analysis.compare import Component, compare_components
 from kvscope.analysis.failures import FailureGroup, group_failures
 from kvscope.analysis.findings import Finding, find
 from kvscope.analysis.growth import ContextGrowth, InputGrowth, context_growth, input_growth, representative
+from kvscope.analysis.identity import RowIdentity, row_identities
 from kvscope.analysis.latency import (
     OutputLimit,
     TimeLaw,
@@ -87,10 +88,12 @@ class Study:
     failures: tuple[FailureGroup, ...]
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...] = field(default=())
+    identities: tuple[RowIdentity, ...] = ()
     pressure: Pressure = Pressure(slug="unknown")
     advice: tuple[Advice, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     look: tuple[str, ...] = ()
+    record_name: str = ""
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -165,6 +168,7 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
         machine_id=first.machine_id,
         machine=runs[-1].machine if runs else {},
         runs=runs,
+        record_name=records.path.name,
         designs=designs,
         prediction=_prediction(main, attempts),
         main=main_view,
@@ -181,6 +185,7 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
         limit=None if main is None else context_limit(main, main_view.loaded if main_view else None),
         failures=group_failures(latest_attempts(attempts)),
         checks=run_checks([(d.design, d.attempts) for d in designs], _loaded(attempts)),
+        identities=row_identities(attempts),
     )
     return _advised(replace(study, findings=find(study)))
 

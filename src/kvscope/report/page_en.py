@@ -18,6 +18,10 @@ PAGE: Mapping[str, str] = {
     "badge.predicted": "predictions only: nothing was measured",
     "row.total": "total",
     "row.measured": "measured",
+    "caption.answer_predicted": "Predicted for a context limit of {context_tokens:count} tokens, in MiB; nothing was "
+    "reported or measured",
+    "trust.predicted": "Nothing was measured, so nothing could be checked: each prediction is as good as the rule it "
+    "follows.",
     "word.peak": "peak",
     "cell.at_least": "≥ {size}",
     "col.measured": "measured",
@@ -37,8 +41,8 @@ PAGE: Mapping[str, str] = {
     "was read from",
     "caption.definitions": "Words of this page, in both languages",
     "rows.summarised": "This page shows {shown:count} of {total:count} attempts: those that failed and those that the "
-    "findings rest on. Of all of them the table below says what they come to; the record file holds every row: "
-    "kvscope export.",
+    "findings rest on. Of all of them the table below says what they come to. Every row is in the record, {record}: "
+    "kvscope export --records {file}",
     "caption.rows_summary": "What the attempts come to, for each condition",
     "summary.rows": "The {count:count} rows",
     "chart.answer.title": "Memory after the load: measured beside predicted",

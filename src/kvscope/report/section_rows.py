@@ -1,5 +1,6 @@
 """10. Every row; of a record that holds too many for a page, what they come to."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,6 @@ from kvscope.report.section_time import level_text
 from kvscope.report.section_trust import clipped
 from kvscope.report.words import name_of, say
 
-# Above this many attempts the page shows what they come to, and the rows that something names; the record has the rest.
-MOST_ROWS = 5000
 # So many of those that failed, so many that findings rest on.
 MOST_NAMED = 200
 # A longer table is folded, so that the page opens at once.
@@ -27,6 +26,10 @@ _NUMBERS = (
     "repeat", "prompt_asked", "prompt_server", "cached", "limit", "output", "ttft_s", "tpot_s", "completion_s",
     "memory_loaded_bytes", "memory_peak_bytes", "memory_after_bytes", "memory_released_bytes", "unexplained",
 )  # fmt: skip
+# A page holds so many numbers of trials. Of a record with more it shows what they come to, and the rows that something
+# names; the record has the rest.
+MOST_POINTS = 20_000
+MOST_ROWS = MOST_POINTS // len(_NUMBERS)
 _MEANS = ("ttft_s", "tpot_s", "completion_s", "memory_loaded_bytes", "memory_peak_bytes")
 
 
@@ -47,7 +50,7 @@ def rows_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     total = len(study.attempts)
     blocks: list[Block] = [Paragraph(text=say("rows.lead", total=total), kind="lead")]
     if len(attempts) < total:
-        blocks.append(Paragraph(text=say("rows.summarised", shown=len(attempts), total=total), kind="doubt"))
+        blocks.append(Paragraph(text=_summarised(study, len(attempts)), kind="doubt"))
         blocks.append(_summary(study))
     titles = [Column(title=say("col.row"), is_number=True)]
     titles += [Column(title=say(f"col.{name}")) for name in _TEXT]
@@ -69,6 +72,11 @@ def rows_section(study: Study, anchors: Mapping[str, Link]) -> Section:
         )
     )
     return Section(slug="rows", title=say("title.rows"), blocks=tuple(blocks))
+
+
+def _summarised(study: Study, shown: int) -> str:
+    name = study.record_name
+    return say("rows.summarised", shown=shown, total=len(study.attempts), record=name, file=shlex.quote(name))
 
 
 def _summary(study: Study) -> Table:

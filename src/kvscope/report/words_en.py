@@ -11,9 +11,11 @@ from kvscope.report.check_steps_en import CHECK_STEPS
 from kvscope.report.definitions_en import DEFINED
 from kvscope.report.effects_en import EFFECTS
 from kvscope.report.findings_en import FINDINGS
+from kvscope.report.identity_en import IDENTITY
 from kvscope.report.names_en import NAMES
 from kvscope.report.page_en import PAGE
 from kvscope.report.quality_findings_en import QUALITY_WORDS
+from kvscope.report.record_words_en import RECORD
 from kvscope.report.retrieval_findings_en import RETRIEVAL_PAGE
 from kvscope.report.terminal_en import TERMINAL
 
@@ -114,11 +116,6 @@ _MEMORY: dict[str, str] = {
     "memory.parts": "Of it: {named}; {unexplained_bytes:signed_mib} stay unexplained.",
     "memory.parts_not_read": "Of what it is made could not be seen: the system's list of memory mappings was not "
     "read. By what is known without it: {named}; {unexplained_bytes:signed_mib} have no name.",
-    "named.seen": "{size_bytes:mib} predicted and seen",
-    "named.shared": "at most {size_bytes:mib} compute and output buffers, seen in a mapping that may hold more",
-    "named.rule": "{size_bytes:mib} by the engine's rule, not seen",
-    "named.measured": "{size_bytes:mib} run time and libraries, seen and predicted by no file",
-    "named.nothing": "nothing",
     "memory.not_read": "The engine's memory after loading was not read.",
     "memory.not_measured": "Nothing was measured. What follows is predicted from the model's own file.",
     "memory.no_prediction": "Nothing was predicted either.",
@@ -350,7 +347,7 @@ _TRUST: dict[str, str] = {
 }
 
 _ROWS: dict[str, str] = {
-    "rows.lead": "All {total} trials in the order in which they ran, failures like any other. Memory is the "
+    "rows.lead": "{total:count} trials in the order in which they ran, failures like any other. Memory is the "
     "process's own, in MiB; times are in seconds.",
     "rows.unfinished": "not ended",
     "rows.warmup": "{outcome}, warm-up",
@@ -384,7 +381,9 @@ WORDS: Mapping[str, str] = {
     **CHARTS,
     **EFFECTS,
     **CHECK_STEPS,
+    **RECORD,
     **RETRIEVAL_PAGE,
+    **IDENTITY,
     **QUALITY_WORDS,
     **ANSWERED,
     **ADVICE,
