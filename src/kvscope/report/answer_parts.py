@@ -1,6 +1,7 @@
 """Parts of the first screen: whether to believe it, in badges; predicted, engine-reported and measured side by side."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
 from kvscope.analysis.compare import Component
@@ -60,10 +61,10 @@ def _warnings(study: Study, prefix: str) -> Badge:
 
 def answer_table(study: Study, anchors: Mapping[str, Link]) -> Table | None:
     """MiB of the main attempt after load: predicted, engine-reported, measured, and the unexplained rest with its
-    sign. None where no memory was measured."""
+    sign. Of a prediction alone the predicted column has numbers; None where there is neither."""
     view = study.main
     if view is None:
-        return None
+        return _predicted_table(study)
     loaded = view.loaded
     rows = [_part_row(view, part, slugs) for part, slugs in _TABLE_PARTS.items()]
     if loaded is not None and loaded.maps_read:
@@ -83,6 +84,29 @@ def answer_table(study: Study, anchors: Mapping[str, Link]) -> Table | None:
         columns=columns(say("col.mib"), say("col.predicted"), say("col.reported"), say("col.measured")),
         rows=tuple(rows),
         evidence=rows_behind([view.attempt], anchors),
+    )
+
+
+def _predicted_table(study: Study) -> Table | None:
+    items = (study.prediction or {}).get("items") or ()
+    if not items:
+        return None
+    totals: Mapping[str, Any] = (study.prediction or {}).get("totals") or {}
+    rows = []
+    for part, slugs in _TABLE_PARTS.items():
+        sizes = [item.get("allocated_bytes") for item in items if item.get("component") in slugs]
+        known = [size for size in sizes if isinstance(size, int)]
+        size = sum(known) if known and len(known) == len(sizes) else None
+        rows.append(row(name_of("part", part), mib_cell(size), say("none"), say("none")))
+    total = totals.get("total_bytes")
+    told = say("unknown") if not isinstance(total, int) else say("cell.at_least", size=mib_cell(total))
+    rows.append(row(say("row.runtime"), say("unknown"), say("none"), say("none")))
+    rows.append(row(say("row.total"), told, say("none"), say("none"), kind="total"))
+    context = ((study.prediction or {}).get("effective") or {}).get("context_tokens")
+    return Table(
+        caption=say("caption.answer_predicted", context_tokens=context),
+        columns=columns(say("col.mib"), say("col.predicted"), say("col.reported"), say("col.measured")),
+        rows=tuple(rows),
     )
 
 

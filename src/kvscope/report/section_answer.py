@@ -61,11 +61,9 @@ def strip(study: Study) -> tuple[str, ...]:
     """What was measured, on what, when."""
     machine = study.machine
     memory = machine.get("memory_total_bytes")
-    facts = [
-        study.model_name,
-        f"{study.engine} ({study.engine_version})",
-        say("strip.machine", cpus=machine.get("usable_cpus"), cpu=machine.get("cpu")),
-    ]
+    facts = [study.model_name, f"{study.engine} ({study.engine_version})"]
+    if machine:
+        facts.append(say("strip.machine", cpus=machine.get("usable_cpus"), cpu=machine.get("cpu")))
     if isinstance(memory, int):
         facts.append(say("strip.memory", size=memory))
     facts += [say("strip.date", date=run.started_at[:10]) for run in study.runs[:1]]
@@ -223,7 +221,7 @@ def remarks(study: Study) -> tuple[str, ...]:
                 available_bytes=study.limit.available_bytes,
             )
         )
-    if not study.is_measured:
+    if study.attempts and not study.is_measured:
         items.append(say("remark.not_measured"))
     if not study.has_answers:
         items.append(say("remark.quality"))

@@ -1,9 +1,10 @@
 """5. What did one change do? Every design with its levels, its differences with their intervals, and what it says."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kvscope.analysis.answer_designs import RETRIEVAL, is_of_answers, is_of_tasks
-from kvscope.analysis.levels import LevelRow
+from kvscope.analysis.levels import LevelRow, at_level
 from kvscope.analysis.study import DesignStudy, Study
 from kvscope.record.held import held_of
 from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, row
@@ -13,6 +14,7 @@ from kvscope.report.doubts_text import is_limited
 from kvscope.report.effect_cells import effect_cells, shown_metrics
 from kvscope.report.effects_text import drift_text, effects_lead, is_time, limited_behind, until_text
 from kvscope.report.held_text import held_text
+from kvscope.report.links import rows_behind
 from kvscope.report.numbers import difference_cell, estimate_cell, mib_cell, seconds_cell
 from kvscope.report.quality_words import is_of_quality
 from kvscope.report.words import name_of, say
@@ -32,11 +34,11 @@ def changes_section(study: Study, anchors: Mapping[str, Link]) -> Section:
         told: list[Block] = [claim(finding, anchors) for finding in said if not is_of_quality(finding)]
         if any(map(is_of_quality, said)):  # a section of its own tells those
             told.append(Paragraph(text=say("changes.quality_below")))
-        blocks += _design_blocks(design, told, f"effects-{number}")
+        blocks += _design_blocks(design, told, f"effects-{number}", anchors)
     return Section(slug="changes", title=say("title.changes"), blocks=tuple(blocks))
 
 
-def _design_blocks(study: DesignStudy, said: Sequence[Block], slug: str) -> list[Block]:
+def _design_blocks(study: DesignStudy, said: Sequence[Block], slug: str, anchors: Mapping[str, Link]) -> list[Block]:
     design = study.design
     blocks: list[Block] = []
     if design.is_grid:
@@ -49,7 +51,13 @@ def _design_blocks(study: DesignStudy, said: Sequence[Block], slug: str) -> list
         Table(
             caption=say("caption.design", question=design.question, name=design.name),
             columns=tuple(titles),
-            rows=tuple(_level_row(level, times, is_compared=not is_of_tasks(design)) for level in study.levels),
+            rows=tuple(
+                replace(
+                    _level_row(level, times, is_compared=not is_of_tasks(design)),
+                    evidence=rows_behind(at_level(study.attempts, level.level), anchors),
+                )
+                for level in study.levels
+            ),
         )
     )
     blocks += effect_blocks(study, slug)

@@ -11,6 +11,7 @@ from kvscope.record.rows import Json
 from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, row
 from kvscope.report.charts_quality import quality_chart
 from kvscope.report.claims import claim
+from kvscope.report.links import rows_behind
 from kvscope.report.quality_cells import (
     FIDELITY_HEADS,
     GAIN_HEADS,
@@ -131,9 +132,12 @@ class _Rows:
         self._design, self._anchors = design, anchors
 
     def of(self, level: Json) -> str:
+        return ", ".join(link.text for link in self.links(level)) or say("none")
+
+    def links(self, level: Json) -> tuple[Link, ...]:
+        """The same as links."""
         here = [a for a in at_level(self._design.attempts, level) if a.is_measured and a.result.answers]
-        numbers = [self._anchors[a.key].text for a in here if a.key in self._anchors]
-        return ", ".join(numbers[:SHOWN_ROWS]) + (" …" if len(numbers) > SHOWN_ROWS else "") or say("none")
+        return rows_behind(here, self._anchors)
 
 
 def _side(side: SideTable, effects: QualityEffects, rows: _Rows, name: str) -> Table:
@@ -145,7 +149,7 @@ def _side(side: SideTable, effects: QualityEffects, rows: _Rows, name: str) -> T
         beaten = [each.beaten] if side.is_choice else []
         kind = "baseline" if each.is_baseline else ""
         label = say("changes.baseline", level=each.level) if each.is_baseline else each.level
-        made.append(row(label, *cells, *beaten, rows.of(level.level), kind=kind))
+        made.append(row(label, *cells, *beaten, rows.of(level.level), kind=kind, evidence=rows.links(level.level)))
     numbers = range(1, len(side.heads) + 1)
     columns = tuple(Column(title=head, is_number=index in numbers) for index, head in enumerate(heads))
     return Table(caption=say("quality.side_caption", name=name), columns=columns, rows=tuple(made))
@@ -158,7 +162,8 @@ def _panel(effects: QualityEffects, rows: _Rows, name: str) -> Table:
         left = readings_text(cell.left_out) or say("none")
         kind = "baseline" if cell.is_baseline else ""
         counts = (f"{cell.twin_named}/{cell.num_twins}", f"{cell.twin_refused}/{cell.num_twins}", str(cell.refused))
-        made.append(row(*texts, *counts, useful_text(cell), thirds_text(cell), left, rows.of(cell.level), kind=kind))
+        more = (useful_text(cell), thirds_text(cell), left, rows.of(cell.level))
+        made.append(row(*texts, *counts, *more, kind=kind, evidence=rows.links(cell.level)))
     numbers = ("right", "interval", "chance", "twin", "twin_named", "twin_refused", "refused", "useful")
     columns = tuple(Column(title=say(f"quality_col.{head}"), is_number=head in numbers) for head in heads)
     return Table(caption=say("quality.panel_caption", name=name), columns=columns, rows=tuple(made))
@@ -169,7 +174,7 @@ def _table(
 ) -> Table:
     texts = ("task", "level", "verdict", "rows")
     columns = tuple(Column(title=say(f"quality_col.{h}"), is_number=h not in texts) for h in (*heads, "rows"))
-    made = tuple(row(*each, rows.of(level)) for level, each in cells)
+    made = tuple(row(*each, rows.of(level), evidence=rows.links(level)) for level, each in cells)
     return Table(caption=say(f"quality.{kind}_caption", name=name), columns=columns, rows=made)
 
 

@@ -69,7 +69,7 @@ def _facts(study: Study) -> Table:
     return Table(
         caption=say("caption.facts"),
         columns=(Column(title=say("col.fact")), Column(title=say("col.value"))),
-        rows=tuple(row(say(f"fact.{name}"), clipped(value)) for name, value in facts),
+        rows=tuple(row(say(f"fact.{name}"), clipped(value)) for name, value in facts if value),
     )
 
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from kvscope.analysis.checks import Check
 from kvscope.analysis.failures import FailureGroup
 from kvscope.analysis.study import Study
+from kvscope.language import shown
 from kvscope.report.blocks import Block, Bullets, Column, Fold, Link, Paragraph, Row, Section, Table, row
+from kvscope.report.links import some_rows
 from kvscope.report.section_time import level_text
 from kvscope.report.words import name_of, say
 
@@ -44,18 +46,18 @@ def _failures_table(study: Study, anchors: Mapping[str, Link]) -> Table:
 
 def _failure_row(group: FailureGroup, anchors: Mapping[str, Link]) -> Row:
     levels = dict.fromkeys(level_text(a.trial.level) for a in group.attempts)
-    numbers = [anchors[key].text for key in group.evidence if key in anchors]
-    shown = ", ".join(numbers[:SHOWN_ROWS]) + (" …" if len(numbers) > SHOWN_ROWS else "")
+    rows = some_rows(anchors[key] for key in group.evidence if key in anchors)
     return row(
         name_of("outcome", group.outcome),
         str(len(group.attempts)),
         ", ".join(list(levels)[:SHOWN_ROWS]),
-        clipped(group.message or say("unknown")),
+        clipped(shown(group.message or "") or say("unknown")),
         name_of("known_by", group.known_by) if group.known_by is not None else say("none"),
         clipped(group.first_line or say("none")),
-        clipped(group.hint or name_of("advice", group.outcome)),
-        shown,
+        clipped(shown(group.hint or "") or name_of("advice", group.outcome)),
+        ", ".join(link.text for link in rows),
         kind="failed",
+        evidence=rows,
     )
 
 
@@ -80,6 +82,7 @@ def trust_section(study: Study) -> Section:
     """Section 9."""
     doubts = sum(check.passed is False for check in study.checks)
     lead = say("trust.lead" if doubts else "trust.clean", doubts=doubts, total=len(study.checks))
+    lead = lead if study.checks else say("trust.predicted")
     table = Table(
         caption=say("caption.checks"),
         columns=tuple(Column(title=say(f"col.{name}")) for name in ("result", "check", "seen", "why_and_next")),

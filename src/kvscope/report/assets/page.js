@@ -26,7 +26,7 @@ const sort = (body, index, direction, original) => {
 for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
   const original = [...body.rows];
-  if (original.length < 5 || body.querySelector(".total")) continue;
+  if (original.length < 5 || body.querySelector(".total") || !table.querySelector(".n, [id*='def-']")) continue;
   [...table.tHead.rows[0].cells].forEach((head, index) => {
     const button = document.createElement("button");
     button.type = "button";
