@@ -1,0 +1,62 @@
+"""Words of the identity: how each term is known, what was calibrated on what, rows and the differences between them."""
+
+from collections.abc import Mapping
+
+IDENTITY: Mapping[str, str] = {
+    "named.seen": "{size_bytes:mib} predicted and seen",
+    "named.shared": "at most {size_bytes:mib} compute and output buffers, seen in a mapping that may hold more",
+    "named.rule": "{size_bytes:mib} by the engine's rule, not seen",
+    "named.calibrated": "{size_bytes:mib} of the engine's own, by calibration and by its allocator's count",
+    "named.measured": "{size_bytes:mib} run time and libraries, seen and predicted by no file",
+    "named.nothing": "nothing",
+    "identity.basis.predicted": "predicted, and seen in its mapping",
+    "identity.basis.reported": "stated by the engine",
+    "identity.basis.rule": "by the engine's rule, not seen",
+    "identity.basis.shared": "at most: seen in a mapping that may hold more",
+    "identity.basis.measured": "seen in this trial",
+    "identity.basis.counted": "counted by the allocator",
+    "identity.basis.calibrated": "calibrated",
+    "identity.calibrated.tiny_model": "calibrated on a tiny model",
+    "identity.calibrated.tiny_model_same_vocabulary": "calibrated on a tiny model with this vocabulary",
+    "identity.compared": "{basis}; the tiny model had {size_bytes:mib2}",
+    "identity.on": "Calibrated: {engine} {version} on this machine, {measured_at}. The fixed run time is what a model "
+    "of {layers:count} layer and {tokens:count} tokens held beside its buffers.",
+    "identity.on_vocabulary": "Vocabulary and tables are what a model with this model's {tokens:count} tokens and "
+    "{layers:count} layers, each 32 wide, held more than that.",
+    "identity.not_calibrated": "Not calibrated: this record was made without the tiny models, so heap and arenas are "
+    "named by their place, and what is in them is not told apart.",
+    "identity.bound": "The readings themselves can be off by {total_bytes:mib2} at most either way: "
+    "{counters_bytes:mib2} by the kernel's counters, {pages_bytes:mib2} by pages, {time_bytes:mib2} by the time "
+    "between two readings, {digits_bytes:mib2} by printed digits. No term takes that up.",
+    "identity.bound_unknown": "By how much the readings themselves can be off is not known for this kernel.",
+    "identity.seen_apart": "The two ways to read the same memory, totals and mappings, differed by "
+    "{seen_apart_bytes:signed_mib2}.",
+    "identity.lead": "Every row, from start to peak: at most {share:percent2} of what grew has no name "
+    "({rows:count} rows).",
+    "identity.between": "Between two rows of one run, what has no name differs by at most {share:percent2} of the "
+    "smaller growth ({unexplained_bytes:signed_mib2}).",
+    "caption.identity": "Where the memory of that trial is, in MiB, by cause; what grew since the start",
+    "caption.identity_rows": "What grew from start to peak in each row, in MiB",
+    "caption.identity_between": "Between rows, from the baseline's to each level's, at the peak, in MiB",
+    "summary.identity_rows": "Each row's memory from start to peak ({count:count} rows)",
+    "summary.identity_between": "What tells the levels' memory apart ({count:count} pairs)",
+    "col.basis": "how it is known",
+    "col.at_load": "after load",
+    "col.at_after": "after requests",
+    "col.at_peak": "at peak",
+    "col.weights": "weights",
+    "col.cache": "KV cache, state",
+    "col.work": "compute, output",
+    "col.kept_copies": "copies, checkpoints",
+    "col.own": "engine's own",
+    "col.library": "libraries, stacks",
+    "col.rest_share": "share",
+    "col.off_by": "readings ±",
+    "col.between": "from, to",
+    "identity.pair": "{design}: {first} → {second}",
+    "resident.calibrated": "{size} (calibrated)",
+    "resident.counted": "{size} (counted)",
+    "resident.reported": "{size} (stated)",
+    "remark.own": "Heap and arenas are places. What they hold of the engine's own is held against tiny models; "
+    "libraries and stacks are read from the process. Whatever neither names is unexplained.",
+}
