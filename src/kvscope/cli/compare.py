@@ -11,7 +11,10 @@ from kvscope.analysis.fail_if import FAILED, NOT_MEASURED, UNDECIDED, parse_fail
 from kvscope.cli.options import json_option
 from kvscope.cli.output import say, say_json
 from kvscope.experiment.measure import DEFAULT_RECORDS
+from kvscope.language import shown
 from kvscope.report.compare_text import render_comparison
+from kvscope.report.terminal_text import wrapped
+from kvscope.report.words import say as words
 
 EXAMPLE = """\
 \b
@@ -52,7 +55,8 @@ def compare(
     wanted = [parse_fail_if(text, METRICS) for text in conditions]
     sides = [read_side(name, records) for name in (a, b)]
     for doubt in {side.doubt for side in sides if side.doubt is not None}:
-        say(f"warning: {doubt}", err=True)
+        for line in wrapped(words("record.warning", text=shown(doubt)), "! "):
+            say(line, err=True)
     comparison = compare_sides(sides[0], sides[1], across=across)
     judged = {condition.text: judge_all(comparison, condition) for condition in wanted}
     found = comparison_dict(comparison, judged)

@@ -9,9 +9,11 @@ from kvscope import __version__
 from kvscope.cli.options import json_option
 from kvscope.cli.output import say, say_json
 from kvscope.engine.registry import available_engines
+from kvscope.language import shown
 from kvscope.probe.available import available_probes
 from kvscope.probe.machine_memory import machine_memory
-from kvscope.units import format_bytes
+from kvscope.report.terminal_text import WIDTH, display_width, plain_blanks, wrapped
+from kvscope.report.words import say as words
 
 EXAMPLE = """\
 \b
@@ -66,37 +68,41 @@ def _memory() -> dict[str, int | None]:
 def render(found: dict[str, Any]) -> str:
     """The same for people."""
     memory = found["memory"]
+    sizes = {"total": memory["total_bytes"], "available": memory["available_bytes"]}
     lines = [
-        f"kvscope {found['kvscope']}, Python {found['python']}, {found['system']}",
-        f"Memory: {_size(memory['total_bytes'])}, {_size(memory['available_bytes'])} available; {_swap(memory)}",
+        *wrapped(words("doctor.head", **{name: found[name] for name in ("kvscope", "python", "system")})),
+        *wrapped(words("doctor.memory", **sizes, swap=_swap(memory))),
         "",
-        "Engines (to measure; predicting and reporting need none)",
-        *(_line(each, _reached(each["version"])) for each in found["engines"]),
+        *wrapped(words("doctor.engines")),
+        *(line for each in found["engines"] for line in _lines(each, _reached(each["version"]))),
         "",
-        "Probes (what can be watched)",
-        *(_line(each, each["detail"]) for each in found["probes"]),
+        *wrapped(words("doctor.probes")),
+        *(line for each in found["probes"] for line in _lines(each, each["detail"])),
     ]
-    return "\n".join(lines)
+    return plain_blanks("\n".join(lines))
 
 
-def _line(each: dict[str, Any], detail: str | None) -> str:
+def _lines(each: dict[str, Any], detail: str | None) -> list[str]:
+    slug = "doctor.works_not"
     if each["works"]:
-        return f"  yes  {each['name']}" + (f"  ({detail})" if detail else "")
-    return f"  no   {each['name']}: {each['why_not']}"
+        slug = "doctor.works_detail" if detail else "doctor.works"
+    told = {"name": shown(each["name"]), "detail": shown(detail or ""), "why": shown(each["why_not"] or "")}
+    line = f"  {words(slug, **told)}"
+    return [line] if display_width(line) <= WIDTH else _folded(line, each["works"])
+
+
+def _folded(line: str, works: bool) -> list[str]:
+    """The blanks behind the first word, which line up the names, stay."""
+    first = line[: len(line) - len(line[2:].split("  ", 1)[1].lstrip())]
+    return wrapped(line[len(first) :], first, " " * 7)
 
 
 def _reached(version: str | None) -> str:
-    return f"version {version}" if version is not None else "a server that runs already, by its --url"
-
-
-def _size(num_bytes: int | None) -> str:
-    return "unknown" if num_bytes is None else format_bytes(num_bytes)
+    return words("doctor.by_url") if version is None else words("doctor.version", version=version)
 
 
 def _swap(memory: dict[str, int | None]) -> str:
-    if memory["swap_total_bytes"] is None or memory["swap_free_bytes"] is None:
-        return "swap unknown"
-    if not memory["swap_total_bytes"]:
-        return "no swap"
-    used = memory["swap_total_bytes"] - memory["swap_free_bytes"]
-    return f"swap {_size(memory['swap_total_bytes'])}, {_size(used)} used"
+    total, free = memory["swap_total_bytes"], memory["swap_free_bytes"]
+    if total is None or free is None:
+        return words("doctor.swap_unknown")
+    return words("doctor.swap", total=total, used=total - free) if total else words("doctor.swap_none")

@@ -16,6 +16,7 @@ from kvscope.record.export_files import write_duckdb, write_parquet
 from kvscope.record.rows import Json
 from kvscope.record.store import Records
 from kvscope.report.files import write_with
+from kvscope.report.words import say as words
 
 TEXT_WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
 ROWS = {
@@ -56,8 +57,12 @@ def export(records: str, file_format: str, rows: str | None, out: str | None, fo
             return 0
         counts: dict[str, int] = {}
         write_with(out, lambda path: counts.update(_write(found, file_format, rows, path)), force=force)
-    told = ", ".join(f"{count} rows" if len(counts) == 1 else f"{name} {count}" for name, count in counts.items())
-    say(f"Wrote {told} to {out}.", err=True)
+    if len(counts) == 1:
+        (count,) = counts.values()
+        say(words("export.wrote_rows", count=count, file=out), err=True)
+    else:
+        tables = ", ".join(words("export.table", table=name, count=count) for name, count in counts.items())
+        say(words("export.wrote_tables", tables=tables, file=out), err=True)
     return 0
 
 

@@ -1,5 +1,6 @@
 """kvscope merge: several machines' records in one file."""
 
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from kvscope.errors import UsageError
 from kvscope.record.merge import Merged
 from kvscope.record.merge import merge as merge_records
 from kvscope.record.store import create_records
+from kvscope.report.terminal_text import wrapped
+from kvscope.report.words import say as words
 
 
 @click.command()
@@ -35,11 +38,16 @@ def merge(out: str, records: tuple[str, ...], as_json: bool) -> int:
         say_json({"out": out, "merged": counts})
         return 0
     for path, each in zip(records, merged, strict=True):
-        left = f", {each.unfinished} not ended yet and left out" if each.unfinished else ""
-        further = f" ({each.further} of them of trials that were there from another sitting)" if each.further else ""
-        say(f"{path}: {each.added} attempts added{further}, {each.known} there already{left}.")
-    say(f"See it: kvscope report --records {out} --out report.html")
+        for line in wrapped(_merged(path, each)):
+            say(line)
+    say(words("record.see", command=f"kvscope report --records {shlex.quote(out)} --out report.html"))
     return 0
+
+
+def _merged(path: str, each: Merged) -> str:
+    slug = "merge.added" + ("_further" if each.further else "") + ("_unfinished" if each.unfinished else "")
+    told = {"added": each.added, "further": each.further, "known": each.known, "unfinished": each.unfinished}
+    return words(slug, file=path, **told)
 
 
 def _merge(out: Path, paths: list[Path]) -> tuple[Merged, ...]:

@@ -3,7 +3,10 @@
 from pathlib import Path
 
 from kvscope.cli.output import say
+from kvscope.language import shown
 from kvscope.record.store import Records, open_records
+from kvscope.report.terminal_text import wrapped
+from kvscope.report.words import say as words
 
 
 def opened_record(path: str | Path) -> Records:
@@ -11,5 +14,6 @@ def opened_record(path: str | Path) -> Records:
     on standard error: what can be read is."""
     records = open_records(path, snapshot=True)
     if records.doubt is not None:
-        say(f"warning: {records.doubt}", err=True)
+        for line in wrapped(words("record.warning", text=shown(records.doubt)), "! "):
+            say(line, err=True)
     return records

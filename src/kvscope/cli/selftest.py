@@ -5,7 +5,9 @@ import click
 from kvscope.cli.options import json_option
 from kvscope.cli.output import say, say_json
 from kvscope.experiment.device_lock import Device, hold_devices
+from kvscope.language import shown
 from kvscope.report.selftest_text import render_selftest
+from kvscope.report.words import say as words
 from kvscope.selftest.run import SECONDS, run_selftest
 
 _PROCESSOR = (Device(name="cpu"),)
@@ -27,12 +29,16 @@ def selftest(seconds: float, python_server: bool, as_json: bool) -> int:
 
     Exit code 0: one stream and eight are within limits; 1: they are not.
     """
-    with hold_devices(_PROCESSOR, on_wait=lambda busy: say(f"  Waiting: {busy}.", err=True)) as unlocked:
+    with hold_devices(
+        _PROCESSOR, on_wait=lambda busy: say(f"  {words('progress.waiting', what=shown(str(busy)))}", err=True)
+    ) as unlocked:
         result = run_selftest(
-            seconds=seconds, in_python=python_server, tell=lambda cell: say(f"  {cell} ...", err=True)
+            seconds=seconds,
+            in_python=python_server,
+            tell=lambda cell: say(f"  {words('selftest.cell', cell=shown(cell))}", err=True),
         )
         for reason in unlocked():
-            say(f"  Another kvscope may have measured at the same time: {reason}", err=True)
+            say(f"  {words('selftest.another', reason=shown(reason))}", err=True)
     found = result.to_dict()
     if as_json:
         say_json(found)

@@ -11,7 +11,7 @@ import click
 
 from kvscope.analysis.watched import cache_use, memory_by_cause, not_found, rates
 from kvscope.cli.options import command_line, json_option, parse_single_settings
-from kvscope.cli.output import say
+from kvscope.cli.output import is_terminal, say
 from kvscope.experiment.runner import start_run
 from kvscope.experiment.watch import Look, Watcher
 from kvscope.experiment.watch_record import WatchRecorder
@@ -121,6 +121,6 @@ def _show(found: dict[str, Any], *, as_json: bool, redraw: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=True))  # one line a look
         return
-    if redraw and sys.stdout.isatty():
+    if redraw and is_terminal(sys.stdout):
         click.echo(_REDRAW, nl=False)
     say(render_live(found))

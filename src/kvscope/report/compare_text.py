@@ -3,34 +3,17 @@
 The difference stands with its interval; the two means beside it only say what it is a difference of.
 """
 
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from math import log10
 from typing import Any
 
 from kvscope.analysis.compare_metrics import SHOWN
-from kvscope.report.terminal_table import aligned
+from kvscope.report.terminal_table import aligned, is_too_wide
+from kvscope.report.terminal_text import joined, wrapped, wrapped_note
+from kvscope.report.words import has_words, name_of, say
 from kvscope.units import MIB, format_number
 
-WIDTH = 80
-_KINDS = {
-    "machine": "machine",
-    "model": "model",
-    "engine": "engine",
-    "system": "system",
-    "question": "what was asked",
-    "setting": "setting",
-    "kvscope": "kvscope",
-}
-_UNNAMED = "something else differs (the design's identity does), which the record does not name: {a} → {b}"
-_LEFT_OUT = {"only_in_a": "only A has it", "only_in_b": "only B has it"}
-_STATES = {
-    "failed": "FAILED: {condition}",
-    "passed": "ok: not {condition}",
-    "undecided": "undecided: {condition} (the interval reaches over the limit: more repeats would tell)",
-    "not_measured": "FAILED: {condition} could not be checked: it was not measured on both sides",
-}
-_VERDICTS = {"more": "yes", "less": "yes", "no_difference_seen": "no", "unknown": "n = 1"}
+_LEFT_OUT = {"only_in_a": "a", "only_in_b": "b"}
 # The warning that goes with the mark client_limited.
 _LIMITED = "client-limited"
 # Not of the engine: what was predicted, the health of our own client, and how long a trial took with all around it.
@@ -39,100 +22,104 @@ _ASIDE = ("_predicted", "client_", "coalesced_", "duration_")
 
 def render_comparison(found: Mapping[str, Any]) -> str:
     """What differs, every place that was compared, what was left out, and the conditions of failing."""
-    lines = [*_wrapped(f"A: {found['a']}", ""), *_wrapped(f"B: {found['b']}", ""), "", *_differing(found["differs"])]
+    lines = [line for side in "ab" for line in wrapped(_side(side, found[side]), later="    ")]
+    lines += ["", *_differing(found["differs"])]
     if found["not_comparable"] and not found["places"]:
-        return "\n".join([*lines, "", *_refused(found["not_comparable"])]) + "\n"
+        return joined([*lines, "", *_refused(found["not_comparable"])])
     for place in found["places"]:
         lines += ["", *_place(place, found["places"])]
     if not found["places"]:
-        lines += ["", *_wrapped("Nothing was measured on both sides: no design and level is in both.")]
+        lines += ["", *wrapped_note(say("compare.nothing_common"))]
     if found["left_out"]:
-        lines += ["", "Not compared:", *(line for text in _left_out(found["left_out"]) for line in _wrapped(text))]
+        left_out = [line for text in _left_out(found["left_out"]) for line in wrapped_note(text)]
+        lines += ["", say("compare.not_compared"), *left_out]
     if found["not_comparable"]:
         lines += ["", *_refused(found["not_comparable"])]
     if found["fail_if"]:
-        lines += ["", *(line for each in found["fail_if"] for line in _wrapped(_state(each)))]
-    return "\n".join(lines) + "\n"
+        lines += ["", *(line for each in found["fail_if"] for line in _state(each))]
+    return joined(lines)
 
 
-def _wrapped(text: str, indent: str = "  ") -> list[str]:
-    later = f"{indent}    "
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=later, break_on_hyphens=False)
+def _side(side: str, what: str) -> str:
+    return say("compare.side", side=side.upper(), what=what)
 
 
 def _differing(differs: Sequence[Mapping[str, Any]]) -> list[str]:
     if not differs:
-        return ["Nothing differs in settings, versions or machine."]
-    lines = ["What differs:", *(line for each in differs for line in _wrapped(_difference(each)))]
+        return [say("compare.nothing_differs")]
+    lines = [say("compare.differs"), *(line for each in differs for line in wrapped_note(_difference(each)))]
     # A setting that the level makes is one thing with the level.
     causes = [each for each in differs if each["kind"] != "kvscope" and each["because"] is None]
-    if len(causes) > 1:
-        lines += _wrapped(f"{len(causes)} things differ, so no difference below can be laid to one of them alone.")
-    return lines
+    return [*lines, *(wrapped_note(say("compare.many_differ", count=len(causes))) if len(causes) > 1 else [])]
 
 
 def _difference(each: Mapping[str, Any]) -> str:
     if each["kind"] == "unnamed":
-        return _UNNAMED.format(a=each["a"], b=each["b"])
-    made = " (made by the level)" if each["because"] == "level" else ""
-    return f"{_KINDS[each['kind']]}: {each['name']} {_value(each['a'])} → {_value(each['b'])}{made}"
+        return say("compare.unnamed", a=each["a"], b=each["b"])
+    slug = "compare.difference_level" if each["because"] == "level" else "compare.difference"
+    return say(slug, kind=_kind(each["kind"]), name=each["name"], a=_value(each["a"]), b=_value(each["b"]))
+
+
+def _kind(kind: str) -> str:
+    return say(f"compare.kind.{kind}")
 
 
 def _value(value: Any) -> str:
     if value is None:
-        return "(not set)"
+        return say("compare.not_set")
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={_value(each)}" for name, each in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_value, value)) or "(none)"
+        return ", ".join(map(_value, value)) or say("compare.none")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _refused(differs: Sequence[Mapping[str, Any]]) -> list[str]:
     kinds = list(dict.fromkeys(each["kind"] for each in differs))
-    words = ", ".join(_KINDS[kind] for kind in kinds)
+    flags = " ".join(f"--across {kind}" for kind in kinds)
     return [
-        *_wrapped(f"Not compared: these rows are of another {words}. A difference would be all of that at once."),
-        *_wrapped(f"If that is what you want to compare, add {' '.join(f'--across {kind}' for kind in kinds)}."),
+        *wrapped_note(say("compare.refused", kinds=", ".join(map(_kind, kinds)))),
+        *wrapped_note(say("compare.across", flags=flags)),
     ]
 
 
 def _place(place: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = [*_wrapped(_heading(place, places), ""), *_counts(place)]
+    lines = [*wrapped(_heading(place, places), later="    "), *_counts(place)]
     if not place["metrics"]:
-        return [*lines, "  No metric was measured on both sides."]
+        return [*lines, *wrapped_note(say("compare.no_metric"))]
     return [*lines, *_table({metric: place["metrics"][metric] for metric in _shown_metrics(place["metrics"])})]
 
 
 def _heading(place: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) -> str:
     asked = [(place["design"], place["factor"]), (place["design_b"], place["factor_b"])]
     levels = [_value(place["level_a"]), _value(place["level_b"])]
-    where = f"{asked[0][0]}, {asked[0][1]} = {levels[0]}"
-    if asked[0] != asked[1]:
-        where += f" → {asked[1][0]}, {asked[1][1]} = {levels[1]}"
-    elif levels[0] != levels[1]:
-        where += f" → {levels[1]}"
+    told = {"design": asked[0][0], "factor": asked[0][1], "level": levels[0]}
+    told |= {"design_b": asked[1][0], "factor_b": asked[1][1], "level_b": levels[1]}
+    slug = "compare.place_both" if asked[0] != asked[1] else "compare.place"
+    where = say("compare.place_levels" if slug == "compare.place" and levels[0] != levels[1] else slug, **told)
     same = [p for p in places if [(p[n], p[f"{n}_b"]) for n in ("design", "factor")] == [*zip(*asked, strict=True)]]
     if len({(each["design_id_a"], each["design_id_b"]) for each in same}) > 1:
-        where += f", designs {place['design_id_a'][:8]} and {place['design_id_b'][:8]}"
+        ids = {"a": place["design_id_a"][:8], "b": place["design_id_b"][:8]}
+        where = say("compare.place_designs", place=where, **ids)
     if not place["is_paired"]:
-        return f"{where} (not paired)"
-    num = place["pairs_across_sittings"]
-    return f"{where} (paired by block{f'; {num} of the pairs span two sittings' if num else ''})"
+        return say("compare.not_paired", place=where)
+    count = place["pairs_across_sittings"]
+    return say("compare.paired_sittings" if count else "compare.paired", place=where, count=count)
 
 
 def _counts(place: Mapping[str, Any]) -> list[str]:
     sides, doubts = [], []
     for side in ("a", "b"):
-        failed = f", {place[f'failed_{side}']} failed" if place[f"failed_{side}"] else ""
-        sides.append(f"{side.upper()}: {place[f'num_{side}']} measured{failed}")
+        failed, measured = place[f"failed_{side}"], place[f"num_{side}"]
+        slug = "compare.count_failed" if failed else "compare.count"
+        sides.append(say(slug, side=side.upper(), measured=measured, failed=failed))
         limited = place[f"client_limited_{side}"]
         told = {slug: num for slug, num in place[f"warnings_{side}"].items() if not limited or slug != _LIMITED}
         found = [f"{slug} {num}" for slug, num in told.items()]
         if limited:
-            found.insert(0, f"{limited} client_limited (times may be too long)")
+            found.insert(0, say("compare.limited", count=limited))
         if found:
-            doubts += _wrapped(f"{side.upper()} with warnings: {', '.join(found)}")
+            doubts += wrapped_note(say("compare.warnings", side=side.upper(), warnings=", ".join(found)))
     return [f"  {' · '.join(sides)}", *doubts]
 
 
@@ -148,15 +135,15 @@ def _shown_metrics(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _table(effects: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Aligned; where a row is too long for the page, without the column that follows from the others, and then with
     numbers of two digits."""
-    head = ["", "A", "B − A", "95 % interval", "share", "seen?"]
+    heads = (say(f"compare.col_{name}") for name in ("difference", "interval", "share", "seen"))
+    head = ["", "A", *heads]
     rows = [head, *(_row(metric, effect, _numeral) for metric, effect in effects.items())]
-    lines = aligned(rows)
-    if max(map(len, lines)) > WIDTH:
-        lines = aligned([[*row[:4], row[5]] for row in rows])
-    if max(map(len, lines)) > WIDTH:
+    if is_too_wide(rows):
+        rows = [[*row[:4], row[5]] for row in rows]
+    if is_too_wide(rows):
         rows = [head, *(_row(metric, effect, _rough) for metric, effect in effects.items())]
-        lines = aligned([[*row[:4], row[5]] for row in rows])
-    return lines
+        rows = [[*row[:4], row[5]] for row in rows]
+    return aligned(rows)
 
 
 def _row(metric: str, effect: Mapping[str, Any], numeral: Callable[[float, int], str]) -> list[str]:
@@ -165,9 +152,9 @@ def _row(metric: str, effect: Mapping[str, Any], numeral: Callable[[float, int],
     digits = _digits(list(numbers.values()), most)
     text = {each: numeral(value, digits) for each, value in numbers.items()}
     signed = {each: _signed(numbers[each], text[each]) for each in numbers}
-    interval = f"{signed['low']} to {signed['high']}" if "low" in signed else ""
+    interval = say("compare.interval", low=signed["low"], high=signed["high"]) if "low" in signed else ""
     share = "" if effect["share"] is None else _percent(effect["share"] * 100)
-    return [name, text["a"], signed["difference"], interval, share, _VERDICTS[effect["verdict"]]]
+    return [name, text["a"], signed["difference"], interval, share, say(f"compare.seen.{effect['verdict']}")]
 
 
 def _numeral(value: float, digits: int) -> str:
@@ -191,12 +178,17 @@ def _digits(numbers: Sequence[float], most: int) -> int:
 def _shown(metric: str) -> tuple[str, float, int]:
     """Name with its unit, the unit's size, decimals at most."""
     if "_bytes" in metric:
-        return f"{metric.replace('_bytes', '').replace('_', ' ')}, MiB", MIB, 1
+        return say("compare.in_mib", name=_plain(metric.replace("_bytes", ""))), MIB, 1
     if "_per_s" in metric:
-        return f"{metric.replace('_per_s', '/s').replace('_', ' ')}", 1.0, 0
+        return _plain(metric.replace("_per_s", "/s")), 1.0, 0
     if metric.endswith("_s"):
-        return f"{metric.removesuffix('_s').replace('_', ' ')}, ms", 1e-3, 2
-    return metric.replace("_", " "), 1.0, 3 if metric.endswith(("_score", "_share", "_fraction")) else 1
+        return say("compare.in_ms", name=_plain(metric.removesuffix("_s"))), 1e-3, 2
+    return _plain(metric), 1.0, 3 if metric.endswith(("_score", "_share", "_fraction")) else 1
+
+
+def _plain(name: str) -> str:
+    slug = name.replace("_", "-")
+    return name_of("compared", slug) if has_words(f"compared.{slug}") else name.replace("_", " ")
 
 
 def _signed(value: float, text: str) -> str:
@@ -212,8 +204,14 @@ def _left_out(left_out: Sequence[Mapping[str, Any]]) -> list[str]:
             others.setdefault(key, []).append(each["values"]["design_id"][:8])
     return [
         *(
-            f"{what}, {factor}: {len(ids)} other design{'s' if len(ids) > 1 else ''} of {side} ({_some(ids)}): another "
-            "of the same question was compared"
+            say(
+                "compare.left_others_one" if len(ids) == 1 else "compare.left_others",
+                what=what,
+                factor=factor,
+                count=len(ids),
+                side=side,
+                ids=_some(ids),
+            )
             for (what, factor, side), ids in others.items()
         ),
         *(_left(each) for each in left_out if each["reason"] != "another_compared"),
@@ -226,12 +224,20 @@ def _some(ids: Sequence[str]) -> str:
 
 def _left(each: Mapping[str, Any]) -> str:
     values = each["values"]
-    level = f" = {_value(values['level'])}" if "level" in values else ""
-    reason = _LEFT_OUT.get(each["reason"]) or f"of another {', '.join(_KINDS[kind] for kind in values['kinds'])}"
-    return f"{each['what']}, {values['factor']}{level}: {reason}"
+    kind = _LEFT_OUT.get(each["reason"], "kinds")
+    return say(
+        f"compare.left_level_{kind}" if "level" in values else f"compare.left_{kind}",
+        what=each["what"],
+        factor=values["factor"],
+        level=_value(values.get("level")),
+        kinds=", ".join(map(_kind, values.get("kinds", ()))),
+    )
 
 
-def _state(each: Mapping[str, Any]) -> str:
+def _state(each: Mapping[str, Any]) -> list[str]:
     level = each["level_a"] if each["level_b"] is None else each["level_b"]
-    where = f"{each['design']} at {_value(level)}: " if level is not None else f"{each['design']}: "
-    return where + _STATES[each["state"]].format(condition=each["condition"])
+    state = say(f"compare.state.{each['state']}", condition=each["condition"])
+    slug = "compare.state" if level is None else "compare.state_at"
+    told = say(slug, design=each["design"], level=_value(level), state=state)
+    mark = {"passed": "  ", "undecided": "! "}.get(each["state"], "× ")
+    return wrapped(told, mark, "      ")

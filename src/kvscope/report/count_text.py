@@ -176,8 +176,8 @@ def _answers(requests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _fitting(requests: Sequence[Mapping[str, Any]]) -> str:
-    there = tuple(count > 0 for count in _answers(requests).values())
-    slugs = {
+    there: tuple[bool, ...] = tuple(count > 0 for count in _answers(requests).values())
+    slugs: Mapping[tuple[bool, ...], str] = {
         (True, False, False): "all_fit",
         (False, True, False): "none_fits",
         (False, False, True): "unknown",

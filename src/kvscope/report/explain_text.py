@@ -1,40 +1,25 @@
 """What ``kvscope explain`` prints."""
 
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-NOTHING = """\
-Nothing here that kvscope knows. It reads messages of llama.cpp, vLLM, SGLang, Ollama, PyTorch and OpenAI-compatible
-servers about memory and context length; paste the whole line, as the engine wrote it.
-"""
+from kvscope.language import shown
+from kvscope.report.terminal_text import WIDTH, cut_off, joined, wrapped
+from kvscope.report.words import say
 
 
 def render_explanation(explanation: Mapping[str, Any]) -> str:
     """The JSON of kvscope.explain/1 as text."""
     matches = explanation["matches"]
     if not matches:
-        return NOTHING
-    blocks = []
+        return joined(wrapped(say("explain.nothing"), later=""))
+    lines: list[str] = []
     for match in matches:
-        lines = [f"> {_shortened(match['line'])}", f"  {match['kind']}"]
-        lines += _wrapped(match["because"], "  = ")
-        lines += [line for other in match["also"] for line in _wrapped(f"or {other}", "    ")]
+        lines += ["", f"> {cut_off(match['line'], WIDTH - 2)}", *wrapped(match["kind"], "  ", "    ")]
+        lines += wrapped(shown(match["because"]), "  = ", "    ")
+        for other in match["also"]:
+            lines += wrapped(say("explain.or", other=shown(other)), "    ", "    ")
         if not match["certain"]:
-            lines += _wrapped(
-                "The likeliest reading, not a certain one. Naming the model (--model) helps where the number is a "
-                "product of its sizes.",
-                "  ? ",
-            )
-        lines += _wrapped(match["advice"], "  What to do: ")
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + "\n"
-
-
-def _wrapped(text: str, lead: str) -> list[str]:
-    # Options such as --kv-cache-dtype stay whole: people copy them.
-    return textwrap.wrap(text, 110, initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False)
-
-
-def _shortened(line: str) -> str:
-    return line if len(line) <= 160 else f"{line[:157]}..."
+            lines += wrapped(say("explain.likeliest"), "  ? ", "    ")
+        lines += wrapped(say("what_to_do", advice=shown(match["advice"])), "  ", "    ")
+    return joined(lines[1:])

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 
+from kvscope.report.compare_words_en import COMPARE
 from kvscope.report.count_words_en import COUNT, EXACT_PROMPT
+from kvscope.report.machine_words_en import DOCTOR, EXPLAIN, SELFTEST, WATCH
 from kvscope.report.plan_words_en import LAB, MEASURED, PLAN, PROGRESS
 from kvscope.report.prediction_words_en import FIT, MODEL, PREDICTION
+from kvscope.report.record_words_en import RECORD
 from kvscope.report.reuse_words_en import REUSE
 
 _TABLE = {"table.cell": "{head}: {cell}"}
@@ -21,4 +24,10 @@ TERMINAL: Mapping[str, str] = {
     **PROGRESS,
     **MEASURED,
     **LAB,
+    **COMPARE,
+    **DOCTOR,
+    **WATCH,
+    **EXPLAIN,
+    **SELFTEST,
+    **RECORD,
 }
