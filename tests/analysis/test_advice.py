@@ -21,13 +21,14 @@ from advice_studies import (
     trained_limit,
 )
 from answer_rows import answers
-from study_rows import KIB, answered, mark, prediction, request_row, trial_row, whole_lab, write_record
+from study_rows import KIB, answered, mark, prediction, trial_row, whole_lab, write_record
 from study_rows import attempt as one_attempt
 
 from kvscope.analysis.advice import advise
 from kvscope.analysis.advice_flags import _LLAMA, _LLAMA_SWITCHES, flags_of
 from kvscope.analysis.advice_kind import Advice
 from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.finding import Finding
 from kvscope.analysis.study import analyse
 from kvscope.engine import llama_flags
 from kvscope.record.store import open_records
@@ -195,21 +196,48 @@ def test_copies_that_may_outgrow_the_machine_get_a_lower_limit(tmp_path: Path) -
     assert not advice.is_measured
 
 
-def test_what_is_asked_of_a_conversation_whose_history_is_computed_anew() -> None:
-    """Turn 2 sends 500 tokens of which 400 were sent before, computes all of them in 1 s: 0.8 s fall to the history."""
-    design = design_of("turns", "turns", (2,), held={"reuse_prefix": True})
-    first, second = answered(400), answered(500, ttft_s=1.0)
+@pytest.mark.parametrize(
+    ("cause", "slug", "flags"),
+    [
+        ("lost", "history", ""),
+        ("reasoning_dropped", "history_reasoning", ""),
+        ("window", "history_window", "--swa-full"),
+    ],
+)
+def test_a_history_that_is_computed_again_is_advised_against_by_its_cause(cause: str, slug: str, flags: str) -> None:
+    """Of 500 prompt tokens 400 had been sent and 100 are reused: 400 are computed in 1 s, of which 300 are history."""
+    attempts = attempts_of("microbatch", "n_ubatch", {512: Level(settings={"n_ctx": 2048})})
+    values = {"turn": 2, "last_turn": 3, "held_tokens": 400.0, "cached_tokens": 100.0, "prompt_tokens": 500.0}
+    finding = Finding(
+        slug=f"turns_reuse_{cause}",
+        values={**values, "last_s": 1.0},
+        evidence=(attempts[0].key,),
+        design_id="design-microbatch",
+    )
+    study = replace(study_of(attempts, limit=trained_limit(attempts)), findings=(finding,))
+    advice = only(advise(study).advice, slug)
+    assert (advice.helps, advice.is_measured, advice.flags) == ("waiting", False, flags)
+    assert advice.predicted == pytest.approx(0.75)
+    assert advice.evidence == finding.evidence
 
-    def conversation(cached: int) -> list[Attempt]:
-        requests = (request_row(1, 400), request_row(2, 500, cached_tokens=cached))
-        tokens = (*first["tokens"], *(replace(t, request_index=2) for t in second["tokens"]))
-        trial = trial_row(design, 2, settings={})
-        return [one_attempt(trial, design=design, requests=requests, tokens=tokens)]
 
-    advice = only(advised(conversation(0)).advice, "history")
-    assert (advice.helps, advice.is_measured) == ("waiting", False)
-    assert advice.predicted == pytest.approx(0.8)
-    assert not [each for each in advised(conversation(400)).advice if each.helps == "waiting"]
+def test_of_a_state_that_cannot_be_cut_back_nothing_is_advised() -> None:
+    attempts = attempts_of("microbatch", "n_ubatch", {512: Level(settings={})})
+    finding = Finding(slug="turns_reuse_recurrent", values={"held_tokens": 4.0, "last_s": 1.0}, design_id="d")
+    assert not advise(replace(study_of(attempts), findings=(finding,))).advice
+
+
+@pytest.mark.parametrize("late_s", [0.9, 0.1])
+def test_a_changed_beginning_is_advised_against_where_its_wait_was_measured(late_s: float) -> None:
+    levels = {"warm": Level(settings={}, ttft_s=0.1), "changed_start": Level(settings={}, ttft_s=late_s)}
+    found = advised(attempts_of("prefix_reuse", "prefix", levels, noise=0.02)).advice
+    if late_s == 0.1:
+        assert not found
+        return
+    advice = only(found, "stable_prefix")
+    assert advice.saved is not None
+    assert advice.saved.value == pytest.approx(0.8, abs=0.05)
+    assert len(advice.evidence) == 10
 
 
 def test_nothing_is_said_of_memory_where_a_device_or_an_unread_machine_has_it() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kvscope.analysis.advice_command import design_command, repeat_command
 from kvscope.analysis.advice_context import context_advice
-from kvscope.analysis.advice_flags import flags_of
+from kvscope.analysis.advice_flags import HAS_MICROBATCH, flags_of
 from kvscope.analysis.advice_host_cache import host_cache_advice
 from kvscope.analysis.advice_kind import Advice, Advised, Helps, Withheld
 from kvscope.analysis.advice_measured import MEMORY, TIMES, Measured, measured_changes, surely_less
@@ -36,8 +36,6 @@ WORTH_SHARE = 0.01
 WORTH_TIME = 0.02
 # A difference of a time that is this large is named even where it is not sure.
 NAMED_TIME = 0.05
-# Engines whose microbatch kvscope can set.
-_HAS_MICROBATCH = ("llama.cpp", "ollama", "transformers", "vllm")
 _LOST = ("lost_answers", "moved")
 _GRAVER_FIRST = (*_LOST, "saved_nothing", "slower", "mixed", "memory_free", "too_small", "not_sure")
 # Designs whose levels are asked about because they should save memory.
@@ -71,7 +69,7 @@ def _has_times(each: Measured) -> bool:
 def _where_to_look(study: Study) -> tuple[str, ...]:
     """The design that compares a setting of waiting on this engine; () where there is none."""
     measured = [a for a in study.attempts if a.is_measured]
-    if study.engine not in _HAS_MICROBATCH or not measured:
+    if study.engine not in HAS_MICROBATCH or not measured:
         return ()
     return design_command("microbatch", measured[-1])
 

@@ -27,7 +27,6 @@ _AXES: Mapping[str, str] = {
     **dict.fromkeys(("load_mode", "use_mmap"), "load_mode"),
     "dtype": "weights_dtype",
 }
-CONTEXT_SETTINGS: Mapping[str, str] = {"llama.cpp": "n_ctx", "fake": "n_ctx", "ollama": "num_ctx"}
 # Formats of a cache that take nothing from its values.
 _WHOLE = frozenset({"f16", "bf16", "f32", "float16", "bfloat16", "float32", "auto", "dynamic", "dynamic_full"})
 # Formats by which most models lose little (llama.cpp pull request 7412).

@@ -4,8 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from kvscope.analysis.advice_axes import CONTEXT_SETTINGS
-from kvscope.analysis.advice_flags import setting_text
+from kvscope.analysis.advice_flags import CONTEXT_SETTINGS, LLAMA_CPP, setting_text
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.condition_names import written
 from kvscope.record.rows import DesignRow, Json
@@ -101,7 +100,7 @@ def _engine(design: DesignRow, attempt: Attempt) -> list[str]:
     for word, value in pairwise(asked):
         if word in _REACHED:
             found += [word, value]
-    if "--engine" not in found and design.engine != "llama.cpp":
+    if "--engine" not in found and design.engine != LLAMA_CPP:
         found += ["--engine", design.engine]
     if "--model" not in found and "--url" not in found:
         found += ["--model", design.model_source]

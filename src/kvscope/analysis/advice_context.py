@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvscope.analysis.advice_axes import CONTEXT_SETTINGS
 from kvscope.analysis.advice_command import change_command
-from kvscope.analysis.advice_flags import flags_of
+from kvscope.analysis.advice_flags import CONTEXT_SETTINGS, flags_of
 from kvscope.analysis.advice_kind import Advice, Quality
 from kvscope.analysis.fit import Estimate, scaled
 from kvscope.analysis.price import token_price

@@ -1,5 +1,5 @@
 """Settings as a person gives them to the engine itself: flags of llama-server, vLLM and SGLang, Ollama's variables and
-options, arguments of transformers.
+options, arguments of transformers. And what else advice knows of an engine by its name.
 
 llama-server's are spelled as its --help has them (b11549), the others as their documentation names them.
 """
@@ -9,6 +9,25 @@ from collections.abc import Mapping
 
 from kvscope.record.rows import Json
 
+# What kvscope takes an engine for where none is named.
+LLAMA_CPP = "llama.cpp"
+# Engines that reserve their context when they load, and what they call it.
+CONTEXT_SETTINGS: Mapping[str, str] = {LLAMA_CPP: "n_ctx", "fake": "n_ctx", "ollama": "num_ctx"}
+# Engines whose microbatch kvscope can set, and those that keep copies of earlier prompts.
+HAS_MICROBATCH = (LLAMA_CPP, "ollama", "transformers", "vllm")
+HAS_HOST_CACHE = (LLAMA_CPP, "fake")
+# Engines with a pool take what they are given, whatever a token costs: more tokens fit, and no byte less is taken.
+POOLED = ("vllm", "sglang")
+# What a setting of llama.cpp is where nobody gives it.
+LLAMA_DEFAULTS: Mapping[str, Json] = {
+    "cache_type_k": "f16",
+    "cache_type_v": "f16",
+    "n_ubatch": 512,
+    "flash_attn": "on",
+    "swa_full": False,
+    "kv_unified": False,
+    "no_extra_bufts": False,
+}
 _LLAMA: Mapping[str, str] = {
     "n_ctx": "--ctx-size",
     "n_parallel": "--parallel",
@@ -51,7 +70,7 @@ def flags_of(engine: str, change: Mapping[str, Json]) -> str:
 
 def _flag(engine: str, name: str, value: Json) -> str:
     match engine:
-        case "llama.cpp" | "llama.cpp-server":
+        case "llama.cpp":
             return _llama(name, value)
         case "ollama":
             if name in _OLLAMA_VARIABLES:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kvscope.analysis.advice_command import change_command
-from kvscope.analysis.advice_flags import flags_of
+from kvscope.analysis.advice_flags import HAS_HOST_CACHE, flags_of
 from kvscope.analysis.advice_kind import Advice, Quality
 from kvscope.analysis.advice_pressure import Pressure
 from kvscope.analysis.fit import Estimate
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 _SETTING = "cache_ram_mib"
 # A limit that leaves half of what is free to everything else, in steps of this many MiB.
 _STEP_MIB = 256
-_ENGINES = ("llama.cpp", "fake")
 
 
 def host_cache_advice(study: Study, pressure: Pressure) -> list[Advice]:
     """At most one: no copies where memory is short; a lower limit where theirs is beyond what the machine has left."""
-    if study.engine not in _ENGINES:
+    if study.engine not in HAS_HOST_CACHE:
         return []
     for release in study.releases:
         bound = next((b for b in release.bounds if b.holder == HOST_CACHE and b.held_bytes), None)

@@ -8,6 +8,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from kvscope.analysis.advice_axes import Axis, axis_of
+from kvscope.analysis.advice_flags import POOLED
 from kvscope.analysis.advice_kind import NOT_MEASURED, Cost, Quality
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.design_claims.changed import ASKED_SHARE, block_pairs, evidence, verdict
@@ -27,8 +28,6 @@ MEMORY = "memory_bytes"
 TIMES = ("completion_s", "ttft_s", "tpot_s")
 # What of these changes moves between memory of the process and pages of the model's file: the two are added up.
 _MOVES_FILE = frozenset({"load_mode", "repack"})
-# Engines with a pool take what they are given, whatever a token costs: more tokens fit, and no byte less is taken.
-_POOLED = frozenset({"vllm", "sglang"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,7 @@ def _changed(before: Mapping[str, Json], after: Mapping[str, Json]) -> tuple[dic
 
 def _effects(design: DesignRow, attempts: Sequence[Attempt], level: Json, axis: Axis, engine: str) -> dict[str, Effect]:
     getters: dict[str, Callable[[Attempt], float | None]] = {name: METRICS[name] for name in TIMES}
-    if engine not in _POOLED:
+    if engine not in POOLED:
         getters = {MEMORY: _memory(attempts, axis), **getters}
     num_levels = max(1, len(design.levels) - 1)
     return {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kvscope.analysis.advice_axes import axis_of
 from kvscope.analysis.advice_command import change_command
-from kvscope.analysis.advice_flags import flags_of
+from kvscope.analysis.advice_flags import LLAMA_CPP, LLAMA_DEFAULTS, flags_of
 from kvscope.analysis.advice_kind import NOT_MEASURED, Advice, Quality
 from kvscope.analysis.advice_pressure import Pressure
 from kvscope.analysis.levels import at_level
@@ -33,8 +33,6 @@ _LENGTHS = ("n_ctx", "prompt_tokens", "output_tokens", "turns", "prefix")
 _ENOUGH = 0.5
 # Cache types in the contract's words → llama.cpp's.
 _LLAMA_TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
-_DEFAULTS: Mapping[str, Json] = {"cache_type_k": "f16", "cache_type_v": "f16", "n_ubatch": 512, "flash_attn": "on",
-                                 "swa_full": False, "kv_unified": False, "no_extra_bufts": False}  # fmt: skip
 
 
 def predicted_advice(
@@ -92,7 +90,7 @@ def _of_older(prediction: Mapping[str, Json]) -> Iterator[tuple[dict[str, Json],
     """q8_0 on llama.cpp: the same rows of the same cells, each of 34 bytes for 32 elements in place of 64. An estimate:
     the compute buffer follows the type too, and is left out."""
     effective = prediction.get("effective") or {}
-    if (prediction.get("scenario") or {}).get("engine") != "llama.cpp" or effective.get("flash_attn") == "off":
+    if (prediction.get("scenario") or {}).get("engine") != LLAMA_CPP or effective.get("flash_attn") == "off":
         return
     if {effective.get("cache_type_k"), effective.get("cache_type_v")} != {"float16"}:
         return
@@ -132,8 +130,8 @@ def _now(attempt: Attempt, name: str) -> Json:
         return attempt.trial.settings[name]
     effective = (attempt.prediction or {}).get("effective") or {}
     known = effective.get(name, effective.get("microbatch_tokens") if name in ("n_ubatch", "num_batch") else None)
-    if known is None and attempt.design.engine == "llama.cpp":
-        known = _DEFAULTS.get(name)
+    if known is None and attempt.design.engine == LLAMA_CPP:
+        known = LLAMA_DEFAULTS.get(name)
     return _LLAMA_TYPES.get(str(known), known)
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 from kvscope.analysis.advice_command import change_command
-from kvscope.analysis.advice_flags import flags_of
+from kvscope.analysis.advice_flags import LLAMA_CPP, flags_of
 from kvscope.analysis.advice_kind import Advice, Quality
 from kvscope.analysis.design_claims.changed import block_pairs, evidence
 from kvscope.analysis.effects import paired_effect
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.levels import METRICS, at_level, error_rates
-from kvscope.analysis.turns import Turn, turn_tables
 from kvscope.record.rows import Json
 
 if TYPE_CHECKING:
@@ -22,10 +21,9 @@ if TYPE_CHECKING:
 
 _WARM = "warm"
 _CHANGED = "changed_start"
-# A later turn reuses its history where it computes no more than this share of it anew.
-_REUSED_SHARE = 0.5
-# History shorter than this is noise of templates.
-_LEAST_TOKENS = 64
+# Findings of a history that is computed again, and what is advised by their cause.
+_FOUND = "turns_reuse_"
+_CAUSES = {"reasoning_dropped": "history_reasoning", "window": "history_window", "lost": "history"}
 
 
 def reuse_advice(study: Study) -> list[Advice]:
@@ -70,49 +68,45 @@ def _cached(own: DesignStudy, level: Json) -> float | None:
 
 
 def _history(study: Study) -> list[Advice]:
-    """A conversation whose later turns compute again what an earlier turn had computed."""
-    for own in reversed(study.designs):
-        for table in turn_tables(own.attempts):
-            broken = _broken_at(table.turns) if table.reuse_prefix else None
-            if broken is not None:
-                found = _history_of(study, own, *broken)
-                return [found] if found.size > 0 else []
-    return []
+    """What to do about a history that is computed again, by the cause that the findings name; nothing of a state that
+    cannot be cut back."""
+    found = [f for f in study.findings if f.slug.startswith(_FOUND) and f.design_id is not None]
+    if not found:
+        return []
+    finding = found[-1]
+    cause = finding.slug.removeprefix(_FOUND)
+    saved = _history_wait(finding.values)
+    if cause not in _CAUSES or saved <= 0:
+        return []
+    told = _waiting(
+        _CAUSES[cause],
+        predicted=saved,
+        evidence=finding.evidence,
+        values=finding.values,
+        design_id=finding.design_id or "",
+    )
+    return [_with_window(study, told) if cause == "window" else told]
 
 
-def _broken_at(turns: Sequence[Turn]) -> tuple[Turn, Turn] | None:
-    """The last answered turn and the one before it, where the last computes more than half of its history anew."""
-    known = [t for t in turns if t.conversations and t.prompt_tokens and t.computed_tokens is not None and t.ttft_s]
-    if len(known) < 2:
-        return None
-    before, last = known[-2], known[-1]
-    history = before.prompt_tokens or 0
-    if history < _LEAST_TOKENS or (last.cached_tokens or 0) >= (1 - _REUSED_SHARE) * history:
-        return None
-    return before, last
+def _history_wait(values: Mapping[str, object]) -> float:
+    """The part of the last turn's wait that falls to the history, if each computed token takes the same time: no more
+    than a prediction."""
+    held, cached, prompt, wait = (
+        float(v) if isinstance(v := values.get(name), int | float) else 0.0
+        for name in ("held_tokens", "cached_tokens", "prompt_tokens", "last_s")
+    )
+    computed = prompt - cached
+    return wait * max(0.0, min(held, prompt) - cached) / computed if computed > 0 else 0.0
 
 
-def _history_of(study: Study, own: DesignStudy, before: Turn, last: Turn) -> Advice:
-    """The wait that falls to the history, if each computed token takes the same time: no more than a prediction."""
-    again = min(before.prompt_tokens or 0, last.computed_tokens or 0) - (last.cached_tokens or 0)
-    computed = last.computed_tokens or 1
-    saved = (last.ttft_s or 0.0) * max(0.0, again) / computed
-    has_window = bool(((study.prediction or {}).get("growth") or {}).get("knees"))
-    keys = tuple(a.key for a in own.attempts if a.is_measured)
-    values: Mapping[str, object] = {
-        "turn": last.turn,
-        "computed_tokens": last.computed_tokens,
-        "prompt_tokens": last.prompt_tokens,
-        "history_tokens": before.prompt_tokens,
-    }
-    told = _waiting("history", predicted=saved, evidence=keys, values=values, design_id=own.design.design_id)
-    first = next(a for a in own.attempts if a.is_measured)
-    if not has_window or study.engine != "llama.cpp" or first.trial.settings.get("swa_full"):
-        return told
+def _with_window(study: Study, told: Advice) -> Advice:
+    """With the setting that keeps windows whole, where the engine has it and it is off."""
+    first = next((a for a in study.attempts if a.key in told.evidence), None)
+    if first is None or study.engine != LLAMA_CPP or first.trial.settings.get("swa_full"):
+        return replace(told, slug="history")
     change = {"swa_full": True}
     return replace(
         told,
-        slug="history_window",
         axis="window",
         harm=1,
         change=change,

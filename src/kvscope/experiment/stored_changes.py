@@ -6,7 +6,6 @@ from typing import Any
 from kvscope.engine.registry import EngineChoice, Served
 from kvscope.errors import KvscopeError
 from kvscope.experiment.design import Condition
-from kvscope.experiment.slots import sequences_at_once
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.prediction import Prediction
 from kvscope.predict.question import Question
@@ -31,16 +30,15 @@ def stored_changes(
     if choice.rules != choice.name:
         return []
     given = choice.own_settings(condition.settings, model) if served is None else served.for_prediction or {}
-    settings = {**given, **condition.settings}
-    default_slots = 1 if choice.name == "llama.cpp" and served is None else None
+    workload = prediction.scenario.workload
     try:
         question = Question(
             model=model,
             engine=choice.rules,
             engine_version=version if version != "unknown" else None,
-            tokens=condition.longest_tokens - 1,
-            sequences=sequences_at_once(condition, settings, default_slots=default_slots),
-            settings=settings,
+            tokens=workload.tokens,
+            sequences=workload.num_sequences,
+            settings={**given, **condition.settings},
         )
         tried = [
             try_change(question, candidate, prediction)

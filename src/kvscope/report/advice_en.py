@@ -59,14 +59,17 @@ _CHANGES = {
     "advice.setting": "Set {flags}",
     "advice.stable_prefix": "Keep the beginning of your prompts the same, and put what changes (a clock, an id, "
     "retrieved text) at the end.",
-    "advice.history": "Let later turns reuse their history. Turn {turn} computed {computed_tokens:count} of its "
-    "{prompt_tokens:count} prompt tokens, although {history_tokens:count} had been sent before: look for what the "
-    "chat "
-    "template changes or drops in earlier turns (reasoning, for example).",
-    "advice.history_window": "Let later turns reuse their history: {flags}. Turn {turn} computed "
-    "{computed_tokens:count} of its {prompt_tokens:count} prompt tokens, although {history_tokens:count} had been "
-    "sent "
-    "before: what has left a sliding window cannot be reused.",
+    "advice.history": "Let later turns reuse their history. From turn {turn} on it is computed again: of the "
+    "{held_tokens:count} tokens that had been sent before turn {last_turn}, {cached_tokens:count} were reused. Look "
+    "for "
+    "what changes or drops earlier turns.",
+    "advice.history_reasoning": "Leave earlier turns as they were: the chat template drops what the model thought in "
+    "them, so from turn {turn} on the history is computed again. Let the template keep it, or turn thinking off "
+    "where "
+    "the model allows it.",
+    "advice.history_window": "Let later turns reuse their history: {flags}. From turn {turn} on it is computed "
+    "again: "
+    "what has left a sliding window cannot be reused.",
 }
 
 _SAVES = {
@@ -138,6 +141,9 @@ _RISKS = {
     "it out.",
     "risk.history": "If something else breaks the reuse, the wait stays as it is; the cached_tokens of each turn "
     "show it.",
+    "risk.history_reasoning": "Thoughts that stay in the history take room in the context; without thinking, "
+    "answers may "
+    "get worse.",
     "risk.history_window": "The cache of these layers then grows with the context like any other, which costs memory.",
     "advice.check": "To check: {command}",
     "advice.check_again": "To repeat it with more repeats: {command}",
@@ -152,9 +158,11 @@ _WITHHELD = {
     "({size}).",
     "withheld.too_small": "{flags}: what it saves is too little to matter ({size}).",
     "withheld.lost_answers": "{flags}: it saves, but answers were lost.",
-    "withheld.moved": "{flags}: it saves, but caches of so few bits are known to cost answers, and nothing here shows "
+    "withheld.moved": "{flags}: it saves, but caches of so few bits are known to cost answers, and nothing here "
+    "shows "
     "that this one does not.",
-    "withheld.memory_free": "{flags}: it saves memory ({size}), but memory is no trouble for what was run here, and it "
+    "withheld.memory_free": "{flags}: it saves memory ({size}), but memory is no trouble for what was run here, and "
+    "it "
     "is not shown that it costs nothing.",
     "withheld.slower": "{flags}: it shortens one wait and lengthens another.",
     "withheld.mixed": "{flags}: it helps in one condition and costs in another.",

@@ -7,7 +7,7 @@ from kvscope.analysis.study import Study
 from kvscope.report.words import name_of, say
 
 # Advice of what is sent has no setting; its short sentence is its own.
-_OF_PROMPTS = ("stable_prefix", "history")
+_OF_PROMPTS = {"stable_prefix": "stable_prefix", "history": "history", "history_reasoning": "history"}
 # Lines that a first screen or a terminal has room for.
 SHORT_LINES = 3
 
@@ -120,6 +120,6 @@ def advice_lines(study: Study) -> tuple[str, ...]:
 
 def _short(advice: Advice) -> str:
     basis = "measured" if advice.is_measured else "predicted"
-    slug = advice.slug if advice.slug in _OF_PROMPTS else f"{advice.helps}_{basis}"
+    slug = _OF_PROMPTS.get(advice.slug, f"{advice.helps}_{basis}")
     metric = name_of("metric", advice.metric)
     return say(f"advice_short.{slug}", flags=advice.flags, size=advice.size, metric=metric)
