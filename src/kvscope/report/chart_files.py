@@ -21,6 +21,11 @@ _HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
 _WRITTEN = re.compile(r"<text[^>]*>(.*?)</text>", re.DOTALL)
 # Syllables that no font draws alike, unless it has neither.
 _UNLIKE = ("가", "뷁")
+# In the family that charts are drawn in: others may be drawn without looking for a font that has the letter.
+_PROBE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40" font-family="sans-serif">'
+    '<text y="30">{text}</text></svg>'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +62,7 @@ def to_png(svg: str) -> bytes:
 def can_draw_hangul() -> bool:
     """Whether a PNG made here shows Korean. Asked of the drawing itself: two syllables look alike only where both are
     the empty box of a missing one."""
-    one, other = (
-        to_png(f'<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40"><text y="30">{each}</text></svg>')
-        for each in _UNLIKE
-    )
+    one, other = (to_png(_PROBE.format(text=each)) for each in _UNLIKE)
     return one != other
 
 
