@@ -29,6 +29,8 @@ from kvscope.analysis.study import DesignStudy, Study
 POWER = 0.999
 _COPIES_GROW = ("release_growing_copies", "release_growing_texts", "release_growing_no_limit",
                 "release_growing_over_limit")  # fmt: skip
+# How copies of prompts that the engine states itself are named beside the faults: they are none.
+COPIES = "host_cache"
 TOLD, NOT_TELLABLE, TOLD_BELOW, MISSED = "told", "cannot tell", "told below the limit", "missed"
 
 
@@ -62,7 +64,7 @@ def _also(scenario: Scenario) -> set[str]:
     the engine states, minutes in which the machine is slower."""
     # What the prediction says of the cache is wrong by as much, so that the rest is unexplained by as much.
     also = {"unexplained_large"} if scenario.fault("other_kv") else set()
-    also |= {"host_cache"} if _keeps_copies(scenario) and scenario.fault("silent_cache") is None else set()
+    also |= {COPIES} if _keeps_copies(scenario) and scenario.fault("silent_cache") is None else set()
     return also | ({"time_drift"} if scenario.law["slow_share"] else set())
 
 
@@ -82,7 +84,7 @@ def told(study: Study) -> set[str]:
         elif finding.slug == "release_prompt_copies":
             found.add("silent_cache")
         elif finding.slug.startswith("release_host_cache"):
-            found.add("host_cache")
+            found.add(COPIES)
         elif finding.is_contradiction and finding.slug == "tokens_mismatch":
             found.add("counts")
         elif finding.is_contradiction and (
@@ -138,8 +140,8 @@ def _copies(scenario: Scenario, study: Study, said: set[str]) -> str | None:
     if not _keeps_copies(scenario) or scenario.fault("silent_cache") is not None:
         return None
     if scenario.fault("leak") is not None or _copy_bytes(scenario, study) <= _least_step(scenario):
-        return TOLD_BELOW if "host_cache" in said else NOT_TELLABLE
-    return TOLD if "host_cache" in said else MISSED
+        return TOLD_BELOW if COPIES in said else NOT_TELLABLE
+    return TOLD if COPIES in said else MISSED
 
 
 def _time_is_tellable(outcome: Outcome, own: DesignStudy) -> bool:
