@@ -11,6 +11,7 @@ from kvscope.record.rows import Json
 from kvscope.report.blocks import Block, Bullets, Link, Paragraph, Section, Table, columns, row
 from kvscope.report.charts_memory import added_chart, context_chart
 from kvscope.report.claims import claims
+from kvscope.report.layer_words import layer_kind
 from kvscope.report.links import failed_levels, with_rows
 from kvscope.report.section_prediction import prediction_blocks, ranges
 from kvscope.report.words import say
@@ -77,7 +78,7 @@ def _formulas(prediction: Mapping[str, Json] | None) -> tuple[list[str], list[st
             continue
         keys, values = tensors["keys"], tensors["values"]
         widths = (keys["shape"][1], keys["shape"][3], values["shape"][1], values["shape"][3])
-        key = (str(layer["kind"]).replace("_", " "), *map(str, widths))
+        key = (layer_kind(str(layer["kind"])), *map(str, widths))
         groups[key] = groups.get(key, 0) + 1
         dtypes |= dict.fromkeys((str(keys["dtype"]), str(values["dtype"])))
     formulas = [
@@ -120,7 +121,7 @@ def _layers(prediction: Mapping[str, Json] | None) -> list[Block]:
     because = {int(i["layer_index"]): str(i["because"]) for g in _groups(prediction).values() for i in g}
     rows = [
         row(
-            kind.replace("_", " "),
+            layer_kind(kind),
             str(len(indices)),
             ranges(indices),
             format_count(size),

@@ -12,6 +12,7 @@ from kvscope.report.definitions_en import DEFINED
 from kvscope.report.effects_en import EFFECTS
 from kvscope.report.findings_en import FINDINGS
 from kvscope.report.identity_en import IDENTITY
+from kvscope.report.layer_kinds_en import LAYER_KINDS
 from kvscope.report.names_en import NAMES
 from kvscope.report.page_en import PAGE
 from kvscope.report.quality_findings_en import QUALITY_WORDS
@@ -377,6 +378,7 @@ _ROWS: dict[str, str] = {
 
 WORDS: Mapping[str, str] = {
     **NAMES,
+    **LAYER_KINDS,
     **FINDINGS,
     **CHARTS,
     **EFFECTS,
