@@ -17,7 +17,8 @@ from kvscope.analysis.study import analyse
 from kvscope.record.rows import AnswerRow, DesignRow
 from kvscope.record.store import open_records
 from kvscope.report.claim_lines import claim_lines
-from kvscope.report.retrieval_text import MOST_LINES, WIDTH, retrieval_lines
+from kvscope.report.retrieval_text import MOST_LINES, retrieval_lines
+from kvscope.report.terminal_text import WIDTH
 
 LAW = ReadingLaw(fixed_s=0.04, per_token_s=0.002, per_pair_s=1e-7, num=0)
 # (kept tokens, tokens read) of each question.

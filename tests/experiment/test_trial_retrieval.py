@@ -23,7 +23,8 @@ from kvscope.experiment.runner import DesignSummary
 from kvscope.record.rows import TrialResult
 from kvscope.record.store import open_records
 from kvscope.report.claim_lines import claim_lines
-from kvscope.report.retrieval_text import MOST_LINES, WIDTH, retrieval_lines
+from kvscope.report.retrieval_text import MOST_LINES, retrieval_lines
+from kvscope.report.terminal_text import WIDTH
 
 LAW = {"load_s": 0.0, "ttft_s": 0.0, "ttft_s_per_token": 0.001, "itl_s": 0.0, "answer_right": 1.0}
 LEVELS = ("whole", "whole/question-first", "passages=2", "passages=2/passages-first", "evidence", "nothing")

@@ -19,10 +19,11 @@ from kvscope.report.blocks import Chart, Paragraph, Table
 from kvscope.report.charts import draw_file
 from kvscope.report.doubts_text import doubt_lines
 from kvscope.report.effect_cells import effect_cells
-from kvscope.report.effects_text import WIDTH, effect_lines
+from kvscope.report.effects_text import effect_lines
 from kvscope.report.page import render_page
 from kvscope.report.section_effects import effect_blocks
 from kvscope.report.summary import summary
+from kvscope.report.terminal_text import WIDTH
 from kvscope.units import MIB
 
 # The first token of the baseline takes 400 ms; of each level 400 ms and so much more, block by block.

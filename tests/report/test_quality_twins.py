@@ -17,7 +17,8 @@ from kvscope.analysis.quality_findings import quality_findings
 from kvscope.record.rows import AnswerRow, DesignRow
 from kvscope.report.blocks import Claim, Table
 from kvscope.report.quality_cells import is_in_tables
-from kvscope.report.quality_text import WIDTH, quality_lines
+from kvscope.report.quality_text import quality_lines
+from kvscope.report.terminal_text import WIDTH
 
 
 def guessed(rows: Sequence[AnswerRow]) -> list[AnswerRow]:

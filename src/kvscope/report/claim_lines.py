@@ -1,15 +1,12 @@
 """What a design says, as lines of a terminal: each sentence with its interval and what else could explain it; how to
 check, once for all."""
 
-import re
-import textwrap
 from collections.abc import Sequence
 
 from kvscope.analysis.finding import Finding
 from kvscope.report.claims import claim_text, size_text
-from kvscope.report.words import NO_BREAK, say
-
-WIDTH = 100
+from kvscope.report.terminal_text import display_width, wrapped
+from kvscope.report.words import say
 
 
 def claim_lines(findings: Sequence[Finding]) -> list[str]:
@@ -30,6 +27,4 @@ def claim_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def _wrapped(text: str, mark: str) -> list[str]:
-    plain = re.sub(r"[ \n]+", " ", text.replace(NO_BREAK, " "))
-    later = " " * len(mark)
-    return textwrap.wrap(plain, WIDTH, initial_indent=mark, subsequent_indent=later, break_on_hyphens=False)
+    return wrapped(text, mark, " " * display_width(mark))

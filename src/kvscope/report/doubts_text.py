@@ -1,15 +1,14 @@
-"""What makes the rows of a design doubtful, in a terminal: each kind of warning once, with how many trials have it."""
+"""What makes the rows of a design doubtful, in a terminal: each kind of warning once, with how many trials have it and what
+to do about it."""
 
-import re
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
 from kvscope.analysis.attempts import Attempt, latest_attempts, load_attempts
+from kvscope.language import shown
 from kvscope.record.store import Records
+from kvscope.report.terminal_text import wrapped
 from kvscope.report.words import say
-
-WIDTH = 80
 
 
 def is_limited(attempt: Attempt) -> bool:
@@ -29,11 +28,9 @@ def doubt_lines(attempts: Sequence[Attempt]) -> list[str]:
     counts = Counter(slug for each in trials for slug in dict.fromkeys(w.slug for w in each.result.warnings))
     if not counts:
         return []
-    messages = {w.slug: w.message for each in reversed(trials) for w in each.result.warnings}
-    lines = [say("doubts.lead")]
+    first = {w.slug: w for each in reversed(trials) for w in each.result.warnings}
+    lines = wrapped(say("doubts.lead"), "! ")
     for slug, count in sorted(counts.items(), key=lambda pair: (pair[0] != "client-limited", -pair[1], pair[0])):
-        text = say("doubts.one", slug=slug, count=count, total=len(trials), message=messages[slug])
-        lines += textwrap.wrap(
-            re.sub(r"\s+", " ", text), WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
-        )
+        told = {"slug": slug, "count": count, "total": len(trials), "message": shown(first[slug].message)}
+        lines += wrapped(say("doubts.one", **told, hint=shown(first[slug].hint)), "  ", "    ")
     return lines

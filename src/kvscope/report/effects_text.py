@@ -1,7 +1,5 @@
 """The effects of a design in a terminal, at most 80 columns wide: differences with their intervals, level by level."""
 
-import re
-import textwrap
 from collections.abc import Sequence
 
 from kvscope.analysis.attempts import Attempt, load_attempts
@@ -14,9 +12,9 @@ from kvscope.report.claims import level_text
 from kvscope.report.doubts_text import is_limited
 from kvscope.report.effect_cells import effect_cells, shown_metrics
 from kvscope.report.terminal_table import aligned
-from kvscope.report.words import NO_BREAK, name_of, say
+from kvscope.report.terminal_text import wrapped
+from kvscope.report.words import name_of, say
 
-WIDTH = 80
 # A design of more levels than this is read in the page; a terminal shows the first and says so.
 MOST_LEVELS = 8
 
@@ -37,11 +35,11 @@ def effect_lines(design: DesignRow, attempts: Sequence[Attempt]) -> list[str]:
     base = level_text(design.baseline_level)
     told = [line for row in changed[:MOST_LEVELS] for line in ["", *_level(design, row, base, attempts)]]
     num_base = sum(row.num_measured for row in rows if row.is_baseline)
-    lines = [*_wrapped(effects_lead(changed, num_base=num_base)), *told]
+    lines = [*wrapped(effects_lead(changed, num_base=num_base)), *told]
     if len(changed) > MOST_LEVELS:
         lines += ["", say("effects.more_levels", count=len(changed) - MOST_LEVELS)]
     for text in (until_text(design, attempts), drift_text(design, attempts)):
-        lines += ["", *_wrapped(text)] if text else []
+        lines += ["", *wrapped(text)] if text else []
     return lines
 
 
@@ -64,7 +62,7 @@ def _level(design: DesignRow, row: LevelRow, base: str, attempts: Sequence[Attem
     title = say("effects.against", factor=name_of("factor", design.factor), level=level_text(row.level), base=base)
     if not row.num_measured:
         nothing = say("effects.nothing", failed=row.num_failed)
-        return _wrapped(f"{title} ({nothing})")
+        return wrapped(f"{title} ({nothing})")
     effects = [row.effects[name] for name in shown_metrics([row])]
     pairs = max((effect.num_pairs for effect in effects), default=0)
     slug = "effects.counts_failed" if row.num_failed else "effects.counts"
@@ -78,13 +76,13 @@ def _level(design: DesignRow, row: LevelRow, base: str, attempts: Sequence[Attem
         verdict = say(seen.get(effect.verdict, "effects.no"))
         verdict += "*" if limited and is_time(effect.metric) else ""
         table.append([cells.what, cells.baseline, cells.difference, cells.interval, cells.share, verdict])
-    return [*_wrapped(f"{title} ({counts})"), *([*aligned(table), *limited] if effects else [])]
+    return [*wrapped(f"{title} ({counts})"), *([*aligned(table), *limited] if effects else [])]
 
 
 def _limited_text(design: DesignRow, row: LevelRow, attempts: Sequence[Attempt]) -> list[str]:
     """That times behind a level's differences may be the client's; nothing where none of its trials is in doubt."""
     count, total = limited_behind(design, row, attempts)
-    return _wrapped(say("effects.limited", count=count, total=total)) if count else []
+    return wrapped(say("effects.limited", count=count, total=total)) if count else []
 
 
 def limited_behind(design: DesignRow, row: LevelRow, attempts: Sequence[Attempt]) -> tuple[int, int]:
@@ -143,8 +141,3 @@ def _drift_text(drift: Drift) -> str:
         high_share=trend.high,
         count=trend.num,
     )
-
-
-def _wrapped(text: str) -> list[str]:
-    plain = re.sub(r"[ \n]+", " ", text.replace(NO_BREAK, " "))
-    return textwrap.wrap(plain, WIDTH, subsequent_indent="  ", break_on_hyphens=False)

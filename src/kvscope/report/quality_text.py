@@ -2,7 +2,6 @@
 answers, the divergence and the copy gain that were measured. Verdicts in sentences are among the design's findings."""
 
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 
 from kvscope.analysis.attempts import load_attempts
@@ -25,12 +24,11 @@ from kvscope.report.quality_cells import (
     tasks_text,
     twins_text,
 )
-from kvscope.report.terminal_table import aligned
+from kvscope.report.terminal_table import aligned, is_too_wide
+from kvscope.report.terminal_text import cut_off, wrapped
 from kvscope.report.words import NO_BREAK, say
 from kvscope.units import format_count
 
-WIDTH = 80
-LEAST_NAME = 8
 # Designs whose levels are tasks: an answer's task is its level.
 OF_TASKS = "quality"
 
@@ -48,35 +46,33 @@ def quality_lines(design: DesignRow, effects: QualityEffects) -> list[str]:
     lines: list[str] = []
     side = side_table(effects)
     if side is not None:
-        lines += ["", *_wrapped(say("quality.side_title", name=design.name, base=base)), *_side_lines(side)]
+        lines += ["", *wrapped(say("quality.side_title", name=design.name, base=base)), *_side_lines(side)]
     if effects.panel.cells:
-        lines += ["", *_wrapped(say("quality.panel_title")), *_panel_lines(effects, design.name == OF_TASKS)]
+        lines += ["", *wrapped(say("quality.panel_title")), *_panel_lines(effects, design.name == OF_TASKS)]
         legend = (tasks_text(effects.panel), say("quality.panel_legend"), gates_text(effects.panel))
-        lines += _wrapped(" ".join(filter(None, legend))) + _wrapped(twins_text(effects.panel))
+        lines += wrapped(" ".join(filter(None, legend))) + wrapped(twins_text(effects.panel))
     if effects.fidelity is not None:
         rows = [cells for _, cells in fidelity_rows(effects.fidelity)]
-        lines += ["", *_wrapped(say("quality.fidelity_title", base=base)), *_table(FIDELITY_HEADS, rows)]
-        lines += _wrapped(f"{say('quality.scored_legend')} {floors_text(effects.fidelity)}")
+        lines += ["", *wrapped(say("quality.fidelity_title", base=base)), *aligned(_table(FIDELITY_HEADS, rows))]
+        lines += wrapped(f"{say('quality.scored_legend')} {floors_text(effects.fidelity)}")
     gains = [cells for _, cells in gain_rows(effects)]
     if gains:
-        lines += ["", *_wrapped(say("quality.gain_title")), *_gain_lines(gains)]
-    lines += _wrapped(other_baselines_text(effects))
+        lines += ["", *wrapped(say("quality.gain_title")), *_gain_lines(gains)]
+    lines += wrapped(other_baselines_text(effects))
     if lines and isinstance(design.baseline_level, Mapping):
-        lines = ["", *_wrapped(say("quality.grid_levels", factors=tuple(design.baseline_level))), *lines]
+        lines = ["", *wrapped(say("quality.grid_levels", factors=tuple(design.baseline_level))), *lines]
     return lines
 
 
 def _side_lines(side: SideTable) -> list[str]:
     """Two lines for each level: values, and their intervals below. Columns that find no room are named as left out."""
-    for count in range(len(side.heads), 1, -1):
-        lines = _side(side, count)
-        if max(map(len, lines)) <= WIDTH or count == 2:
-            break
-    left = _wrapped(say("quality.left_columns")) if count < len(side.heads) else []
-    return [*(line[:WIDTH] for line in lines), *left, *(_wrapped(say("quality.side_legend")) if side.is_choice else [])]
+    count = next((n for n in range(len(side.heads), 2, -1) if not is_too_wide(_side(side, n))), 2)
+    left = wrapped(say("quality.left_columns")) if count < len(side.heads) else []
+    legend = wrapped(say("quality.side_legend")) if side.is_choice else []
+    return [*aligned(_side(side, count), heads=2), *left, *legend]
 
 
-def _side(side: SideTable, count: int) -> list[str]:
+def _side(side: SideTable, count: int) -> list[list[str]]:
     last = [say("quality_col.beaten")] if side.is_choice else []
     table = [
         ["", *_two_lines(side.heads[:count])[0], *last],
@@ -84,10 +80,10 @@ def _side(side: SideTable, count: int) -> list[str]:
     ]
     for row in side.rows:
         cells = row.cells[:count]
-        table.append([_short(row.level, 18), *(cell.value for cell in cells), *([row.beaten] if last else [])])
+        table.append([cut_off(row.level, 18), *(cell.value for cell in cells), *([row.beaten] if last else [])])
         if any(cell.interval for cell in cells):
             table.append(["", *(cell.interval for cell in cells), *["" for _ in last]])
-    return aligned(table)
+    return table
 
 
 def _two_lines(heads: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -108,7 +104,7 @@ def _panel_lines(effects: QualityEffects, is_of_tasks: bool) -> list[str]:
             cells[1] = say("none") if tokens is None else format_count(round(tokens))
         rows.append(cells)
     heads = ("task", "tokens", *PANEL_HEADS[2:]) if is_of_tasks else PANEL_HEADS
-    return _table(heads, rows, left=2)
+    return aligned(_table(heads, rows), left=2)
 
 
 def _gain_lines(rows: Sequence[list[str]]) -> list[str]:
@@ -118,28 +114,11 @@ def _gain_lines(rows: Sequence[list[str]]) -> list[str]:
     for dropped in ((), ("present", "absent")):
         kept = [index for index, head in enumerate(GAIN_HEADS) if index >= first and head not in dropped]
         heads = [GAIN_HEADS[index] for index in kept]
-        lines = _table(heads, [[cells[index] for index in kept] for cells in rows], left)
-        if max(map(len, lines)) <= WIDTH:
+        table = _table(heads, [[cells[index] for index in kept] for cells in rows])
+        if not is_too_wide(table):
             break
-    return lines
+    return aligned(table, left)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Names are shortened where the table would be too wide."""
-    table = [[say(f"quality_col.{name}") for name in heads], *([c.replace(NO_BREAK, " ") for c in row] for row in rows)]
-    lines = aligned(table, left)
-    too_wide = max(map(len, lines)) - WIDTH
-    if too_wide > 0:
-        longest = max(len(row[left - 1]) for row in table)
-        most = max(LEAST_NAME, longest - too_wide)
-        lines = aligned([[*row[: left - 1], _short(row[left - 1], most), *row[left:]] for row in table], left)
-    return lines
-
-
-def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def _wrapped(text: str) -> list[str]:
-    plain = re.sub(r"[ \n]+", " ", text.replace(NO_BREAK, " "))
-    return textwrap.wrap(plain, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    return [[say(f"quality_col.{name}") for name in heads], *rows]

@@ -1,7 +1,5 @@
 """The release check in a terminal: each verdict with its slope, and what each step gave back."""
 
-import re
-import textwrap
 from collections.abc import Sequence
 
 from kvscope.analysis.findings import release_finding
@@ -10,26 +8,26 @@ from kvscope.analysis.release import Release
 from kvscope.report.claims import claim_text
 from kvscope.report.section_release import per_token_text, steps_table
 from kvscope.report.terminal_table import aligned
-from kvscope.report.words import NO_BREAK, say
+from kvscope.report.terminal_text import wrapped
+from kvscope.report.words import say
 from kvscope.units import MIB
 
-WIDTH = 80
 # Moment, held and given back are always shown; a name for which nothing is held is left out.
 _ALWAYS = 3
 _NOTHING = ("0.00", "+0.00", say("none"), say("unknown"))
 
 
 def release_lines(releases: Sequence[Release]) -> list[str]:
-    """Each verdict, and under it what each step of the release gave back; nothing for no releases. At most WIDTH
-    columns wide where words can be broken."""
+    """Each verdict, and under it what each step of the release gave back; nothing for no releases. At most 80
+    columns wide."""
     lines: list[str] = []
     for release in releases:
         lines += [""] if lines else []
-        lines += _wrapped(claim_text(release_finding(release)), "")
+        lines += wrapped(claim_text(release_finding(release)))
         if release.step.value is not None:
             slope = say("release.slope", value=_mib(release.step), again=_mib(release.same_text_step))
-            lines += _wrapped(f"{slope}.", "  ")
-        lines += _wrapped(per_token_text(release), "  ")
+            lines += wrapped(f"{slope}.", "  ")
+        lines += wrapped(per_token_text(release), "  ")
         lines += _steps(release)
     return lines
 
@@ -50,8 +48,3 @@ def _mib(slope: Estimate | None) -> str:
     if slope.low is None or slope.high is None:
         return say("release.slope_alone", value=value)
     return say("release.slope_interval", value=value, low=f"{slope.low / MIB:+,.2f}", high=f"{slope.high / MIB:+,.2f}")
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    plain = re.sub(r"[ \n]+", " ", text.replace(NO_BREAK, " "))
-    return textwrap.wrap(plain, WIDTH, initial_indent=indent, subsequent_indent=indent or "  ", break_on_hyphens=False)

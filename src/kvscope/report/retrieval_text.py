@@ -1,19 +1,18 @@
 """Whole document against retrieval on one page of a terminal: at most 40 lines of 80 columns."""
 
-import re
-import textwrap
 from collections.abc import Sequence
 
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.quality_comparison import QualityComparison
 from kvscope.analysis.retrieval_even import PASSAGES, WHOLE, Even
 from kvscope.analysis.retrieval_panel import Lost, RetrievalPanel, WayRow, lost_by
-from kvscope.report.terminal_table import aligned
-from kvscope.report.words import NO_BREAK, name_of, say
+from kvscope.report.terminal_table import aligned, is_too_wide
+from kvscope.report.terminal_text import WIDTH, cut_off, display_width, wrapped
+from kvscope.report.words import name_of, say
 from kvscope.units import MIB, format_count, format_seconds
 
-WIDTH = 80
 MOST_LINES = 40
+LEAST_NAME = 8
 # Facts named of each way; what there are more is counted.
 MOST_FACTS = 4
 # What is tried until it fits: (ways, brief, facts by name). Names of what was lost go last of all.
@@ -47,23 +46,20 @@ def _head(panel: RetrievalPanel) -> list[str]:
     trials = max((row.num_trials for row in panel.rows), default=0)
     questions = max((row.num_questions for row in panel.rows), default=0)
     title = "retrieval.title_once" if trials == 1 else "retrieval.title"
-    lines = _wrapped(say(title, questions=_questions(questions), trials=trials))
+    lines = _lines(say(title, questions=_questions(questions), trials=trials))
     measured = [row for row in panel.rows if row.num_trials]
     if measured:
         table = _table(measured, with_interval=True)
-        if max(map(len, table)) > WIDTH:
+        if is_too_wide(table):
             table = _table(measured, with_interval=False)
-        too_wide = max(map(len, table)) - WIDTH
-        if too_wide > 0:
-            table = _table(measured, with_interval=False, most=max(len(row.level) for row in measured) - too_wide)
-        lines += ["", *table, ""]
-        lines += _wrapped(legend(panel))
+        lines += ["", *aligned(_with_short_names(table)), ""]
+        lines += _lines(legend(panel))
     for row in panel.rows:
         if row.why_not is not None:
-            lines += _wrapped(say("retrieval.not_measured", level=row.level, why=row.why_not))
+            lines += _lines(say("retrieval.not_measured", level=row.level, why=row.why_not))
     guessed = panel.row(_GUESSED)
     if guessed is not None and guessed.num_scored:
-        lines += _wrapped(say("retrieval.guessing", right=_number(guessed.num_right), scored=guessed.num_scored))
+        lines += _lines(say("retrieval.guessing", right=_number(guessed.num_right), scored=guessed.num_scored))
     return lines
 
 
@@ -93,8 +89,18 @@ def failure_lines(panel: RetrievalPanel) -> list[str]:
     return [*([say("retrieval.failures")] if found & set(_EXPLAINED) else []), *named]
 
 
-def _table(rows: Sequence[WayRow], *, with_interval: bool, most: int = WIDTH) -> list[str]:
-    """``most``: characters of a way's name."""
+def _with_short_names(table: Sequence[list[str]]) -> list[list[str]]:
+    """Names of ways cut off, and not folded, where the table is too wide: a page has few lines."""
+    cut = list(table)
+    widest = max(display_width(row[0]) for row in table)
+    for columns in range(widest, LEAST_NAME, -1):
+        cut = [[cut_off(row[0], columns), *row[1:]] for row in table]
+        if not is_too_wide(cut):
+            break
+    return cut
+
+
+def _table(rows: Sequence[WayRow], *, with_interval: bool) -> list[list[str]]:
     evidence = evidence_head(rows)
     heads = ["right", *(["interval"] if with_interval else []), evidence, "read", "wait", "peak"]
     table = [["", *(say(f"retrieval_col.{name}") for name in heads)]]
@@ -107,8 +113,8 @@ def _table(rows: Sequence[WayRow], *, with_interval: bool, most: int = WIDTH) ->
             f"{_seconds(row.first_s)} + {_seconds(row.later_s)}",
             "?" if row.peak_bytes is None else f"{format_count(round(row.peak_bytes / MIB))} MiB",
         ]
-        table.append([_short(row.level, most), *cells])
-    return aligned(table)
+        table.append([row.level, *cells])
+    return table
 
 
 def _number(value: float) -> str:
@@ -129,10 +135,10 @@ def _seconds(value: Estimate) -> str:
 
 def _costs(panel: RetrievalPanel, told: Sequence[Even]) -> list[str]:
     if not told:
-        return ["", *_wrapped(say("retrieval.even_unknown", why=say(f"retrieval_why_unknown.{_why_unknown(panel)}")))]
+        return ["", *_lines(say("retrieval.even_unknown", why=say(f"retrieval_why_unknown.{_why_unknown(panel)}")))]
     lines = [line for even in told for line in ("", *_even(panel, even))]
     left = ", ".join(even.level for even in panel.evens[len(told) :])
-    return [*lines, *(_wrapped(say("retrieval.left_out", levels=left)) if left else [])]
+    return [*lines, *(_lines(say("retrieval.left_out", levels=left)) if left else [])]
 
 
 def _why_unknown(panel: RetrievalPanel) -> str:
@@ -174,7 +180,7 @@ def _even(panel: RetrievalPanel, even: Even) -> list[str]:
         sizes = [_size(number, size, even.largest_tokens) for number, size in even.sizes.items()]
         sentences.append(say("retrieval.sizes", sizes="; ".join(sizes)))
     sentences += _memory(panel, even)
-    return _wrapped(" ".join(sentences))
+    return _lines(" ".join(sentences))
 
 
 def _known(even: Even, name: str, value: float | None) -> str | None:
@@ -249,7 +255,7 @@ def _verdicts(panel: RetrievalPanel, told: Sequence[Even]) -> list[str]:
     levels = [even.level for even in told]
     for each in panel.comparisons:
         if each.level in levels and each.difference.value is not None:
-            lines += _wrapped(_verdict(each))
+            lines += _lines(_verdict(each))
     return ["", *lines] if lines else []
 
 
@@ -287,20 +293,20 @@ def _facts(panel: RetrievalPanel, told: Sequence[Even], most: int, *, is_brief: 
     for even in told:
         lost = lost_by(panel, even.level)
         if not lost:
-            lines += ["", *_wrapped(say(_lost_none(panel), level=even.level))]
+            lines += ["", *_lines(say(_lost_none(panel), level=even.level))]
         else:
             slug = "retrieval.lost" if most else "retrieval.lost_number"
-            lines += ["", *_wrapped(say(slug, level=even.level, count=len(lost))), *_named(lost, most)]
+            lines += ["", *_lines(say(slug, level=even.level, count=len(lost))), *_named(lost, most)]
         gained = lost_by(panel, WHOLE, even.level)
         if gained:
             slug = "retrieval.gained_number" if is_brief else "retrieval.gained"
-            lines += _wrapped(say(slug, level=even.level, count=len(gained)))
+            lines += _lines(say(slug, level=even.level, count=len(gained)))
             lines += [] if is_brief else _named(gained, most)
     for row in panel.rows:
         if row.failures and row.level != _GUESSED:
             reasons = [say("retrieval.reason", count=n, failure=name_of("failure", f)) for f, n in row.failures.items()]
-            lines += _wrapped(say("retrieval.reasons", level=row.level, reasons=", ".join(reasons)))
-    return lines if is_brief else [*lines, *(line for text in failure_lines(panel) for line in _wrapped(text))]
+            lines += _lines(say("retrieval.reasons", level=row.level, reasons=", ".join(reasons)))
+    return lines if is_brief else [*lines, *(line for text in failure_lines(panel) for line in _lines(text))]
 
 
 def _lost_none(panel: RetrievalPanel) -> str:
@@ -316,18 +322,12 @@ def _named(lost: Sequence[Lost], most: int) -> list[str]:
     lines = []
     for each in lost[:most]:
         failure = name_of("failure", each.failure or "")
-        rest = say("retrieval.fact", question="", expected=_short(each.expected or "?", 24), failure=failure)
-        lines.append(f"  {_short(each.question, WIDTH - len(rest) - 2)}{rest}")
+        rest = say("retrieval.fact", question="", expected=cut_off(each.expected or "?", 24), failure=failure)
+        lines.append(f"  {cut_off(each.question, WIDTH - display_width(rest) - 2)}{rest}")
     left = len(lost) - most
     more = "  " + say("retrieval.more", count=left)
     return [*lines, *([more] if left > 0 and most else [])]
 
 
-def _short(text: str, width: int) -> str:
-    plain = " ".join(text.split())
-    return plain if len(plain) <= width else f"{plain[: max(1, width - 1)]}…"
-
-
-def _wrapped(text: str) -> list[str]:
-    plain = re.sub(r"[ \n]+", " ", text.replace(NO_BREAK, " "))
-    return textwrap.wrap(plain, WIDTH, break_on_hyphens=False)
+def _lines(text: str) -> list[str]:
+    return wrapped(text, later="")

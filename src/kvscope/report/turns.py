@@ -1,28 +1,27 @@
 """A conversation turn by turn: as lines of a terminal, and as a table of the page."""
 
-import textwrap
 from collections.abc import Sequence
 
 from kvscope.analysis.turns import Turn, TurnTable
 from kvscope.report.blocks import Table, columns, row
 from kvscope.report.numbers import seconds_cell
 from kvscope.report.terminal_table import aligned
+from kvscope.report.terminal_text import wrapped
 from kvscope.report.words import name_of, say
 from kvscope.units import format_number
 
 _HEADS = ("turn", "prompt", "reused", "computed", "ttft", "conversations", "failed")
 
 
-def turn_lines(tables: Sequence[TurnTable], width: int = 80) -> list[str]:
-    """A line for each turn, under a title of at most ``width`` columns; nothing where no conversation was played."""
+def turn_lines(tables: Sequence[TurnTable]) -> list[str]:
+    """A line for each turn, under a title; nothing where no conversation was played."""
     lines = []
     for table in tables:
         rows = [_cells(turn) for turn in table.turns]
         heads = [say(f"turns.{name}") for name in _HEADS]
         if not any(turn.failed for turn in table.turns):
             rows, heads = [cells[:-1] for cells in rows], heads[:-1]
-        title = textwrap.wrap(f"{_title(table)}:", width, subsequent_indent="  ")
-        lines += [*title, *aligned([heads, *rows], left=0)]
+        lines += [*wrapped(f"{_title(table)}:"), *aligned([heads, *rows], left=0, at_end=len(heads) == len(_HEADS))]
     return lines
 
 
