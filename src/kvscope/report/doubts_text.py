@@ -1,5 +1,5 @@
-"""What makes the rows of a design doubtful, in a terminal: each kind of warning once, with how many trials have it and what
-to do about it."""
+"""What makes the rows of a design doubtful, in a terminal: each kind of warning once, with how many trials have it and
+what to do about it."""
 
 from collections import Counter
 from collections.abc import Sequence

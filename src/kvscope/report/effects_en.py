@@ -40,7 +40,7 @@ EFFECTS: Mapping[str, str] = {
     "effects.limited_all": "* {count} of the {total} trials of this design are client_limited: times marked so may be "
     "too long.",
     "doubts.lead": "Doubts about these trials (the first of each kind; kvscope report has all):",
-    "doubts.one": "{slug}, {count} of {total}: {message}",
+    "doubts.one": "{slug}, {count} of {total}: {message} {hint}",
     "effects.more_levels": "({count} more levels: see the report.)",
     "col.level_changed": "changed to",
     "col.what": "what",

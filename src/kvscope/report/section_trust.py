@@ -123,7 +123,7 @@ def why_and_next(check: Check) -> str:
 
 def next_step(check: Check) -> str:
     """What to do about a doubt, in a sentence."""
-    return say(f"check_next.{check.slug}", hint=clipped(str(check.values.get("hint") or "")))
+    return say(f"check_next.{check.slug}", hint=clipped(shown(str(check.values.get("hint") or ""))))
 
 
 def check_text(check: Check) -> str:
@@ -134,6 +134,5 @@ def check_text(check: Check) -> str:
     if "level" in values:
         values["level"] = level_text(values["level"])
     if check.slug == "warning":
-        values["message"] = clipped(str(values["message"]))
-        values["hint"] = clipped(str(values["hint"]))
+        values["message"] = clipped(shown(str(values["message"])))
     return say(f"check.{check.slug}", **values)
