@@ -47,7 +47,8 @@ def find(study: Study) -> tuple[Finding, ...]:
         *(release_finding(r) for r in study.releases),
         *(finding for d in study.designs for finding in _own_claims(d, study)),
     ]
-    whole = (with_remarks(finding, _measured(study)) for finding in found)
+    measured = _measured(study)
+    whole = (with_remarks(finding, measured) for finding in found)
     return tuple(sorted(whole, key=lambda finding: not finding.is_contradiction))
 
 

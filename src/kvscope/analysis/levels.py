@@ -62,6 +62,8 @@ class LevelRow:
 
 def level_key(level: Json) -> str:
     """A level as text that equals another's only if the levels are equal; levels of a grid are mappings."""
+    if type(level) is int:  # most are, and a record asks for thousands
+        return str(level)
     return json.dumps(level, sort_keys=True, ensure_ascii=False)
 
 
