@@ -16,6 +16,8 @@ from kvscope import errors
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "kvscope"
 # Packages whose texts are many enough for a catalogue of their own.
 LARGE = ("model", "prompt", "predict", "engine", "experiment")
+# Modules whose tables say what every number means: a catalogue of their own too.
+DEFINING = ("metrics.py", "quality_metrics.py")
 # Packages whose texts go another way: words by their slugs, help by its option.
 OTHER_WAYS = ("report",)
 ERRORS = frozenset(
@@ -41,6 +43,8 @@ def templates() -> dict[str, str]:
         package = path.relative_to(SOURCE).parts[0]
         if package not in OTHER_WAYS:
             domain = f"messages_{package if package in LARGE else 'other'}"
+            if path.name in DEFINING:
+                domain = "definitions"
             for text in _of_module(ast.parse(path.read_text(encoding="utf-8"))):
                 if _has_words(text):
                     found.setdefault(text.strip(), domain)
@@ -62,7 +66,8 @@ def _of_module(module: ast.Module) -> Iterator[str]:
 def _is_sentence_name(node: ast.Assign | ast.AnnAssign) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     names = [target.id.lower().strip("_") for target in targets if isinstance(target, ast.Name)]
-    return any(name in SENTENCES or name.endswith(("_hint", "_hints", "_advice", "_because")) for name in names)
+    endings = ("_hint", "_hints", "_advice", "_because", "definitions")
+    return any(name in SENTENCES or name.endswith(endings) for name in names)
 
 
 def _of_call(node: ast.Call) -> Iterator[str]:
