@@ -36,13 +36,12 @@ def _paid_at_load(main: MemoryView, study: Study) -> tuple[Finding, ...]:
     loaded, after = main.loaded, main.after
     if loaded is None or after is None or not _is_seen(loaded) or loaded.growth_bytes <= 0:
         return ()
-    alike = at_level(_attempts_of(main, study), main.attempt.trial.level)
-    sizes = [size for a in alike if a.is_measured and (size := _kv_at(a, "loaded")) is not None]
-    added = [(size_after or 0) - size for a in alike if a.is_measured and (size := _kv_at(a, "loaded")) is not None
-             and (size_after := _kv_at(a, "after_request")) is not None]  # fmt: skip
-    if not sizes or not added or any(added):
+    alike = [a for a in at_level(_attempts_of(main, study), main.attempt.trial.level) if a.is_measured]
+    seen = [(_kv_at(a, "loaded"), _kv_at(a, "after_request")) for a in alike]
+    known = [(before, now) for before, now in seen if before is not None and now is not None]
+    if not known or any(now != before for before, now in known):
         return ()
-    size = mean(sizes)
+    size = mean([before for before, _ in known])
     return (
         Finding(
             slug="kv_paid_at_load",
@@ -53,7 +52,7 @@ def _paid_at_load(main: MemoryView, study: Study) -> tuple[Finding, ...]:
                 "context_tokens": main.attempt.context_tokens,
                 "prompt_tokens": main.attempt.prompt_tokens,
             },
-            evidence=tuple(a.key for a in alike if a.is_measured),
+            evidence=tuple(a.key for a in alike),
             size=size,
         ),
     )
