@@ -60,6 +60,16 @@ def test_a_change_is_told_with_its_size_price_answers_risk_rows_and_check() -> N
     assert line.replace("\u00a0", " ") == "--cache-type-k q8_0 --cache-type-v q8_0 saves 22.0 MiB (measured)."
 
 
+def test_trials_in_which_kvscope_itself_was_slow_are_counted_beside_the_times() -> None:
+    attempts = attempts_of("kv_dtype", "kv_dtype", {"f16": Level(settings=F16), "q8_0": SAVES}, available=TIGHT)
+    slow = [
+        replace(a, result=replace(a.result, trial=replace(a.trial, client={"client_limited": a.trial.block < 2})))
+        for a in attempts
+    ]
+    (claim,) = [block for block in advice_section(a_study(slow), {}).blocks if isinstance(block, Claim)]
+    assert any(remark.startswith("In 4 of these 10 trials kvscope itself") for remark in claim.remarks)
+
+
 def test_what_binds_is_said_and_what_is_not_advised_is_named() -> None:
     study = cache_types(ROOMY)
     lead, pressure, named = paragraphs(study)

@@ -204,6 +204,7 @@ def _advice(study: Study, each: Measured, helps: Helps, effect: Effect) -> Advic
         evidence=each.evidence,
         design_id=each.design.design_id,
         check=_repeat(each),
+        limited=each.limited,
         predicted=each.predicted_bytes if helps == "memory" else None,
     )
 

@@ -44,7 +44,8 @@ class Advice:
     change. ``flags``: the same as it is given to the engine. ``metric``: what is saved: "memory_bytes", or a time.
     ``saved``: as measured, above zero; None where it is only predicted (``predicted``, in the same unit).
     ``costs``: of the metrics that were measured with it. ``evidence``: attempts. ``check``: words of the command that
-    would measure it (again); empty where none can."""
+    would measure it (again); empty where none can. ``limited``: in so many trials kvscope itself had too little of the
+    processor."""
 
     slug: str
     axis: str
@@ -61,6 +62,7 @@ class Advice:
     evidence: tuple[str, ...] = ()
     design_id: str | None = None
     check: tuple[str, ...] = ()
+    limited: int = 0
     values: Mapping[str, object] = field(default_factory=dict)
 
     @property

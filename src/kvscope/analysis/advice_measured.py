@@ -34,7 +34,7 @@ _MOVES_FILE = frozenset({"load_mode", "repack"})
 class Measured:
     """One level against the one it is a change of. ``effects``: by metric, MEMORY and TIMES. ``predicted_bytes``: how
     much less the predictions of the two say, None where they do not tell. ``is_reported``: the engine used what was
-    asked, as far as it says."""
+    asked, as far as it says. ``limited``: in how many trials kvscope itself had too little of the processor."""
 
     design: DesignRow
     level: Json
@@ -48,6 +48,7 @@ class Measured:
     evidence: tuple[str, ...]
     first: Attempt
     quality_task: str | None
+    limited: int = 0
 
     @property
     def costs(self) -> tuple[Cost, ...]:
@@ -81,6 +82,7 @@ def _of_design(own: DesignStudy, engine: str) -> Iterator[Measured]:
         if not change or work_of(design, level) != work_of(design, base):
             continue
         axis = axis_of(change, old)
+        both = (*before, *here)
         if axis.name == "context":  # its levels are the question; what of it is too much is judged by use
             continue
         against = replace(design, baseline_level=base)
@@ -97,6 +99,7 @@ def _of_design(own: DesignStudy, engine: str) -> Iterator[Measured]:
             evidence=evidence(against, attempts, level),
             first=here[0],
             quality_task=tasks,
+            limited=sum(a.trial.client.get("client_limited") is True for a in both),
         )
 
 

@@ -76,7 +76,7 @@ _SAVES = {
     "advice.memory_measured": "Measured: {value:mib} less at the peak " + _INTERVAL + ", {num} pairs.",
     "advice.memory_slope": "By the price of a token as measured here: {value:mib} less " + _INTERVAL + ".",
     "advice.memory_once": "Seen in one trial: {value:mib}. One trial gives no interval.",
-    "advice.memory_predicted": "Predicted only: {value:mib} less. No design of this record measured it.",
+    "advice.memory_predicted": "Predicted only: {value:mib} less are reserved. No design of this record measured it.",
     "advice.memory_estimated": "Predicted only, as an estimate: {value:mib} less. No design of this record measured "
     "it.",
     "advice.memory_too_few": "Predicted only: {value:mib} less. It was run here, but one repeat gives no interval.",
@@ -97,6 +97,8 @@ _COSTS = {
     "{high:signed_s}).",
     "advice_cost.time_unknown": "One repeat tells nothing of {metric}.",
     "advice_cost.time_nothing": "What it does to times was not measured here.",
+    "advice.limited": "In {count} of these {total} trials kvscope itself had too little of the processor: their times "
+    "may be too long.",
     "advice_cost.memory_more": "It costs memory: {value:mib} more at the peak " + _INTERVAL + ".",
     "advice_cost.memory_less": "It also saves memory: {value_less:mib} less at the peak.",
     "advice_cost.memory_equal": "The same memory at the peak in every pair.",

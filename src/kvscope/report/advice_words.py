@@ -22,6 +22,8 @@ def advice_remarks(advice: Advice) -> tuple[str, ...]:
     times = [cost_text(cost) for cost in advice.costs]
     if not times and advice.helps == "memory":
         times = [say("advice_cost.time_nothing")]
+    if advice.limited:
+        times.append(say("advice.limited", count=advice.limited, total=len(advice.evidence)))
     return (
         *saving_texts(advice),
         *times,
