@@ -158,6 +158,7 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
     views = tuple(_view(a) for a in _representatives(by_n_ctx))
     main = _main_attempt(by_n_ctx, by_input, designs)
     main_view = None if main is None else _view(main)
+    identities = row_identities(attempts)
     study = Study(
         model_name=first.model_name,
         model_source=first.model_source,
@@ -184,8 +185,8 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
         releases=_releases(designs, main),
         limit=None if main is None else context_limit(main, main_view.loaded if main_view else None),
         failures=group_failures(latest_attempts(attempts)),
-        checks=run_checks([(d.design, d.attempts) for d in designs], _loaded(attempts)),
-        identities=row_identities(attempts),
+        checks=run_checks([(d.design, d.attempts) for d in designs], _loaded(attempts, identities)),
+        identities=identities,
     )
     return _advised(replace(study, findings=find(study)))
 
@@ -275,6 +276,10 @@ def releases_of(records: Records, design_id: str) -> tuple[Release, ...]:
     return _judged(latest_attempts(attempts), design.levels)
 
 
-def _loaded(attempts: Sequence[Attempt]) -> dict[str, Attribution]:
-    found = {a.key: attribute(a.result, a.prediction, "loaded") for a in attempts if a.is_measured}
-    return {key: value for key, value in found.items() if value is not None}
+def _loaded(attempts: Sequence[Attempt], identities: Sequence[RowIdentity]) -> dict[str, Attribution]:
+    found = {row.key: row.loaded.attribution for row in identities if row.loaded is not None}
+    for attempt in attempts:
+        if attempt.is_measured and attempt.key not in found:
+            made = attribute(attempt.result, attempt.prediction, "loaded")
+            found |= {} if made is None else {attempt.key: made}
+    return found
