@@ -18,7 +18,7 @@ from kvscope import __version__
 from kvscope.analysis.study import Analysis, analyse
 from kvscope.language import NAMES, current, speaking
 from kvscope.record.store import open_records
-from kvscope.report.blocks import Chart, Download, StudyPage
+from kvscope.report.blocks import Chart, Download, StudyPage, Table
 from kvscope.report.charts import draw, live_patterns
 from kvscope.report.definitions import anchors_of
 from kvscope.report.files import write_file
@@ -31,8 +31,8 @@ from kvscope.report.words import say
 __all__ = ["render_page", "write_file", "write_report"]
 
 _SCRIPT = re.compile(r"(<script>.*?</script>)", re.DOTALL)
-# Characters that stay as they are in a data: address inside a double-quoted attribute.
-_SAFE = " !$'()*+,-./:;=?@[]^_`{|}~"
+# Characters that stay as they are in a data: address inside a single-quoted attribute.
+_SAFE = ' !$"()*+,-./:;=?@[]^_`{|}~'
 # Nothing may be loaded, sent or framed; scripts only by their hash.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
@@ -121,10 +121,17 @@ def _environment() -> Environment:
         live=_live,
         kind=lambda block: type(block).__name__,
         data_address=_data_address,
+        numbers=_numbers,
         defined=anchors_of,
         language=current,
     )
     return environment
+
+
+def _numbers(table: Table) -> dict[str, str]:
+    """The columns of numbers as classes of the table: shorter than a class for each cell."""
+    places = [f"n{place}" for place, column in enumerate(table.columns, start=1) if column.is_number]
+    return {"class": " ".join(places)} if places else {}
 
 
 def _draw(chart: Chart | SpokenChart, page: StudyPage, place: str) -> Sequence[tuple[str, Markup]]:
@@ -143,6 +150,7 @@ def _live(chart: Chart | SpokenChart, language: str) -> Markup:
         return Markup(live_data(chart.versions[language]))
 
 
-def _data_address(download: Download) -> str:
-    """The text as a data: address, so that a click saves it with scripts off."""
-    return f"data:{download.media_type};charset=utf-8,{quote(download.text, safe=_SAFE)}"
+def _data_address(download: Download) -> Markup:
+    """The text as a data: address, so that a click saves it with scripts off. For a single-quoted attribute: quotes of
+    JSON stay as they are, and nothing that could end the attribute does."""
+    return Markup(f"data:{quote(download.media_type)};charset=utf-8,{quote(download.text, safe=_SAFE)}")

@@ -1,9 +1,10 @@
 """3. Why does it grow? The layers, the formula with its numbers, the measured slope, and the plot that misleads."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kvscope.analysis.attempts import Attempt
-from kvscope.analysis.growth import ContextGrowth
+from kvscope.analysis.growth import ContextGrowth, loaded_growth_bytes
 from kvscope.analysis.price import token_price
 from kvscope.analysis.study import Study
 from kvscope.language import shown
@@ -12,7 +13,7 @@ from kvscope.report.blocks import Block, Bullets, Link, Paragraph, Section, Tabl
 from kvscope.report.charts_memory import added_chart, context_chart
 from kvscope.report.claims import claims
 from kvscope.report.layer_words import layer_kind
-from kvscope.report.links import failed_levels, with_rows
+from kvscope.report.links import failed_levels, rows_behind, with_rows
 from kvscope.report.section_prediction import prediction_blocks, ranges
 from kvscope.report.words import say
 from kvscope.units import format_count
@@ -24,7 +25,7 @@ def growth_section(study: Study, anchors: Mapping[str, Link], prefix: str) -> Se
     blocks += claims(study, anchors, "slope_", "step_", "window_saves_nothing", "kv_paid_at_load", "weights_unchanged")
     if study.context is not None:
         chart = context_chart(study.context, failed_levels(study, "n_ctx"))
-        blocks.append(with_rows(chart, by_context(_behind(study.context, study), anchors)))
+        blocks.append(replace(chart, table=_each_row(chart.table, _behind(study.context, study), anchors)))
     else:
         blocks.append(Paragraph(text=say("growth.no_context_design")))
     blocks += _layers(study.prediction)
@@ -86,6 +87,15 @@ def _formulas(prediction: Mapping[str, Json] | None) -> tuple[list[str], list[st
         for k, n in groups.items()
     ]
     return formulas, list(dtypes)
+
+
+def _each_row(table: Table, behind: Sequence[Attempt], anchors: Mapping[str, Link]) -> Table:
+    """A table of single trials with the row of each; where it has means instead, with the rows of each level."""
+    if len(table.rows) != len(behind):
+        return with_rows(table, by_context(behind, anchors))
+    points = sorted(behind, key=lambda a: (a.context_tokens or 0, loaded_growth_bytes(a) or 0))
+    pairs = zip(table.rows, points, strict=True)
+    return replace(table, rows=tuple(replace(row, evidence=rows_behind([each], anchors)) for row, each in pairs))
 
 
 def _behind(growth: ContextGrowth, study: Study) -> list[Attempt]:

@@ -35,7 +35,6 @@ from kvscope.report.quality_words import TASK_FACTOR, is_of_quality, readings_te
 from kvscope.report.section_retrieval import retrieval_blocks
 from kvscope.report.words import name_of, say
 
-SHOWN_ROWS = 8
 # Wrong answers that are shown of a design; all of them are in the record.
 SHOWN_ANSWERS = 20
 MOST_TEXT = 160

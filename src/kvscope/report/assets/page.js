@@ -15,7 +15,7 @@ const sort = (body, index, direction, original) => {
   const rows = original.filter((row) => !row.classList.contains("total"));
   if (direction !== "none") {
     const keys = new Map(rows.map((row) => [row, row.cells[index].innerText.trim()]));
-    const isNumber = rows.some((row) => row.cells[index].classList.contains("n"));
+    const isNumber = body.parentElement.tHead.rows[0].cells[index].classList.contains("n");
     rows.sort((one, other) => {
       const order = isNumber ? compare(keys.get(one), keys.get(other)) : keys.get(one).localeCompare(keys.get(other));
       return direction === "ascending" ? order : -order;
