@@ -24,6 +24,7 @@ from answer_rows import answers
 from study_rows import KIB, answered, mark, prediction, trial_row, whole_lab, write_record
 from study_rows import attempt as one_attempt
 
+import kvscope
 from kvscope.analysis.advice import advise
 from kvscope.analysis.advice_flags import _LLAMA, _LLAMA_SWITCHES, flags_of
 from kvscope.analysis.advice_kind import Advice
@@ -31,6 +32,8 @@ from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.study import analyse
 from kvscope.engine import llama_flags
+from kvscope.predict.question import Question, canonical_settings
+from kvscope.predict.what_if import candidates
 from kvscope.record.store import open_records
 from kvscope.units import MIB
 
@@ -262,7 +265,7 @@ def test_flags_are_those_that_the_engine_adapter_would_give() -> None:
 @pytest.mark.parametrize(
     ("engine", "change", "text"),
     [
-        ("ollama", {"kv_cache_type": "q8_0"}, "OLLAMA_KV_CACHE_TYPE=q8_0"),
+        ("ollama", {"kv_cache_type": "q8_0"}, "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0"),
         ("ollama", {"num_ctx": 4096}, "PARAMETER num_ctx 4096"),
         ("vllm", {"kv_cache_dtype": "fp8"}, "--kv-cache-dtype fp8"),
         ("vllm", {"disable_hybrid_kv_cache_manager": True}, "--disable-hybrid-kv-cache-manager"),
@@ -273,3 +276,28 @@ def test_flags_are_those_that_the_engine_adapter_would_give() -> None:
 )
 def test_each_engine_in_its_own_words(engine: str, change: Mapping[str, Any], text: str) -> None:
     assert flags_of(engine, change) == text
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "vllm", "sglang", "transformers"])
+def test_what_is_kept_of_any_engine_can_be_told_and_nothing_harmful_is_advised_unmeasured(engine: str) -> None:
+    """Every change that the predictor lists for a published model, as if each saved a tenth of its memory."""
+    model = kvscope.load_model(
+        {"model_type": "gemma2", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 1000, "intermediate_size": 512,
+         "sliding_window": 128, "max_position_embeddings": 8192, "torch_dtype": "float16"}
+    )  # fmt: skip
+    question = Question(model=model, engine=engine, tokens=1024)
+    listed = [c.change for c in candidates(question) if "engine" not in c.change]
+    assert listed
+    kept = [{"change": dict(change), "saved_bytes": 9 * MIB, "is_estimate": False} for change in listed]
+    levels = {64: Level(settings={})}
+    attempts = attempts_of("input_length", "prompt_tokens", levels, changes=kept, available=TIGHT, engine=engine)
+    found = advised(attempts, engine=engine).advice
+    assert {advice.helps for advice in found} <= {"memory"}
+    for advice in found:
+        assert advice.harm < 2
+        assert not advice.is_measured
+        assert advice.flags
+        assert canonical_settings(engine, advice.change) == dict(advice.change)
+        assert dict(advice.change) in [dict(change) for change in listed]
+    assert bool(found) == (engine in ("llama.cpp", "ollama", "transformers"))

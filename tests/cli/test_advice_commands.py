@@ -48,9 +48,11 @@ def test_a_design_can_be_repeated_and_a_first_one_started() -> None:
     would_run(design_command("microbatch", first))
 
 
-def test_how_the_engine_was_reached_is_kept() -> None:
-    command = "kvscope measure kv_dtype --url http://127.0.0.1:8080 --engine openai --repeats 2"
+def test_how_the_engine_was_reached_is_kept_and_a_server_keeps_its_settings() -> None:
+    command = "kvscope measure kv_dtype --url=http://127.0.0.1:8080 --engine openai --repeats 2"
     first = replace(an_attempt(), run=run_row(command=command))
-    words = design_command("microbatch", first)
+    words = repeat_command(first.design, first, ("f16", "q8_0"))
     assert words[3:7] == ("--url", "http://127.0.0.1:8080", "--engine", "openai")
     assert "--model" not in words
+    assert design_command("microbatch", first) == ()
+    assert change_command(first, "cache_type", Q8, F16) == ()

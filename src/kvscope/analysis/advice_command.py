@@ -22,6 +22,8 @@ _DESIGNS: Mapping[str, str] = {
 _REACHED = ("--engine", "--model", "--engine-command", "--url", "--served-model")
 # So many blocks tell most differences of a few per cent from noise; what was measured oftener is measured as often.
 REPEATS = 5
+# Axes whose values are spelled as the setting is on every engine that has them.
+_ANYWHERE = ("context", "microbatch", "host_cache")
 # A context limit that holds the prompts of every design.
 _ROOMY = 4096
 
@@ -43,7 +45,9 @@ def repeat_command(
 
 
 def design_command(name: str, attempt: Attempt) -> tuple[str, ...]:
-    """A design with its own levels, under the settings of an attempt."""
+    """A design with its own levels, under the settings of an attempt; () of a server that keeps its own."""
+    if _is_attached(attempt):
+        return ()
     words = ("kvscope", "measure", name, *_engine(attempt.design, attempt))
     # The design's own prompts may be longer than a limit that was set for others.
     settings = {key: value for key, value in attempt.trial.settings.items() if key not in CONTEXT_SETTINGS.values()}
@@ -54,7 +58,9 @@ def change_command(
     attempt: Attempt, axis: str, change: Mapping[str, Json], before: Mapping[str, Json]
 ) -> tuple[str, ...]:
     """A design that compares a change with how it is now; a grid with the length of the prompt where no design is of
-    that setting alone; () where neither can ask it."""
+    that setting alone; () where neither can ask it, or a server keeps its own settings."""
+    if _is_attached(attempt) or (axis not in _ANYWHERE and attempt.design.engine != LLAMA_CPP):
+        return ()
     settings = dict(attempt.trial.settings)
     name = _DESIGNS.get(axis)
     words = ["kvscope", "measure", name or "grid", *_engine(attempt.design, attempt)]
@@ -92,19 +98,31 @@ def _set(settings: Mapping[str, Json]) -> list[str]:
 
 def _engine(design: DesignRow, attempt: Attempt) -> list[str]:
     """How the engine and the model were named when the rows were made."""
-    try:
-        asked = shlex.split(attempt.run.command)
-    except ValueError:
-        asked = []
-    found: list[str] = []
-    for word, value in pairwise(asked):
-        if word in _REACHED:
-            found += [word, value]
+    found = _reached(attempt)
     if "--engine" not in found and design.engine != LLAMA_CPP:
         found += ["--engine", design.engine]
     if "--model" not in found and "--url" not in found:
         found += ["--model", design.model_source]
     return found
+
+
+def _is_attached(attempt: Attempt) -> bool:
+    """Whether the engine ran already, with settings that are not kvscope's. Ollama is given them with each load."""
+    return "--url" in _reached(attempt) and attempt.design.engine != "ollama"
+
+
+def _reached(attempt: Attempt) -> list[str]:
+    try:
+        asked = [part for word in shlex.split(attempt.run.command) for part in _parts(word)]
+    except ValueError:  # a command that was cut, or was never one of a shell
+        return []
+    return [each for word, value in pairwise(asked) if word in _REACHED for each in (word, value)]
+
+
+def _parts(word: str) -> tuple[str, ...]:
+    """``--engine=fake`` as two words."""
+    name, equals, value = word.partition("=")
+    return (name, value) if equals and name in _REACHED else (word,)
 
 
 def command_text(words: Sequence[str]) -> str:

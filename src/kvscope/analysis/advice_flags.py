@@ -73,6 +73,8 @@ def _flag(engine: str, name: str, value: Json) -> str:
         case "llama.cpp":
             return _llama(name, value)
         case "ollama":
+            if name == "kv_cache_type":  # without flash attention it is not heeded (docs/faq.mdx)
+                return f"OLLAMA_FLASH_ATTENTION=1 {_OLLAMA_VARIABLES[name]}={_text(value)}"
             if name in _OLLAMA_VARIABLES:
                 return f"{_OLLAMA_VARIABLES[name]}={_text(value)}"
             return f"PARAMETER {name} {_text(value)}"
