@@ -23,7 +23,7 @@ _NAMES_SECRET = re.compile(rf"(?:(?:\A|[-_.]){_SECRET_NAME}|\Atoken)\Z", re.IGNO
 _SECRET_VARIABLE = re.compile(r"(?:\A|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)\Z", re.IGNORECASE)
 # A shorter value of such a variable could be a part of any word.
 _LEAST_VALUE = 8
-_VALUE = r"""(?:\\"[^"]*?\\"|"(?:[^"\\]|\\.)*"|\\'[^']*?\\'|'[^']*'|[^\s"'\\&,;)\]}]+)"""
+_VALUE = r"""(?:\\"[^"]{0,2000}?\\"|"(?:[^"\\]|\\.){0,2000}"|\\'[^']{0,2000}?\\'|'[^']{0,2000}'|[^\s"'\\&,;)\]}]+)"""
 _PATTERNS = (
     # Authorization: Bearer …, x-api-key: …, in headers, JSON and Python's own writing.
     re.compile(
@@ -35,25 +35,25 @@ _PATTERNS = (
     re.compile(r"(?P<kept>\bbearer\s+)(?P<secret>(?=\S*\d)[A-Za-z0-9\-._~+/]{8,}=*)", re.IGNORECASE),
     # --api-key VALUE, --token=VALUE, -hft VALUE.
     re.compile(
-        rf"(?P<kept>(?:\A|(?<=[\s\"'\[,]))(?:--?[A-Za-z0-9-]*?(?:{_SECRET_NAME}|token)|-hft)(?:[\"']?,\s*|\s+|=))"
+        rf"(?P<kept>(?:\A|(?<=[\s\"'\[,]))(?:--?[A-Za-z0-9-]{{0,40}}?(?:{_SECRET_NAME}|token)|-hft)(?:[\"']?,\s*|\s+|=))"
         rf"(?P<secret>(?!--?[A-Za-z]){_VALUE})",
         re.IGNORECASE,
     ),
     # api_key=VALUE, "api_key": "VALUE", OPENAI_API_KEY=VALUE, ?token=VALUE.
     re.compile(
-        rf"(?P<kept>[A-Za-z0-9_.-]*{_SECRET_NAME}\\?[\"']?\s*[=:]\s*)(?P<secret>{_VALUE})",
+        rf"(?P<kept>{_SECRET_NAME}\\?[\"']?\s*[=:]\s*)(?P<secret>{_VALUE})",
         re.IGNORECASE,
     ),
-    re.compile(r"(?P<kept>\b[A-Z0-9_]*_(?:KEY|TOKEN)=)(?P<secret>[^\s\"'&,;]+)"),
+    re.compile(r"(?P<kept>\b[A-Z0-9_]{0,60}_(?:KEY|TOKEN)=)(?P<secret>[^\s\"'&,;]+)"),
     re.compile(r"(?P<kept>[?&](?:key|token|sig|signature|auth|code)=)(?P<secret>[^\s\"'&<>]+)", re.IGNORECASE),
     # https://user:password@host
-    re.compile(r"(?P<kept>\b[A-Za-z][A-Za-z0-9+.-]*://)(?P<secret>[^\s/?#@\"'<>]+)(?=@)"),
+    re.compile(r"(?P<kept>\b[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<secret>[^\s/?#@\"'<>]{1,2000})(?=@)"),
     # Keys that say themselves what they are.
     re.compile(
         r"(?P<kept>)(?P<secret>\b(?:sk-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}"
         r"|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{12,}"
         r"|AIza[A-Za-z0-9_-]{30,}|nvapi-[A-Za-z0-9_-]{16,}|gsk_[A-Za-z0-9]{16,}"
-        r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*))"
+        r"|eyJ[A-Za-z0-9_-]{8,2000}\.[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]*))"
     ),
 )
 # A word of a command line whose next word is a secret.

@@ -14,14 +14,14 @@ from kvscope.record.rows import left_out
 
 # Escapes of JSON, Python, addresses and pages: what they stand for, so that no letter of theirs is compared.
 _ESCAPE = re.compile(
-    r"\\+u([0-9A-Fa-f]{4})|\\+x([0-9A-Fa-f]{2})|\\+[nrtbf]|&#x([0-9A-Fa-f]{1,6});|&#(\d{1,7});|&[a-z]+;"
+    r"\\{1,8}(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|[nrtbf])|&#x([0-9A-Fa-f]{1,6});|&#(\d{1,7});|&[a-z]{1,30};"
 )
 # A run of 8 letters holds one of the grams that are looked up: those of _GRAM letters at every _STRIDE-th place.
 _GRAM, _STRIDE = 4, 5
 _WEIGHT = 16
 _WIDE_WEIGHT = 2
 _NO_LETTER = re.compile(r"[\W_]+")
-_MIXED = re.compile(r"(?=[^\W_]*[^\W\d_])(?=[^\W_]*\d)[^\W_]{6,}")
+_WORD = re.compile(r"[^\W_]{6,}")
 
 
 class OwnText:
@@ -49,7 +49,7 @@ class OwnText:
 
     @cached_property
     def _mixed(self) -> frozenset[str]:
-        return frozenset(word.casefold() for text in self._texts for word in _MIXED.findall(text))
+        return frozenset(word.casefold() for text in self._texts for word in _WORD.findall(text) if _is_mixed(word))
 
     def _hidden(self, text: str) -> str:
         spans = [*self._runs(text), *self._words(text)]
@@ -58,8 +58,8 @@ class OwnText:
         return text
 
     def _words(self, text: str) -> Iterator[tuple[int, int]]:
-        for match in _MIXED.finditer(text):
-            if match[0].casefold() in self._mixed:
+        for match in _WORD.finditer(text):
+            if _is_mixed(match[0]) and match[0].casefold() in self._mixed:
                 yield match.span()
 
     def _runs(self, text: str) -> Iterator[tuple[int, int]]:
@@ -80,6 +80,10 @@ class OwnText:
                 if _weight(said[first:end]) >= _WEIGHT:
                     done[first:end] = [True] * (end - first)
                     yield places[first][0], places[end - 1][1]
+
+
+def _is_mixed(word: str) -> bool:
+    return any(map(str.isdigit, word)) and not word.isdigit()
 
 
 def _letters(text: str) -> tuple[list[str], list[tuple[int, int]]]:

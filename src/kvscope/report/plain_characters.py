@@ -14,13 +14,17 @@ _NO_TEXT = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufeff\ufff9-\ufffb"
     "\ufffe\uffff]"
 )
+# Blanks that no browser breaks a line at: a few are typography, many are wider than a page.
+_BLANKS = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]{9,}")
 # The most of one text that a chart is given: more letters than this are not read in a drawing.
 MOST_DRAWN = 200
 
 
 def plain(text: str) -> str:
-    """The text with such characters written out: an escape becomes ``\\x1b``, a turn of direction ``\\u202e``."""
-    return _NO_TEXT.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    """The text with such characters written out: an escape becomes ``\\x1b``, a turn of direction ``\\u202e``.
+    A long run of blanks becomes one."""
+    written = _NO_TEXT.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _BLANKS.sub(" ", written)
 
 
 def drawable(value: Any) -> Any:
