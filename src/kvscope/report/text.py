@@ -1,5 +1,6 @@
 """The same findings in a terminal, in few lines."""
 
+from kvscope.analysis.checks import Check
 from kvscope.analysis.findings import Finding
 from kvscope.analysis.study import Analysis, DesignStudy, Study
 from kvscope.analysis.turns import turn_tables
@@ -16,9 +17,9 @@ from kvscope.report.terminal_text import display_width, wrapped
 from kvscope.report.turns import turn_lines
 from kvscope.report.words import NO_BREAK, has_words, name_of, say
 
-# Of a study as a whole, without what to change first, and of what each of its designs says besides; what was asked of
-# answers is never cut off.
-MOST_LINES = 25
+# Of a study as a whole, without what to change first and what to do about doubts; and of what each of its designs says
+# besides. What was asked of answers is never cut off.
+MOST_LINES = 32
 MOST_DESIGN_LINES = 10
 # Of doubts that many say what to do; the page has all of them.
 MOST_STEPS = 3
@@ -28,7 +29,7 @@ _PER_TOKEN = ("slope_", "step_")
 
 
 def render_text(analysis: Analysis) -> str:
-    """Each study in at most 25 lines of at most 80 columns, failures first, and what to change in a few more; then each
+    """Each study in at most 32 lines of at most 80 columns, failures first, and what to change in a few more; then each
     of its designs."""
     if not analysis.studies:
         return say("page.empty")
@@ -54,14 +55,18 @@ def study_lines(study: Study) -> list[str]:
         if finding not in per_token:
             lines += _finding_lines(finding)
     doubts = _doubts(study)
-    lines = [*_cut(lines, MOST_LINES - len(doubts)), *_advice(study), *doubts]
+    lines = [*_cut(lines, MOST_LINES - len(doubts)), *_advice(study), *doubts, *_steps(study)]
     for design in study.designs:
         lines += _design_lines(study, design)
     return lines
 
 
 def _cut(lines: list[str], most: int) -> list[str]:
-    return lines if len(lines) <= most else [*lines[: most - 1], say("text.more")]
+    """At most so many lines; a finding is there whole or not at all."""
+    if len(lines) <= most:
+        return lines
+    end = next((n for n in range(most - 1, 0, -1) if not lines[n].startswith("  ")), most - 1)
+    return [*lines[:end], say("text.more")]
 
 
 def _design_lines(study: Study, design: DesignStudy) -> list[str]:
@@ -106,15 +111,19 @@ def _advice(study: Study) -> list[str]:
 
 
 def _doubts(study: Study) -> list[str]:
-    """Their names, and what to do about the gravest of them."""
-    doubts = [c for c in study.checks if c.passed is False and c.slug != "failures"]
-    if not doubts:
-        return [say("text.no_doubts")]
-    names = dict.fromkeys(say(f"check_short.{c.slug}") for c in doubts)
-    steps = {say(f"check_short.{c.slug}"): next_step(c) for c in reversed(by_weight(doubts))}
+    names = dict.fromkeys(say(f"check_short.{c.slug}") for c in _failing(study))
+    return _wrapped(say("text.doubts", names=", ".join(names))) if names else [say("text.no_doubts")]
+
+
+def _steps(study: Study) -> list[str]:
+    """What to do about the gravest doubts."""
+    steps = {say(f"check_short.{c.slug}"): next_step(c) for c in reversed(by_weight(_failing(study)))}
     told = [say("text.doubt_step", name=name, step=step) for name, step in reversed(steps.items())]
-    lines = [line for text in told[:MOST_STEPS] for line in _wrapped(text, "  ")]
-    return [*_wrapped(say("text.doubts", names=", ".join(names))), *lines]
+    return [line for text in told[:MOST_STEPS] for line in _wrapped(text, "  ")]
+
+
+def _failing(study: Study) -> list[Check]:
+    return [c for c in study.checks if c.passed is False and c.slug != "failures"]
 
 
 def _wrapped(text: str, mark: str = "") -> list[str]:
