@@ -82,11 +82,12 @@ def calibration_of(result: TrialResult) -> Calibration | None:
     recorded = result.trial.client.get(RECORDED_AS)
     if not isinstance(recorded, Mapping):
         return None
-    fixed = _tiny_model(recorded.get("fixed"))
-    return None if fixed is None else Calibration(fixed=fixed, vocabulary=_tiny_model(recorded.get("vocabulary")))
+    fixed = tiny_model(recorded.get("fixed"))
+    return None if fixed is None else Calibration(fixed=fixed, vocabulary=tiny_model(recorded.get("vocabulary")))
 
 
-def _tiny_model(part: Json) -> TinyModel | None:
+def tiny_model(part: Json) -> TinyModel | None:
+    """What was kept of one tiny model; None where that is not what this release writes."""
     moments = part.get("moments") if isinstance(part, Mapping) else None
     if not isinstance(moments, Mapping):
         return None

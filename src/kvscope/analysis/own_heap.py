@@ -73,11 +73,12 @@ def heap_at_peak(result: TrialResult, after: Attribution) -> dict[str, int]:
     if start is None or mark is None or own_heap(result, start, mark, ()) is None:
         return {}
     before, now = _counters(result, start), _counters(result, mark)
-    if "heap_peak_bytes" not in now or not any(term.slug == "work_in_use" for term in after.terms):
+    used = next((term.slug for term in after.terms if term.slug in ("work_in_use", "heap")), None)
+    if "heap_peak_bytes" not in now or used is None:
         return {}
     more = now["heap_peak_bytes"] - sum(now[name] for name in _IN_USE)
     return {
-        "work_in_use": after.term_bytes("work_in_use") + max(0, round(more)),
+        used: after.term_bytes(used) + max(0, round(more)),
         "heap_kept": round(now["heap_peak_free_bytes"] - before.get("heap_free_bytes", 0)),
     }
 

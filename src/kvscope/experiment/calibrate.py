@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kvscope.analysis.attribute import CALIBRATED, own_memory_bytes
-from kvscope.analysis.calibration import OwnMemory
+from kvscope.analysis.calibration import OwnMemory, tiny_model
 from kvscope.engine.base import Engine
 from kvscope.errors import KvscopeError
 from kvscope.experiment.design import Condition, Trial
@@ -36,7 +36,7 @@ from kvscope.record.rows import MEASURED_OUTCOMES, Json, TrialResult, TrialRow
 
 SWITCH = "KVSCOPE_CALIBRATION"
 # Raised when what is measured, or how, changes: what was kept before is then measured again.
-VERSION = 1
+VERSION = 2
 OUTPUT_TOKENS = 16
 _SETTINGS: Mapping[str, Mapping[str, Json]] = {
     "llama.cpp": {"n_ctx": 4096, "cache_ram_mib": 0},
@@ -111,7 +111,7 @@ def _kept(path: Path) -> Mapping[str, Json] | None:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("moments"), dict) else None
+    return found if tiny_model(found) is not None else None
 
 
 def _measured(

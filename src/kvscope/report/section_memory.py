@@ -9,10 +9,16 @@ from kvscope.analysis.study import MemoryView, Study
 from kvscope.report.blocks import Block, Bullets, Link, Paragraph, Row, Section, Table, columns, row
 from kvscope.report.charts_memory import by_context_chart, timeline_chart
 from kvscope.report.claims import claims, named_text
+from kvscope.report.identity_tables import identity_blocks
 from kvscope.report.numbers import mib_cell
 from kvscope.report.words import name_of, say, say_note
 
-RUNTIME_TERMS = ("heap", "heap_kept", "arenas", "python_arenas", "stacks", "library_data", "library_code")
+# The engine's own memory, in the order in which it is shown: named by cause where the record was calibrated, else by
+# its place.
+OWN_TERMS = (
+    *("runtime", "vocabulary", "work_in_use", "heap", "heap_kept", "arenas", "python_arenas"),
+    *("stacks", "library_data", "library_code"),
+)
 
 
 def memory_section(study: Study, anchors: Mapping[str, Link]) -> Section:
@@ -27,6 +33,7 @@ def memory_section(study: Study, anchors: Mapping[str, Link]) -> Section:
         blocks += [chart] if chart is not None else []
         blocks.append(component_table(study.main))
         blocks += _remarks(study.main)
+        blocks += identity_blocks(study, anchors)
         blocks += [timeline_chart(study.timeline)] if study.timeline is not None else []
         blocks.append(_others(study.main.attempt))
     return Section(slug="memory", title=say("title.memory"), blocks=tuple(blocks))
@@ -46,7 +53,11 @@ def _lead(view: MemoryView) -> str:
     parts = say(
         "memory.parts" if loaded.maps_read else "memory.parts_not_read",
         named=named_text(
-            loaded.seen_bytes, loaded.rule_bytes, loaded.shared_bytes, loaded.measured_bytes if loaded.maps_read else 0
+            loaded.seen_bytes,
+            loaded.rule_bytes,
+            loaded.shared_bytes,
+            loaded.measured_bytes if loaded.maps_read else 0,
+            loaded.calibrated_bytes,
         ),
         unexplained_bytes=loaded.unexplained_bytes,
     )
@@ -58,7 +69,7 @@ def component_table(view: MemoryView) -> Table:
     after = {c.slug: c for c in view.components_after}
     loaded = {c.slug: c for c in view.components_loaded}
     rows = [_component_row(loaded.get(slug), after.get(slug)) for slug in dict.fromkeys([*loaded, *after])]
-    rows += [_term_row(term, view.loaded, view.after) for term in RUNTIME_TERMS]
+    rows += [_term_row(term, view.loaded, view.after) for term in OWN_TERMS if _is_term(term, view)]
     rows.append(_sum_row("unexplained", view, lambda a: a.unexplained_bytes, signed=True))
     rows.append(_sum_row("grown", view, lambda a: a.growth_bytes, signed=False))
     titles = ("needed", "allocated", "reported", "agrees", "resident_loaded", "resident_after")
@@ -101,10 +112,24 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
+def _is_term(slug: str, view: MemoryView) -> bool:
+    """Whether the identity has it; of one whose mappings were not read, whether it might."""
+    read = [each for each in (view.loaded, view.after) if each is not None and each.maps_read]
+    if not read:
+        return slug in ("heap", "arenas", "stacks", "library_data", "library_code")
+    return any(term.slug == slug for each in read for term in each.terms)
+
+
+def _term_cell(slug: str, found: Attribution | None) -> str:
+    if found is None or not found.maps_read:
+        return say("unknown")
+    size = mib_cell(found.term_bytes(slug), 2)
+    basis = next((term.basis for term in found.terms if term.slug == slug), None)
+    return say(f"resident.{basis}", size=size) if basis in ("calibrated", "counted") else size
+
+
 def _term_row(term: str, loaded: Attribution | None, after: Attribution | None) -> Row:
-    cells = [
-        mib_cell(a.term_bytes(term), 2) if a is not None and a.maps_read else say("unknown") for a in (loaded, after)
-    ]
+    cells = [_term_cell(term, found) for found in (loaded, after)]
     return row(name_of("term", term), say("none"), say("unknown"), say("none"), say("none"), *cells)
 
 
@@ -122,7 +147,8 @@ def _remarks(view: MemoryView) -> list[Block]:
             together = together or bool(component.resident.note.values.get("others"))
             text = say_note(component.resident.note)
             items.append(say("remark.component", component=name_of("component", component.slug), text=text))
-    items.append(say("remark.runtime"))
+    if view.loaded is None or not view.loaded.is_calibrated:
+        items.append(say("remark.runtime"))
     if view.loaded is not None:
         if view.loaded.leftovers:
             sizes = [mib_cell(m.anonymous_bytes, 2) for m in view.loaded.leftovers]

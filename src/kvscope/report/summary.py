@@ -1,19 +1,34 @@
 """The findings as JSON: schema kvscope.report/1."""
 
+from dataclasses import asdict
 from typing import Any
 
+from kvscope.analysis.checks import Check
+from kvscope.analysis.failures import FailureGroup
+from kvscope.analysis.finding import Finding
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.study import Analysis, DesignStudy, Study
+from kvscope.analysis.turns import turn_tables
+from kvscope.language import ENGLISH, speaking
 from kvscope.report.advice_json import advice_json
-from kvscope.report.claims import claim_text
-from kvscope.report.section_answer import headline, interval_line
-from kvscope.report.section_trust import check_text
-from kvscope.report.words import NO_BREAK
+from kvscope.report.claims import claim_text, remarks
+from kvscope.report.identity_json import between_json, identities_json
+from kvscope.report.section_answer import headline, interval_line, strip
+from kvscope.report.section_growth import formula_line
+from kvscope.report.section_trust import check_text, next_step
+from kvscope.report.sections import several_studies
+from kvscope.report.words import NO_BREAK, name_of
 
 
 def summary(analysis: Analysis) -> dict[str, Any]:
-    """Every study's answer, findings, effects and checks. Numbers are in the units of their names; unknown is None."""
-    return {"schema": "kvscope.report/1", "studies": [_study(study) for study in analysis.studies]}
+    """Every study's answer, failures, findings, effects, turns, checks and advice: all that the report says in a
+    terminal, in English whatever language is spoken. Numbers are in the units of their names; unknown is None."""
+    with speaking(ENGLISH):
+        return {
+            "schema": "kvscope.report/1",
+            "not_comparable_because": _plain(several_studies(analysis) or "") or None,
+            "studies": [_study(study) for study in analysis.studies],
+        }
 
 
 def _study(study: Study) -> dict[str, Any]:
@@ -26,30 +41,64 @@ def _study(study: Study) -> dict[str, Any]:
         "engine_version": study.engine_version,
         "engine_build": study.engine_build,
         "machine_id": study.machine_id,
+        "about": [_plain(text) for text in strip(study)],
         "answer": _plain(headline(study)),
         "interval": _plain(interval_line(study)),
         "trials": len(study.trials),
         "failed": study.num_failed,
+        "failures": [_failure(group) for group in study.failures],
+        "formula": None if (formula := formula_line(study)) is None else _plain(formula),
         "bytes_per_token_measured": None if context is None else _estimate(context.measured.slope),
         "bytes_per_token_predicted": None if context is None else context.predicted.slope.value,
         "ttft_s_per_token": None if ttft is None else _estimate(ttft.line.slope),
         "unexplained_bytes": None if main is None else main.unexplained_bytes,
         "unexplained_share": None if main is None else main.unexplained_share,
-        "findings": [
-            {
-                "slug": f.slug,
-                "claim": _plain(claim_text(f)),
-                "is_contradiction": f.is_contradiction,
-                "values": dict(f.values),
-                "size": None if f.size is None else _estimate(f.size),
-                "evidence": list(f.evidence),
-            }
-            for f in study.findings
-        ],
+        "identities": identities_json(study),
+        "identities_furthest_apart": between_json(study),
+        "findings": [_finding(finding) for finding in study.findings],
         "effects": [effect for design in study.designs for effect in _effects(design)],
-        "checks": [{"slug": c.slug, "passed": c.passed, "seen": _plain(check_text(c))} for c in study.checks],
+        "turns": [table for design in study.designs for table in _turns(design)],
+        "checks": [_check(check) for check in study.checks],
         **advice_json(study),
     }
+
+
+def _failure(group: FailureGroup) -> dict[str, Any]:
+    return {
+        "outcome": group.outcome,
+        "name": name_of("outcome", group.outcome),
+        "attempts": len(group.attempts),
+        "error_slug": group.error_slug,
+        "message": group.message,
+        "hint": group.hint,
+        "first_line": group.first_line,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "slug": finding.slug,
+        "design_id": finding.design_id,
+        "claim": _plain(claim_text(finding)),
+        "is_contradiction": finding.is_contradiction,
+        "values": dict(finding.values),
+        "size": None if finding.size is None else _estimate(finding.size),
+        "remarks": [_plain(remark) for remark in remarks(finding)],
+        "also_possible": list(finding.also_possible),
+        "how_to_check": finding.how_to_check,
+        "evidence": list(finding.evidence),
+    }
+
+
+def _check(check: Check) -> dict[str, Any]:
+    step = None if check.passed is not False else _plain(next_step(check))
+    return {"slug": check.slug, "passed": check.passed, "seen": _plain(check_text(check)), "next_step": step}
+
+
+def _turns(study: DesignStudy) -> list[dict[str, Any]]:
+    """The turns of the conversations that a design played."""
+    about = {"design": study.design.name, "design_id": study.design.design_id}
+    return [{**about, **asdict(table)} for table in turn_tables(study.attempts)]
 
 
 def _effects(study: DesignStudy) -> list[dict[str, Any]]:
