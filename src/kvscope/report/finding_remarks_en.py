@@ -35,6 +35,9 @@ FINDING_REMARKS: Mapping[str, str] = {
     "finding.turns_reuse_recurrent": f"{_LOST}. The model has recurrent layers: their state cannot be cut back to an "
     "earlier token, unless the engine keeps checkpoints.",
     "finding.turns_reuse_lost": f"{_LOST}. These rows do not tell why.",
+    "text.kv_paid_at_load": "Paid at load: {kv_bytes:mib} of KV cache; requests added nothing to it",
+    "text.weights_unchanged": "Weights: {reported_mib} MiB, the same in {trials:count} trials",
+    "text.window_saves_nothing": "A window of {window_tokens:count} tokens saves nothing at {context_tokens:count}",
     "size.mean_bytes": "95 % interval {low:mib} to {high:mib}, {num} trials.",
     "size.mean_signed_bytes": "95 % interval {low:signed_mib} to {high:signed_mib}, {num} trials.",
     "size_from.counted": "Counted over all rows, so that there is no interval.",
