@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kvscope.analysis.advice_axes import Axis, axis_of
 from kvscope.analysis.advice_flags import POOLED
 from kvscope.analysis.advice_kind import NOT_MEASURED, Cost, Quality
-from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.attempts import Attempt, has_engine_rules
 from kvscope.analysis.design_claims.changed import ASKED_SHARE, block_pairs, evidence, verdict
 from kvscope.analysis.design_claims.level_not_taken import not_taken
 from kvscope.analysis.effects import ROUNDED, Effect, paired_effect
@@ -144,7 +144,9 @@ def _memory(attempts: Sequence[Attempt], axis: Axis) -> Callable[[Attempt], floa
 
 
 def _predicted(before: Attempt, after: Attempt) -> float | None:
-    """By the totals that both predictions know."""
+    """By the totals that both predictions know; None of an engine without rules, whose settings none follows."""
+    if not has_engine_rules(before.prediction) or not has_engine_rules(after.prediction):
+        return None
     old, new = ((each.prediction or {}).get("totals") or {} for each in (before, after))
     parts = ("weights_bytes", "cache_bytes", "compute_buffer_bytes", "output_buffer_bytes", "host_cache_bytes")
     known = [part for part in parts if old.get(part) is not None and new.get(part) is not None]

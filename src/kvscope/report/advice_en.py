@@ -114,7 +114,7 @@ _COSTS = {
     "answers get worse by it was not seen here.",
     "advice_quality.gain": "Answers: measured here, and more of them were right.",
     "advice_quality.loss": "Answers: some were lost.",
-    "advice_quality.cannot_tell": "Answers: asked here, and too few to tell a loss.",
+    "advice_quality.cannot_tell": "Answers: asked here, and they do not tell whether any are lost.",
 }
 
 _RISKS = {

@@ -44,7 +44,7 @@ def saving_texts(advice: Advice) -> list[str]:
     if not saved.has_interval:
         return [say("advice.memory_once", **values)]
     told = [say("advice.memory_slope" if advice.slug == "context" else "advice.memory_measured", **values)]
-    if advice.predicted is not None:
+    if (advice.predicted or 0) > 0:
         told.append(say("advice.also_predicted", value=advice.predicted))
     return told
 
