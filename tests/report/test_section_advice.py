@@ -96,6 +96,16 @@ def test_a_prediction_is_never_told_as_a_measurement() -> None:
     assert all("(predicted only)" in line for line in advice_lines(study))
 
 
+def test_a_page_of_one_trial_that_did_not_fit_says_what_would_make_room() -> None:
+    change = {"change": Q8, "saved_bytes": 22 * MIB, "is_estimate": False, "harm": 1, "axis": "cache type"}
+    (refused,) = attempts_of("input_length", "prompt_tokens", {64: Level(settings={})}, repeats=1, changes=[change])
+    row = replace(refused.trial, outcome="refused", error_slug="out-of-memory", error_message="It does not fit.")
+    study = a_study([replace(refused, result=replace(refused.result, trial=row, marks=(), requests=(), tokens=()))])
+    assert not study.is_measured
+    assert paragraphs(study)[1].startswith("Memory is short here: 1 of 1 trials ran out of it")
+    assert [line for line in advice_lines(study) if "should save" in line]
+
+
 def test_every_change_that_can_be_advised_has_its_sentence_and_its_risk() -> None:
     changes = (
         ({"cache_type_k": "q8_0"}, {}), ({"cache_implementation": "offloaded"}, {}), ({"n_ctx": 1}, {}),

@@ -40,6 +40,9 @@ class Pressure:
         return self.slug == "free"
 
 
+NOT_KNOWN = Pressure(slug="unknown")
+
+
 def pressure_of(study: Study) -> Pressure:
     """What the rows say of it; the worst first."""
     failed = [a for a in study.trials if _had_no_room(a)]
@@ -58,14 +61,14 @@ def pressure_of(study: Study) -> Pressure:
         )
     shares = [(used / free, used, free, a) for a in study.attempts if (found := _used(a)) for used, free in [found]]
     if not shares:
-        return Pressure(slug="unknown")
+        return NOT_KNOWN
     share, used, free, attempt = max(shares, key=lambda each: each[0])
     values: dict[str, object] = {"used_bytes": used, "free_bytes": free, "share": share}
     if share > SHORT_SHARE:
         return Pressure(slug="nearly_full", values=values, evidence=(attempt.key,))
     limit = study.limit
     if limit is None or limit.binds == "trained_only":
-        return Pressure(slug="unknown")
+        return NOT_KNOWN
     values |= {"tokens": limit.tokens, "trained_tokens": limit.trained_tokens}
     return Pressure(slug="limits_length" if limit.binds == "memory" else "free", values=values, evidence=(attempt.key,))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from kvscope.analysis.advice import advise
 from kvscope.analysis.advice_kind import Advice, Withheld
-from kvscope.analysis.advice_pressure import Pressure
+from kvscope.analysis.advice_pressure import NOT_KNOWN, Pressure
 from kvscope.analysis.answer_designs import is_of_answers
 from kvscope.analysis.attempts import Attempt, latest_attempts, load_attempts
 from kvscope.analysis.attribute import Attribution, attribute
@@ -91,7 +91,7 @@ class Study:
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...] = field(default=())
     identities: tuple[RowIdentity, ...] = ()
-    pressure: Pressure = Pressure(slug="unknown")
+    pressure: Pressure = NOT_KNOWN
     advice: tuple[Advice, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     look: tuple[str, ...] = ()

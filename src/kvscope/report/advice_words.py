@@ -112,10 +112,10 @@ def _against(withheld: Withheld) -> list[str]:
 
 def advice_lines(study: Study) -> tuple[str, ...]:
     """For the first screen and a terminal: what to change first, in at most three short sentences; or that there is
-    nothing. Empty where nothing was measured."""
-    if not study.is_measured:
-        return ()
+    nothing. Empty where nothing was measured, and nothing ran out either."""
     if not study.advice:
+        if not study.is_measured:
+            return ()
         return (say("advice_short.none_free" if study.pressure.is_free else "advice_short.none"),)
     return tuple(_short(advice) for advice in study.advice[:SHORT_LINES])
 

@@ -15,7 +15,7 @@ from kvscope.report.words import say
 def advice_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     """The section; it is there too where nothing is advised, and says so."""
     blocks: list[Block] = [Paragraph(text=_lead(study), kind="lead")]
-    if study.is_measured:
+    if study.is_measured or study.pressure.is_short:
         blocks.append(Paragraph(text=say(f"pressure.{study.pressure.slug}", **study.pressure.values)))
     for advice in study.advice:
         links = _links(advice.evidence, anchors)
