@@ -159,9 +159,13 @@ def test_history_is_computed_again_from_the_third_turn_on() -> None:
     assert "history_edited" in found.also_possible
 
 
-def test_one_turn_that_lost_its_history_is_not_from_then_on() -> None:
-    assert reuse_findings(TURNS, [played((0, 119, 219, 30))]) == ()
-    assert reuse_findings(TURNS, [played((0, 10, 219, 319))]) == ()
+@pytest.mark.parametrize(("cached", "turns"), [((0, 119, 219, 30), (4,)), ((0, 10, 20, 319), (2, 3))])
+def test_single_turns_that_lost_their_history_are_not_from_then_on(
+    cached: tuple[int, ...], turns: tuple[int, ...]
+) -> None:
+    (found,) = reuse_findings(TURNS, [played(cached)])
+    assert found.slug == "turns_reuse_at_lost"
+    assert found.values["turns"] == turns
 
 
 def test_a_template_that_drops_reasoning_is_named() -> None:

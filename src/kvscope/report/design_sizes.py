@@ -17,13 +17,14 @@ _HOST_CACHE = (
     "differs",
     "over_limit",
 )
+_LOST_BY = ("reasoning_dropped", "window", "recurrent", "lost")
 _SIGNS = ("head_never_arrives", "tail_never_arrives", "middle_ignored", "middle_weaker")
 _LINEAR = ("linear", "linear_start_unclear", "linear_from_below", "linear_unclear")
 _QUADRATIC = ("quadratic", "quadratic_not_seen", "quadratic_cannot_tell", "bends_down", "quadratic_unknown")
 
 DESIGN_SIZES: Mapping[str, str] = {
     **{f"turns_{how}": "size.wait_s" for how in ("last", "last_unstated")},
-    **{f"turns_reuse_{cause}": "size.wait_s" for cause in ("reasoning_dropped", "window", "recurrent", "lost")},
+    **{f"turns_reuse_{at}{cause}": "size.wait_s" for at in ("", "at_") for cause in _LOST_BY},
     "prefix_saved": "size.saved_per_token",
     **dict.fromkeys(("retrieval_even", "retrieval_even_at_once"), "size.questions"),
     **dict.fromkeys(("retrieval_right", "retrieval_right_sent", "retrieval_guessed"), "size.right"),

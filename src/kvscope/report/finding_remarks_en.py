@@ -9,6 +9,23 @@ _LOST = (
     "turn and after {last_s:s} at turn {last_turn:count}"
 )
 
+_LOST_AT = (
+    "The history is computed again at these turns, and not at others: {turns:list}. At turn {last_turn:count} "
+    "{cached_tokens:count} of the {held_tokens:count} tokens of the turn before were reused, and the first token came "
+    "after {last_s:s} ({first_s:s} at the first turn)"
+)
+_REASONING = (
+    "The template drops what the model thought: answers held {reasoning_tokens:count} tokens of reasoning, and the "
+    "next prompt was too short to hold them, so that the engine's cache and the new prompt part there."
+)
+_WINDOW = (
+    "The model has sliding windows: what has left them cannot be gone back to, unless the engine keeps checkpoints or "
+    "the whole cache (swa_full)."
+)
+_RECURRENT = (
+    "The model has recurrent layers: their state cannot be cut back to an earlier token, unless the engine keeps "
+    "checkpoints."
+)
 _USED = (
     "one more token of context costs {measured_bytes:count} bytes instead of {predicted_bytes:count}, because "
     "{hidden_bytes:mib2} of the cache at one of the two lie in memory that the engine had used and freed before, and "
@@ -27,14 +44,14 @@ FINDING_REMARKS: Mapping[str, str] = {
     "{trials:count} trials at {levels:count} levels.",
     "finding.window_saves_nothing": "The window saves nothing at this length: {layers:count} layers keep at most "
     "{window_tokens:count} tokens each, and the context holds {context_tokens:count}.",
-    "finding.turns_reuse_reasoning_dropped": f"{_LOST}. The template drops what the model thought: answers held "
-    "{reasoning_tokens:count} tokens of reasoning, and the next prompt was too short to hold them, so that the "
-    "engine's cache and the new prompt part there.",
-    "finding.turns_reuse_window": f"{_LOST}. The model has sliding windows: what has left them cannot be gone back to, "
-    "unless the engine keeps checkpoints or the whole cache (swa_full).",
-    "finding.turns_reuse_recurrent": f"{_LOST}. The model has recurrent layers: their state cannot be cut back to an "
-    "earlier token, unless the engine keeps checkpoints.",
+    "finding.turns_reuse_reasoning_dropped": f"{_LOST}. {_REASONING}",
+    "finding.turns_reuse_window": f"{_LOST}. {_WINDOW}",
+    "finding.turns_reuse_recurrent": f"{_LOST}. {_RECURRENT}",
     "finding.turns_reuse_lost": f"{_LOST}. These rows do not tell why.",
+    "finding.turns_reuse_at_reasoning_dropped": f"{_LOST_AT}. {_REASONING}",
+    "finding.turns_reuse_at_window": f"{_LOST_AT}. {_WINDOW}",
+    "finding.turns_reuse_at_recurrent": f"{_LOST_AT}. {_RECURRENT}",
+    "finding.turns_reuse_at_lost": f"{_LOST_AT}. These rows do not tell why.",
     "text.kv_paid_at_load": "Paid at load: {kv_bytes:mib} of KV cache; requests added nothing to it",
     "text.weights_unchanged": "Weights: {reported_mib} MiB, the same in {trials:count} trials",
     "text.window_saves_nothing": "A window of {window_tokens:count} tokens saves nothing at {context_tokens:count}",

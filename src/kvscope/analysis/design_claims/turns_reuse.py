@@ -1,5 +1,5 @@
-"""From which turn on a conversation's history is computed again although the engine was allowed to reuse it, what the
-wait for the first token grew by, and why, where the rows can tell."""
+"""At which turns, or from which on, a conversation's history is computed again although the engine was allowed to
+reuse it, what the wait for the first token grew by, and why, where the rows can tell."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -35,21 +35,15 @@ def reuse_findings(design: DesignRow, attempts: Sequence[Attempt]) -> tuple[Find
         return ()
     found = []
     for table in turn_tables(attempts):
-        start = _lost_from(table.turns)
-        if start is not None:
-            found.append(_finding(table.turns, start, [a for a in attempts if a.is_measured]))
+        lost = [place for place in range(1, len(table.turns)) if _lost(table.turns, place)]
+        if lost:
+            found.append(_finding(table.turns, lost, [a for a in attempts if a.is_measured]))
     return tuple(found[:1])
 
 
-def _lost_from(turns: Sequence[Turn]) -> int | None:
-    """The place of the first turn from which on all of them lost what was held; None where the last one did not."""
-    places = [place for place in range(1, len(turns)) if _lost(turns, place)]
-    start = None
-    for place in range(len(turns) - 1, 0, -1):
-        if place not in places:
-            break
-        start = place
-    return start if start is not None and len(turns) - start >= _FEWEST else None
+def _is_from_then_on(turns: Sequence[Turn], lost: Sequence[int]) -> bool:
+    """Whether every turn from the first that lost it on did, and more than one."""
+    return len(lost) >= _FEWEST and list(lost) == list(range(lost[0], len(turns)))
 
 
 def _lost(turns: Sequence[Turn], place: int) -> bool:
@@ -59,14 +53,16 @@ def _lost(turns: Sequence[Turn], place: int) -> bool:
     return here.cached_tokens < (1 - LOST_SHARE) * before
 
 
-def _finding(turns: Sequence[Turn], start: int, measured: Sequence[Attempt]) -> Finding:
-    last, before = turns[-1], turns[-2]
+def _finding(turns: Sequence[Turn], lost: Sequence[int], measured: Sequence[Attempt]) -> Finding:
+    place = lost[-1]
+    last, before = turns[place], turns[place - 1]
     cause = _cause(measured)
     waits = [value for a in measured if (value := METRICS["ttft_s"](a)) is not None and _num_turns(a) == last.turn]
     return Finding(
-        slug=f"turns_reuse_{cause}",
+        slug=f"turns_reuse_{cause}" if _is_from_then_on(turns, lost) else f"turns_reuse_at_{cause}",
         values={
-            "turn": turns[start].turn,
+            "turn": turns[lost[0]].turn,
+            "turns": tuple(turns[each].turn for each in lost),
             "last_turn": last.turn,
             "cached_tokens": last.cached_tokens,
             "held_tokens": before.prompt_tokens,
@@ -76,7 +72,7 @@ def _finding(turns: Sequence[Turn], start: int, measured: Sequence[Attempt]) -> 
             "reasoning_tokens": _reasoning(measured),
         },
         evidence=tuple(a.key for a in measured),
-        size=mean(waits, floor=0.0),
+        size=mean(waits, floor=0.0) if waits else None,
         also_possible=_ALSO_POSSIBLE[cause],
     )
 
