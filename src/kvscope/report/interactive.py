@@ -11,6 +11,7 @@ from typing import Any
 from kvscope.report.blocks import Chart
 from kvscope.report.charts import FAILED, live_colours
 from kvscope.report.numbers import number_cell
+from kvscope.report.plain_characters import drawable, plain
 from kvscope.report.words import say
 
 # The version of Vega-Lite that draws a chart, in the page as before.
@@ -33,8 +34,8 @@ def bundle() -> str:
 
 def live_data(chart: Chart) -> str:
     """The specification as JSON that can stand in a script element: nothing in it ends that element."""
-    spec = with_tips(chart.spec)
-    spec["description"] = chart.title
+    spec = with_tips(drawable(chart.spec))
+    spec["description"] = plain(chart.title)
     spec["usermeta"] = {"embedOptions": {"actions": False}}
     text = live_colours(json.dumps(spec, ensure_ascii=False, separators=(",", ":")))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\u2028", "\\u2028")
