@@ -60,7 +60,7 @@ class Row:
     cells: tuple[str, ...]
     kind: str = ""
     anchor: str | None = None
-    links: Mapping[int, str] = field(default_factory=dict)
+    links: Mapping[int, str] = field(default_factory=dict, hash=False)
     evidence: tuple[Link, ...] = ()
 
 

@@ -26,11 +26,12 @@ from kvscope.report.interactive import bundle, live_data
 from kvscope.report.plain_characters import plain
 from kvscope.report.sections import several_studies, study_pages
 from kvscope.report.spoken import SpokenChart, in_each, languages, said_in_each, together
+from kvscope.report.spoken_chart import labelled, one_drawing
 from kvscope.report.words import say
 
 __all__ = ["render_page", "write_file", "write_report"]
 
-_SCRIPT = re.compile(r"(<script>.*?</script>)", re.DOTALL)
+_SCRIPT = re.compile(r"(<script[^>]*>.*?</script>)", re.DOTALL)
 # Characters that stay as they are in a data: address inside a single-quoted attribute.
 _SAFE = ' !$"()*+,-./:;=?@[]^_`{|}~'
 # Nothing may be loaded, sent or framed; scripts only by their hash.
@@ -118,6 +119,7 @@ def _environment() -> Environment:
     environment.globals.update(
         say=lambda slug, **values: said_in_each(lambda: say(slug, **values)),
         draw=_draw,
+        label=_label,
         live=_live,
         kind=lambda block: type(block).__name__,
         data_address=_data_address,
@@ -134,12 +136,24 @@ def _numbers(table: Table) -> dict[str, str]:
     return {"class": " ".join(places)} if places else {}
 
 
-def _draw(chart: Chart | SpokenChart, page: StudyPage, place: str) -> Sequence[tuple[str, Markup]]:
+def _draw(
+    chart: Chart | SpokenChart, page: StudyPage, place: str, *, interactive: bool
+) -> Sequence[tuple[str, Markup]]:
     """The drawings of a chart with their language, empty for one that all share. They are our own; every text in them
     was escaped as it was drawn."""
+    prefix, label = f"{page.anchor}{place}-", _label(chart, page, place)
     if isinstance(chart, Chart):
-        return [("", Markup(draw(chart, f"{page.anchor}{place}-")))]
-    return [(name, Markup(draw(each, f"{page.anchor}{place}-{name}-"))) for name, each in chart.versions.items()]
+        return [("", Markup(labelled(draw(chart, prefix), label)))]
+    drawn = {name: labelled(draw(each, prefix), label) for name, each in chart.versions.items()}
+    one = None if interactive else one_drawing(drawn)
+    if one is not None:
+        return [("", Markup(one))]
+    return [(name, Markup(labelled(draw(each, f"{prefix}{name}-"), label))) for name, each in chart.versions.items()]
+
+
+def _label(chart: Chart | SpokenChart, page: StudyPage, place: str) -> str:
+    """What begins the ids of a chart's title and description, which stand beside its drawing."""
+    return re.sub(r"[^a-z0-9-]", "-", f"{page.anchor}{place}-{chart.slug}".lower())
 
 
 def _live(chart: Chart | SpokenChart, language: str) -> Markup:

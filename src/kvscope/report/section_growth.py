@@ -9,7 +9,7 @@ from kvscope.analysis.price import token_price
 from kvscope.analysis.study import Study
 from kvscope.language import shown
 from kvscope.record.rows import Json
-from kvscope.report.blocks import Block, Bullets, Link, Paragraph, Section, Table, columns, row
+from kvscope.report.blocks import Block, Bullets, Link, Paragraph, Row, Section, Table, columns, row
 from kvscope.report.charts_memory import added_chart, context_chart
 from kvscope.report.claims import claims
 from kvscope.report.layer_words import layer_kind
@@ -90,12 +90,15 @@ def _formulas(prediction: Mapping[str, Json] | None) -> tuple[list[str], list[st
 
 
 def _each_row(table: Table, behind: Sequence[Attempt], anchors: Mapping[str, Link]) -> Table:
-    """A table of single trials with the row of each; where it has means instead, with the rows of each level."""
+    """A table of single trials with the row of each, trials that agree in one row; where it has means instead, with the
+    rows of each level."""
     if len(table.rows) != len(behind):
         return with_rows(table, by_context(behind, anchors))
     points = sorted(behind, key=lambda a: (a.context_tokens or 0, loaded_growth_bytes(a) or 0))
-    pairs = zip(table.rows, points, strict=True)
-    return replace(table, rows=tuple(replace(row, evidence=rows_behind([each], anchors)) for row, each in pairs))
+    alike: dict[Row, list[Attempt]] = {}
+    for found, each in zip(table.rows, points, strict=True):
+        alike.setdefault(found, []).append(each)
+    return replace(table, rows=tuple(replace(r, evidence=rows_behind(each, anchors)) for r, each in alike.items()))
 
 
 def _behind(growth: ContextGrowth, study: Study) -> list[Attempt]:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kvscope.analysis.study import Analysis, Study
-from kvscope.report.blocks import Chart, Link, Section, StudyPage
-from kvscope.report.charts import draw_file
+from kvscope.report.blocks import Link, Section, StudyPage
 from kvscope.report.claims import row_anchors
 from kvscope.report.links import anchors_in, sourced, sourced_table
+from kvscope.report.quality_words import TASK_FACTOR
 from kvscope.report.section_advice import advice_section
 from kvscope.report.section_answer import answer
 from kvscope.report.section_effects import changes_section
@@ -66,8 +66,13 @@ def kept_sections(study: Study) -> tuple[str, ...]:
     """The sections that have something to say of a study: all of them where anything was measured."""
     if study.is_measured:
         return tuple(NUMBERS)
-    tried = _TRIED if study.attempts else ()
+    tried = (*_TRIED, *(("quality",) if _asked(study) else ())) if study.attempts else ()
     return tuple(name for name in NUMBERS if name in (*_PREDICTED_ALONE, *tried))
+
+
+def _asked(study: Study) -> bool:
+    """Whether questions were asked, even if nothing came of it."""
+    return any(TASK_FACTOR in each.design.held or TASK_FACTOR in each.design.factor for each in study.designs)
 
 
 def _with_sources(study: Study, anchors: Mapping[str, Link], prefix: str, sections: list[Section]) -> StudyPage:
@@ -88,18 +93,6 @@ def study_pages(analysis: Analysis) -> tuple[StudyPage, ...]:
     """All studies of a record; their anchors begin with ``s1-``, ``s2-`` … where there are several."""
     several = len(analysis.studies) > 1
     return tuple(study_page(s, f"s{n}-" if several else "") for n, s in enumerate(analysis.studies, start=1))
-
-
-def chart_files(analysis: Analysis) -> dict[str, str]:
-    """File name → SVG, of every chart once."""
-    charts = {
-        f"{page.anchor}{block.slug}.svg": block
-        for page in study_pages(analysis)
-        for section in page.sections
-        for block in section.blocks
-        if isinstance(block, Chart)
-    }
-    return {name: draw_file(chart) for name, chart in charts.items()}
 
 
 def several_studies(analysis: Analysis) -> str | None:
