@@ -74,7 +74,7 @@ def _history(study: Study) -> list[Advice]:
     if not found:
         return []
     finding = found[-1]
-    cause = finding.slug.removeprefix(_FOUND)
+    cause = finding.slug.removeprefix(_FOUND).removeprefix("at_")
     saved = _history_wait(finding.values)
     if cause not in _CAUSES or saved <= 0:
         return []
