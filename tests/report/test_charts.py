@@ -9,15 +9,16 @@ from xml.etree import ElementTree
 import pytest
 from study_rows import answered, attempt, design_row, memory, trial_row, whole_lab, write_record
 
-from kvscope.analysis.latency import ttft_law
+from kvscope.analysis.latency import TimeLaw, ttft_law
 from kvscope.analysis.study import analyse
 from kvscope.record.rows import SampleRow
 from kvscope.record.store import open_records
 from kvscope.report.blocks import Chart, Table
-from kvscope.report.charts import draw, draw_file, plot, to_spec
+from kvscope.report.chart_files import chart_files
+from kvscope.report.charts import PARTS, draw, draw_file, plot, to_spec
 from kvscope.report.charts_memory import CURVE_POINTS, thinned, timeline_chart
-from kvscope.report.charts_time import ttft_chart
-from kvscope.report.sections import chart_files, study_pages
+from kvscope.report.charts_time import MOST_LEVELS, tpot_chart, ttft_chart
+from kvscope.report.sections import study_pages
 from kvscope.units import MIB
 
 
@@ -117,11 +118,11 @@ def test_text_in_a_chart_is_escaped() -> None:
 
 def test_files_have_plain_colours_and_a_name_each(tmp_path: Path) -> None:
     with open_records(write_record(tmp_path / "r.db", whole_lab())) as records:
-        files = chart_files(analyse(records))
+        files = chart_files(analyse(records)).files
     assert "memory-by-context.svg" in files
-    for svg in files.values():
-        assert "var(--" not in svg
-        assert svg.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+    for name, content in files.items():
+        assert b"var(--" not in content
+        assert name.endswith(".png") or content.startswith(b'<svg xmlns="http://www.w3.org/2000/svg"')
 
 
 def test_memory_over_time_with_its_moments() -> None:
@@ -175,3 +176,60 @@ def test_what_is_swapped_out_stays_in_the_curve() -> None:
 def test_samples_of_the_control_group_alone_draw_no_curve() -> None:
     samples = (SampleRow(quantity="cgroup_bytes", at_s=1.0, value_bytes=7, late_s=0),)
     assert "own memory" not in draw(timeline_chart(attempt(**memory(), **answered(2048), samples=samples)))
+
+
+def law_of(*times: tuple[int, float]) -> TimeLaw:
+    design = design_row("input_length")
+    law = ttft_law([attempt(trial_row(design, n), design=design, **answered(n, ttft_s=s)) for n, s in times])
+    assert law is not None
+    return law
+
+
+def plain(text: str) -> str:
+    return text.replace("\u00a0", " ")
+
+
+def test_a_titles_sentence_is_the_finding() -> None:
+    # A line through (1,000, 1 s), (2,000, 2 s), (3,000, 3 s) twice: 1 s for each 1,000, without any spread.
+    law = law_of(*[(n, n / 1000) for n in (1000, 2000, 3000)] * 2)
+    assert plain(ttft_chart(law, []).title) == (
+        "Each 1,000 tokens of prompt delay the first token by 1.00 s (95 %: 1.00 s to 1.00 s)"
+    )
+    assert plain(tpot_chart(law, []).title) == (
+        "Each later token takes 1.00 s behind 1,000 tokens of prompt, and 3.00 s behind 3,000"
+    )
+    # Two lengths once each: a line fits them perfectly and says nothing of its own doubt.
+    alone = law_of((1000, 1.0), (2000, 2.0))
+    assert plain(ttft_chart(alone, []).title) == (
+        "The first token comes after 1.00 s with 1,000 tokens of prompt, and after 2.00 s with 2,000"
+    )
+    assert plain(ttft_chart(law_of((1000, 1.0)), []).title) == (
+        "The first token comes after 1.00 s with 1,000 tokens of prompt"
+    )
+
+
+def test_of_many_trials_means_and_spans_are_drawn() -> None:
+    chart = ttft_chart(law_of(*[(n, n / 1000 + k / 100) for n in (1000, 2000) for k in range(100)]), [])
+    shown = {layer["mark"]["type"]: layer["data"]["values"] for layer in chart.spec["layer"][:4]}
+    # The mean of 0 to 99 hundredths is 0.495; the least and the most are 0 and 0.99.
+    assert [(v["x"], round(v["y"], 6)) for v in shown["point"]] == [(1000, 1.495), (2000, 2.495)]
+    spans = [layer["data"]["values"] for layer in chart.spec["layer"] if "low" in layer["data"]["values"][0]]
+    assert [(v["x"], round(v["low"], 6), round(v["high"], 6)) for v in spans[0]] == [(1000, 1, 1.99), (2000, 2, 2.99)]
+    assert "200 trials" in chart.description
+    assert len(draw(chart).encode()) <= 12 * 1024
+
+
+def test_of_many_lengths_some_are_drawn_the_ends_among_them() -> None:
+    chart = ttft_chart(law_of(*[(n, n / 1000) for n in range(100, 1100)]), [])
+    drawn = [v["x"] for v in chart.spec["layer"][0]["data"]["values"]]
+    assert len(drawn) == MOST_LEVELS
+    assert (drawn[0], drawn[-1]) == (100, 1099)
+    assert f"{MOST_LEVELS} of 1,000 lengths" in chart.description
+    assert len(chart.table.rows) == MOST_LEVELS
+    assert len(draw(chart).encode()) <= 20 * 1024
+
+
+def test_every_part_has_a_hue_and_a_pattern_of_its_own() -> None:
+    assert len(PARTS) <= 8
+    for place in range(4):
+        assert len({part[place] for part in PARTS.values()}) == len(PARTS)
