@@ -5,6 +5,7 @@ from typing import Any
 
 from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
 from kvscope.analysis.compare import Component
+from kvscope.analysis.identity import RowIdentity
 from kvscope.analysis.study import MemoryView, Study
 from kvscope.report.blocks import Badge, Link, Row, Table, columns, row
 from kvscope.report.charts_memory import PART_TERMS
@@ -33,12 +34,24 @@ def badges(study: Study, prefix: str, sections: Collection[str]) -> tuple[Badge,
 
 
 def _explained(study: Study, prefix: str) -> Badge | None:
-    share = None if study.main is None or study.main.loaded is None else study.main.loaded.unexplained_share
-    if share is None:
+    shares = [share for share in map(_unexplained, study.identities) if share is not None]
+    if shares:
+        share, text = max(shares), say("badge.explained_rows", share=1 - max(shares), rows=len(shares))
+    elif study.main is not None and study.main.loaded is not None:
+        found = study.main.loaded.unexplained_share
+        if found is None:
+            return None
+        share, text = found, say("badge.explained", share=1 - found)
+    else:
         return None
     is_good = share <= UNEXPLAINED_SHARE
-    text = say("badge.explained", share=1 - share)
     return Badge(mark="=" if is_good else "≠", text=text, kind="good" if is_good else "bad", anchor=f"{prefix}memory")
+
+
+def _unexplained(identity: RowIdentity) -> float | None:
+    """Share of a row's growth that has no name, at the last moment that is known of it."""
+    moment = identity.peak or identity.after or identity.loaded
+    return None if moment is None else moment.unexplained_share
 
 
 def _failed(study: Study, prefix: str) -> Badge:
@@ -68,8 +81,7 @@ def answer_table(study: Study, anchors: Mapping[str, Link]) -> Table | None:
     loaded = view.loaded
     rows = [_part_row(view, part, slugs) for part, slugs in _TABLE_PARTS.items()]
     if loaded is not None and loaded.maps_read:
-        runtime = _terms(loaded, *_RUNTIME)
-        rows.append(row(say("row.runtime"), say("unknown"), say("none"), mib_cell(runtime)))
+        rows.append(row(say("row.runtime"), _own(loaded), say("none"), mib_cell(_terms(loaded, *_RUNTIME))))
         rows += [
             row(name_of("part", part), say("none"), say("none"), mib_cell(_terms(loaded, part)))
             for part in _RARE
@@ -112,6 +124,12 @@ def _predicted_table(study: Study) -> Table | None:
 
 def _terms(loaded: Attribution, *parts: str) -> int:
     return sum(loaded.term_bytes(term) for part in parts for term in PART_TERMS[part])
+
+
+def _own(loaded: Attribution) -> str:
+    """The engine's own memory as tiny models had it; no model file tells it."""
+    size = loaded.calibrated_bytes
+    return say("resident.calibrated", size=mib_cell(size)) if size else say("unknown")
 
 
 def _totals(view: MemoryView) -> tuple[str, str]:

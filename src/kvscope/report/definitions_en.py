@@ -112,6 +112,18 @@ DEFINED: Mapping[str, str] = {
     "def.kept_by": "Who holds what stayed, and how much that can become.",
     "def.held": "The process's own memory at that moment, swapped-out parts included.",
     "def.given_back": "What that step of the release returned to the system.",
+    "def.kept_copies": "Copies of earlier prompts, and checkpoints, that the engine keeps for reuse.",
+    "def.rest_share": "What has no name, as a share of what grew.",
+    "def.off_by": "By how much the readings themselves can be off, either way, at most. No term takes that up.",
+    "def.between": "The two rows that are held against each other.",
+    "def.basis": "How a term is known: predicted and seen, stated by the engine, by its rule, counted by the "
+    "allocator, calibrated on a tiny model, or only seen.",
+    "def.fixed_runtime": "What the same engine holds with a tiny model, beside its buffers: measured once for each "
+    "build and machine.",
+    "def.vocabulary": "What a tiny model with this vocabulary holds more: tokens, their tables, the tokenizer.",
+    "def.work_in_use": "What the program works with, as the allocator itself counts it.",
+    "def.working_buffers": "Compute and output buffers that share a mapping, so that only their sum is seen.",
+    "def.model_file": "Pages of the model's file that are in memory.",
     "def.copies": "Copies of earlier prompts and checkpoints that the engine keeps for reuse.",
     "def.level": "The value of the condition that the design varies.",
     "def.levels": "The values of the condition that the design varies.",

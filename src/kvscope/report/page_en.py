@@ -13,6 +13,7 @@ PAGE: Mapping[str, str] = {
     "page.more_measured": "Sections 4 to 8 and 10 appear once something has been measured: kvscope lab, or kvscope "
     "measure DESIGN.",
     "page.interval": "In brackets: 95 % confidence interval.",
+    "badge.explained_rows": "at least {share:percent} of what grew has a name, in each of {rows:count} rows",
     "badge.warnings": "warnings: {count} ({names:list})",
     "badge.no_warnings": "all {total} checks passed",
     "badge.predicted": "predictions only: nothing was measured",
