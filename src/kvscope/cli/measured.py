@@ -8,13 +8,14 @@ from kvscope.analysis.answer_designs import is_of_tasks
 from kvscope.analysis.attempts import load_attempts
 from kvscope.analysis.design_claims import recorded_claims
 from kvscope.analysis.retrieval_panel import recorded_panel
-from kvscope.analysis.study import releases_of
+from kvscope.analysis.study import analyse, releases_of
 from kvscope.analysis.table import table_rows
 from kvscope.analysis.turns import turn_tables
 from kvscope.cli.output import say, say_json
 from kvscope.errors import RecordLost
 from kvscope.experiment.runner import NARROW_ENOUGH, DesignSummary
 from kvscope.language import shown
+from kvscope.record.queries import outcome_counts
 from kvscope.record.store import open_records
 from kvscope.report.claim_lines import claim_lines
 from kvscope.report.doubts_text import recorded_doubts
@@ -24,8 +25,12 @@ from kvscope.report.quality_text import recorded_quality
 from kvscope.report.release_text import release_lines
 from kvscope.report.retrieval_text import retrieval_lines
 from kvscope.report.terminal_text import wrapped
+from kvscope.report.text import change_first
 from kvscope.report.turns import turn_lines
 from kvscope.report.words import say as words
+
+# A record of more attempts takes seconds to be read as a whole.
+MOST_ATTEMPTS = 2_000
 
 
 def tell(summaries: Sequence[DesignSummary], records: str, as_json: bool) -> None:
@@ -39,6 +44,7 @@ def tell(summaries: Sequence[DesignSummary], records: str, as_json: bool) -> Non
         return
     for summary in summaries:
         _tell_one(summary, records)
+    _tell_advice(summaries, records)
     command = f"kvscope report --records {shlex.quote(records)} --out report.html"
     say(words("measured.see", command=command), err=True)
 
@@ -62,6 +68,20 @@ def _tell_one(summary: DesignSummary, records: str) -> None:
     _tell_effects(summary, records)
     _tell_quality(summary, records)
     _tell_claims(summary, records)
+
+
+def _tell_advice(summaries: Sequence[DesignSummary], records: str) -> None:
+    """What to change first, by all that the record has of what was measured here."""
+    measured = {summary.design_id for summary in summaries if summary.measured}
+    with open_records(records) as found:
+        attempts = sum(count.attempts for count in outcome_counts(found))
+        if not measured or attempts > MOST_ATTEMPTS:  # the report has it; here nobody waits for it
+            return
+        studies = analyse(found).studies
+    for study in studies:
+        if any(each.design.design_id in measured for each in study.designs):
+            for line in change_first(study):
+                say(line)
 
 
 def _counts(summary: DesignSummary) -> list[str]:

@@ -55,7 +55,7 @@ def study_lines(study: Study) -> list[str]:
         if finding not in per_token:
             lines += _finding_lines(finding)
     doubts = _doubts(study)
-    lines = [*_cut(lines, MOST_LINES - len(doubts)), *_advice(study), *doubts, *_steps(study)]
+    lines = [*_cut(lines, MOST_LINES - len(doubts)), *change_first(study), *doubts, *_steps(study)]
     for design in study.designs:
         lines += _design_lines(study, design)
     return lines
@@ -102,11 +102,11 @@ def _finding_lines(finding: Finding) -> list[str]:
     return _wrapped(f"{text.removesuffix('.')}.", mark)
 
 
-def _advice(study: Study) -> list[str]:
-    """What to change first; never cut off."""
-    if not study.advice:
-        return [part for line in advice_lines(study) for part in _wrapped(line, "→ ")]
-    told = [say("advice_short.line", line=line) for line in advice_lines(study)]
+def change_first(study: Study) -> list[str]:
+    """What to change first, as lines of a terminal; nothing where nothing was measured."""
+    told = advice_lines(study)
+    if study.advice:
+        told = tuple(say("advice_short.line", line=line) for line in told)
     return [part for line in told for part in _wrapped(line, "→ ")]
 
 
