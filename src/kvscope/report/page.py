@@ -34,6 +34,8 @@ __all__ = ["render_page", "write_file", "write_report"]
 _SCRIPT = re.compile(r"(<script[^>]*>.*?</script>)", re.DOTALL)
 # Characters that stay as they are in a data: address inside a single-quoted attribute.
 _SAFE = ' !$"()*+,-./:;=?@[]^_`{|}~'
+# A cell of more characters than this is read, not looked up: its column stays wide enough.
+_LONG = 60
 # Nothing may be loaded, sent or framed; scripts only by their hash.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
@@ -131,8 +133,12 @@ def _environment() -> Environment:
 
 
 def _numbers(table: Table) -> dict[str, str]:
-    """The columns of numbers as classes of the table: shorter than a class for each cell."""
+    """The columns of numbers (n), and of long texts (t), as classes of the table: shorter than a class a cell."""
     places = [f"n{place}" for place, column in enumerate(table.columns, start=1) if column.is_number]
+    for place, column in enumerate(table.columns, start=1):
+        cells = [row.cells[place - 1] for row in table.rows if len(row.cells) >= place]
+        if not column.is_number and any(len(cell) > _LONG for cell in cells):
+            places.append(f"t{place}")
     return {"class": " ".join(places)} if places else {}
 
 
