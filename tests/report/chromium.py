@@ -82,6 +82,10 @@ class Chromium:
         """The value of an expression in the page, scripts on or off."""
         return self.do(lambda: self.page.evaluate(expression))
 
+    def wait_for(self, condition: str) -> None:
+        """Until an expression in the page is true. Raises where it is not for half a minute."""
+        self.do(lambda: self.page.wait_for_function(f"() => {condition}", timeout=30_000))
+
     def click(self, selector: str) -> None:
         """As a person clicks: only what can be seen, and is not covered."""
         self.do(lambda: self.page.click(selector, timeout=5000))
@@ -155,10 +159,18 @@ class Chromium:
         if scripts:
             self._context.add_init_script(CANARY)
         address = path.resolve().as_uri()
-        self._context.route("**/*", lambda route: route.continue_() if route.request.url == address else route.abort())
-        self.page = page = self._context.new_page()
         messages, requests = self.messages, self.requests
-        page.on("request", lambda request: requests.append(request.url))
+
+        def refuse(route: Any) -> None:
+            # What the page's own policy refuses never comes here.
+            requests.append(route.request.url)
+            if route.request.url == address:
+                route.continue_()
+            else:
+                route.abort()
+
+        self._context.route("**/*", refuse)
+        self.page = page = self._context.new_page()
         page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: messages.append(f"exception: {error}"))
         page.on("dialog", lambda dialog: (messages.append(f"dialog: {dialog.message}"), dialog.dismiss()))
