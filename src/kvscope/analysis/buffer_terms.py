@@ -38,9 +38,10 @@ def buffer_terms(
         if names:
             slug = names[0] if len(names) == 1 else "working_buffers"
             key = slug, "predicted" if place.is_exact else "shared"
-            touched[key] = touched.get(key, 0) + _touched(place, at_load)
+            size = _touched(place, at_load)
+            touched[key] = touched.get(key, 0) + size
             for name in names:
-                residents[name] = _touched_resident(name, names, place)
+                residents[name] = _touched_resident(name, names, place, size)
     _add_missing(missing, seen, basis, residents, is_by_cause=at_load is not None)
     for component, size in seen.items():
         lost = sum(b.num_bytes for b in missing if b.component == component)
@@ -122,8 +123,7 @@ def _grown_since(at_load: Sequence[MapRow], mapping: MapRow) -> int:
     return max(0, mapping.anonymous_bytes - max(before)) if before else 0
 
 
-def _touched_resident(name: str, names: tuple[str, ...], place: Place) -> Resident:
-    size = place.touched_bytes
+def _touched_resident(name: str, names: tuple[str, ...], place: Place, size: int) -> Resident:
     others = tuple(n for n in names if n != name)
     if not place.is_exact:
         slug = "at_most_together" if others else "at_most"

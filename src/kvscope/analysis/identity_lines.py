@@ -109,5 +109,5 @@ def _has(attribution: Attribution, terms: tuple[str, ...]) -> bool:
 
 
 def _bases(terms: tuple[str, ...], moments: Mapping[str, Attribution]) -> tuple[str, ...]:
-    found = (t.basis for each in moments.values() for t in each.terms if t.slug in terms and t.num_bytes)
-    return tuple(dict.fromkeys(found))
+    found = [t for each in moments.values() for t in each.terms if t.slug in terms]
+    return tuple(dict.fromkeys(t.basis for t in [t for t in found if t.num_bytes] or found))

@@ -105,9 +105,9 @@ def line_name(line: Line) -> str:
 def basis_text(line: Line) -> str:
     """How a line's terms are known, and what a tiny model had of it."""
     words = [
-        say(f"identity.calibrated.{line.calibrated_on}")
+        say(f"calibrated.{line.calibrated_on}")
         if basis == "calibrated" and line.calibrated_on
-        else say(f"identity.basis.{basis}")
+        else say(f"basis.{basis}")
         for basis in line.bases
     ]
     text = "; ".join(words)

@@ -150,7 +150,7 @@ def _remarks(view: MemoryView) -> list[Block]:
     if view.loaded is None or not view.loaded.is_calibrated:
         items.append(say("remark.runtime"))
     if view.loaded is not None:
-        if view.loaded.leftovers:
+        if view.loaded.leftovers and not view.loaded.is_calibrated:
             sizes = [mib_cell(m.anonymous_bytes, 2) for m in view.loaded.leftovers]
             items.append(say("remark.leftovers", sizes=sizes))
         if not view.loaded.maps_read:
