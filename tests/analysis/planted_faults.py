@@ -152,11 +152,12 @@ class PlantedEngine(FakeEngine):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedChoice(EngineChoice):
     """An engine with llama.cpp's rules of memory and the scenario's law. ``kv_factor``: how much more than they say its
-    cache takes."""
+    cache takes. ``sizes``: what they say, by settings, once it was asked."""
 
     clock: VirtualClock
     law: Mapping[str, SettingValue] = field(default_factory=dict)
     kv_factor: float = 1.0
+    sizes: dict[str, Law] = field(default_factory=dict)
 
     @property
     def has_vocabulary(self) -> bool:
@@ -178,17 +179,22 @@ class PlantedChoice(EngineChoice):
 
     def create(self, model: ModelSpec | None, settings: Mapping[str, SettingValue]) -> FakeEngine:
         assert model is not None
+        known = self.sizes.setdefault(str(sorted(settings.items())), {})
+        if not known:
+            known |= self._sizes(model, settings)
+        law = {**known, **self.law, **settings}
+        return PlantedEngine(settings=law, clock=self.clock)
+
+    def _sizes(self, model: ModelSpec, settings: Mapping[str, SettingValue]) -> Law:
+        """What kvscope predicts for llama.cpp with these settings."""
         n_ctx = settings["n_ctx"]
         assert isinstance(n_ctx, int)
         totals = predict(model, engine="llama.cpp", tokens=n_ctx, settings=settings).to_dict()["totals"]
-        law = {
+        return {
             "weights_bytes": totals["weights_bytes"] or 64 * MIB,
             "bytes_per_token": round(totals["kv_cache_bytes"] / n_ctx * self.kv_factor),
             "compute_bytes": totals["compute_buffer_bytes"],
-            **self.law,
-            **settings,
         }
-        return PlantedEngine(settings=law, clock=self.clock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +274,8 @@ def _size(kind: str, chance: Random) -> float:
         "time_drift": spread(0.03, 2.0),
         "memory_drift": spread(64 * KIB, 8 * MIB),
         "swap": spread(64 * KIB, 8 * MIB),
-        "counts": sign * round(spread(1, 24)),
+        # Marks around a prompt may be left out (4 at most); a server that reads fewer than that has cut the text.
+        "counts": round(spread(1, 24)) if sign > 0 else -round(spread(1, 4)),
         "late_samples": spread(0.1, 0.9),
         "client": spread(0.006, 0.5),
         "other_kv": sign * spread(0.02, 0.4),

@@ -108,15 +108,24 @@ def per_token(result: TrialResult, judgement: Judgement, predicted: float | None
 
 
 def _per_token(result: TrialResult, slope: Estimate, predicted: float | None) -> PerToken | None:
-    counts = [
-        request.prompt_tokens_server + max(0, request.output_tokens - 1)
-        for request in result.requests
-        if request.role == "measured" and request.prompt_tokens_server and request.output_tokens is not None
+    """By the server's count of prompts. Where that is not ours, one of the two is wrong, and it is not known which: by
+    ours, if that makes growth the cache's own bytes for each token."""
+    found = [
+        PerToken(growth=scaled(slope, 1 / tokens), tokens_per_conversation=tokens, predicted_bytes=predicted)
+        for is_ours in (False, True)
+        if slope.value is not None and (tokens := _mean_tokens(result, is_ours=is_ours)) is not None
     ]
-    if slope.value is None or not counts:
-        return None
-    tokens = fmean(counts)
-    return PerToken(growth=scaled(slope, 1 / tokens), tokens_per_conversation=tokens, predicted_bytes=predicted)
+    return next((each for each in found if each.is_as_predicted), found[0] if found else None)
+
+
+def _mean_tokens(result: TrialResult, *, is_ours: bool) -> float | None:
+    counts = [
+        prompt + max(0, request.output_tokens - 1)
+        for request in result.requests
+        if request.role == "measured" and request.output_tokens is not None
+        if (prompt := request.prompt_tokens_ours if is_ours else request.prompt_tokens_server)
+    ]
+    return fmean(counts) if counts else None
 
 
 def judge_curve(result: TrialResult, curve: Curve, predicted: float | None, left: Attribution | None) -> Judgement:
