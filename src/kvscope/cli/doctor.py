@@ -1,6 +1,7 @@
 """kvscope doctor: which engines and probes work here, which do not, why, and what to install."""
 
 import platform
+import re
 from typing import Any
 
 import click
@@ -22,6 +23,8 @@ Example:
   kvscope doctor --json     for scripts
 Predicting and reporting need no engine at all; measuring needs one that works here.
 """
+
+_FIRST_WORD = re.compile(r" *\S+ +")
 
 
 @click.command(epilog=EXAMPLE)
@@ -88,13 +91,13 @@ def _lines(each: dict[str, Any], detail: str | None) -> list[str]:
         slug = "doctor.works_detail" if detail else "doctor.works"
     told = {"name": shown(each["name"]), "detail": shown(detail or ""), "why": shown(each["why_not"] or "")}
     line = f"  {words(slug, **told)}"
-    return [line] if display_width(line) <= WIDTH else _folded(line, each["works"])
+    return [line] if display_width(line) <= WIDTH else _folded(line)
 
 
-def _folded(line: str, works: bool) -> list[str]:
+def _folded(line: str) -> list[str]:
     """The blanks behind the first word, which line up the names, stay."""
-    first = line[: len(line) - len(line[2:].split("  ", 1)[1].lstrip())]
-    return wrapped(line[len(first) :], first, " " * 7)
+    first = _FIRST_WORD.match(line)
+    return wrapped(line) if first is None else wrapped(line[first.end() :], first[0], " " * 7)
 
 
 def _reached(version: str | None) -> str:
