@@ -49,8 +49,8 @@ def heap() -> dict[str, int]:
 
 
 class HeapPeak:
-    """Watches the C library's allocator while a request is answered: the most that was in use at any look, and what was
-    free and kept at that look. A look takes about a microsecond, and a thread's waking for it some ten."""
+    """Watches the C library's allocator while a request is answered: what was in use, and what was free and kept, at the
+    look at which it held most of both together. A look takes about a microsecond, and a thread's waking for it some ten."""
 
     EVERY_S = 0.002
 
@@ -83,7 +83,7 @@ class HeapPeak:
         if not now:
             return
         used = now["heap_in_use_bytes"] + now["heap_mmapped_bytes"]
-        if used >= self._most.get("heap_peak_bytes", -1):
+        if used + now["heap_free_bytes"] >= sum(self._most.values()):
             self._most = {"heap_peak_bytes": used, "heap_peak_free_bytes": now["heap_free_bytes"]}
 
     def figures(self) -> dict[str, int]:
