@@ -20,8 +20,8 @@ STATISTICS: Mapping[str, str] = MappingProxyType(
         "heap_in_use_bytes": "the C library's allocator: bytes handed out from its arenas",
         "heap_free_bytes": "the C library's allocator: bytes given back to it and kept in its arenas",
         "heap_mmapped_bytes": "the C library's allocator: bytes in larger blocks, each a mapping of its own",
-        "heap_peak_bytes": "the C library's allocator: in use, larger blocks included, when it held most during the last "
-        "request",
+        "heap_peak_bytes": "the C library's allocator: in use, larger blocks included, when it held most during the "
+        "last request",
         "heap_peak_free_bytes": "the C library's allocator: bytes given back to it and kept at that moment",
         "python_arena_bytes": "Python's allocator: bytes in its arenas, which the C library's does not count",
         "engine_bytes": "bytes that the engine says its model takes, on all devices together",

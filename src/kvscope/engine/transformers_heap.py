@@ -49,8 +49,8 @@ def heap() -> dict[str, int]:
 
 
 class HeapPeak:
-    """Watches the C library's allocator while a request is answered: what was in use, and what was free and kept, at the
-    look at which it held most of both together. A look takes about a microsecond, and a thread's waking for it some ten."""
+    """Watches the C library's allocator while a request is answered: what was in use, and what was free and kept, at
+    the look at which it held most of both together. A look takes about a microsecond, a thread's waking for it ten."""
 
     EVERY_S = 0.002
 
