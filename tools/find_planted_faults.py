@@ -48,7 +48,7 @@ def main() -> int:
     counts: Counter[tuple[str, str]] = Counter()
     numbers = range(args.first, args.first + args.scenarios)
     with ProcessPoolExecutor(args.processes) as pool:
-        for number, kinds, found, false in pool.map(one, numbers, chunksize=4):
+        for number, kinds, found, false in pool.map(one, numbers, chunksize=1):
             counts.update(found)
             counts["clean" if not kinds else "faulty", "false" if false else "right"] += 1
             if false or any(word == MISSED for _, word in found):
