@@ -25,6 +25,7 @@ from study_rows import (
 )
 
 from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.predicted import predicted_analysis
 from kvscope.analysis.study import analyse
 from kvscope.errors import OutputExists, RecordNotFound, RecordUnwritable
 from kvscope.record.rows import OccupantRow, WarningRow
@@ -403,3 +404,46 @@ def test_other_programs_stand_beside_themselves_before_and_after() -> None:
         ("backup", "9", "this machine", "unknown", "100.0"),
         ("firefox", "7", "GPU #0", "64.0", "unknown"),
     ]
+
+
+def test_a_page_of_a_prediction_alone_says_so_and_names_the_rule_of_every_number() -> None:
+    html = render_page(predicted_analysis(prediction(512), model_source="model.gguf"))
+    page = check_page(html)
+    text = plain(html)
+    assert "Predicted: nothing has been measured yet." in text
+    assert re.findall(r"<span>(\d+)</span> ", html) == ["1", "2", "3", "9", "11"]
+    for component in ("weights", "kv-cache", "compute-buffer", "output-buffer"):
+        assert f"term-{component}" in page.ids
+        assert f'href="#term-{component}"' in html or component == "output-buffer"
+    assert "llama.block_count" in text or "kv_cache formula" in text
+
+
+def test_beyond_five_thousand_rows_the_page_says_what_they_come_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvscope.report.section_rows.MOST_ROWS", 10)
+    monkeypatch.setattr("kvscope.report.section_rows.MOST_NAMED", 6)
+    html = rendered(tmp_path, whole_lab())
+    page = check_page(html)
+    shown = [name for name in page.ids if name.startswith("row-")]
+    assert 1 <= len(shown) < 25
+    text = plain(html)
+    assert f"This page shows {len(shown)} of 25 attempts" in text
+    assert "kvscope export" in text
+    assert "What the attempts come to, for each condition" in text
+    failed = next(a for a in whole_lab() if a.is_failure)
+    assert failed.trial.trial_id in unquote(html)  # a failure is never left out
+
+
+def test_the_first_screen_counts_failures_and_warnings_and_leads_to_them(lab: str) -> None:
+    first = lab[: lab.index('<section id="memory"')]
+    links = re.findall(r'<a href="#(\w+)"><b aria-hidden="true">(.)</b>', first)
+    assert [place for place, _ in links] == ["memory", "failed", "trust"]
+    assert dict(links)["failed"] == "×"
+    marked = re.search(r'<p class="how">.*?<a href="#failed">.*?marks failed trials', lab, flags=re.DOTALL)
+    assert marked  # every chart with a × leads to its cause
+    for title in ("predicted", "engine says", "measured"):
+        assert re.search(
+            rf'<th scope="col" class="n"><a class="word" href="#def-[a-z-]+">(<span lang="en">)?{title}<', first
+        )
+    assert "unexplained" in first

@@ -7,6 +7,7 @@ from typing import TypeVar
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.study import Study
 from kvscope.report.blocks import Block, Chart, Link, Row, Section, Table
+from kvscope.report.charts import FAILED
 from kvscope.report.names_en import NAMES
 from kvscope.report.words import name_of, say
 
@@ -102,11 +103,24 @@ def _components() -> dict[str, str]:
     return {name: term_slug(slug) for name, slug in {**parts, **{name_of("component", s): s for s in slugs}}.items()}
 
 
+def _failures(chart: Chart, prefix: str) -> tuple[Link, ...]:
+    """Where a chart's failures are explained; nothing where it marks none."""
+    layers = [layer for layer in chart.spec.get("layer", ()) if _colour(layer) == FAILED]
+    is_marked = any(layer.get("data", {}).get("values") for layer in layers)
+    return (Link(text=say("page.why_failed"), anchor=f"{prefix}failed"),) if is_marked else ()
+
+
+def _colour(layer: Mapping[str, object]) -> object:
+    mark = layer.get("mark")
+    return mark.get("color") if isinstance(mark, Mapping) else None
+
+
 def _is_number(cell: str) -> bool:
     return any(letter.isdigit() for letter in cell)
 
 
 def _block(block: Block, anchors: frozenset[str], prefix: str) -> Block:
     if isinstance(block, Chart):
-        return replace(block, table=sourced_table(block.table, anchors, prefix))
+        links = (*block.links, *_failures(block, prefix))
+        return replace(block, table=sourced_table(block.table, anchors, prefix), links=links)
     return sourced_table(block, anchors, prefix) if isinstance(block, Table) else block
