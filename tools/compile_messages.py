@@ -4,6 +4,7 @@ Used when the package is built or installed (``hatch_build.py``), and by hand af
 ``python tools/compile_messages.py``. The result is not kept under version control.
 """
 
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 
@@ -12,13 +13,15 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
 LOCALE = Path("src", "kvscope", "locale")
+NO_DATE = datetime(2000, 1, 1, tzinfo=UTC)
 COMPILED = Path("LC_MESSAGES", "kvscope.mo")
 
 
 def compiled(folder: Path) -> bytes:
     """The compiled catalogue of a language's folder. Messages without a translation, or with a doubtful one, are left
     out. ValueError if two files say different things of one message."""
-    whole = Catalog(locale=folder.name)
+    # Dates would make each build another.
+    whole = Catalog(locale=folder.name, creation_date=NO_DATE, revision_date=NO_DATE)
     for path in sorted(folder.glob("*.po")):
         with path.open("rb") as file:
             catalogue = read_po(file, locale=folder.name, abort_invalid=True)
