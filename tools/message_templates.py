@@ -145,6 +145,8 @@ def _has_words(template: str) -> bool:
     """Whether there is something to translate: two words of letters, or one that is a sentence's."""
     if re.search(r"^\s*(import|from|def|PRAGMA|SELECT|INSERT)\b", template, re.MULTILINE):
         return False  # a program, not a sentence
+    if "(?" in template:
+        return False  # a regular expression
     bare = template
     while "{" in bare and "}" in bare[bare.index("{") :]:
         start = bare.index("{")
