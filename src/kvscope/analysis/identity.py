@@ -22,7 +22,7 @@ from kvscope.record.metrics import held_bytes, last_mark
 
 PEAK = "peak"
 # Of all pairs of so many rows each is looked at; of more only those that lie furthest apart.
-MOST_ROWS_PAIRED = 200
+MOST_ROWS_PAIRED = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
