@@ -19,8 +19,9 @@ from kvscope.experiment.trial import run_trial
 from kvscope.record.metrics import metrics_of
 from kvscope.record.rows import TrialResult, TrialRow
 from kvscope.record.store import open_records
+from kvscope.report.markdown import render_markdown
 from kvscope.report.page import write_report
-from kvscope.report.text import render_markdown, render_text
+from kvscope.report.text import render_text
 
 ROW = TrialRow(
     trial_id="t",
