@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MEMORY = "memory_bytes"
 TIMES = ("completion_s", "ttft_s", "tpot_s")
+# Changes that are known to change what the model computes, or of which nothing is known.
+_CHANGES_ANSWERS = frozenset({"cache_type", "weights_dtype", "setting"})
 # What of these changes moves between memory of the process and pages of the model's file: the two are added up.
 _MOVES_FILE = frozenset({"load_mode", "repack"})
 
@@ -94,7 +96,7 @@ def _of_design(own: DesignStudy, engine: str) -> Iterator[Measured]:
             change=change,
             before=old,
             effects=_effects(against, attempts, level, axis, engine),
-            quality=_quality(known.get(level_key(level)), base),
+            quality=_quality(known.get(level_key(level)), base, axis),
             predicted_bytes=_predicted(before[0], here[0]),
             evidence=evidence(against, attempts, level),
             first=here[0],
@@ -182,10 +184,11 @@ def _quality_levels(own: DesignStudy) -> Sequence[QualityLevel]:
     return () if found is None else found.levels
 
 
-def _quality(level: QualityLevel | None, base: Json) -> Quality:
+def _quality(level: QualityLevel | None, base: Json, axis: Axis) -> Quality:
     """Losses of answers first, then what moved; "no_loss" only where something says so."""
     if level is None:
-        return NOT_MEASURED
+        is_meant = axis.slug in _CHANGES_ANSWERS
+        return NOT_MEASURED if is_meant else Quality(slug="not_touched")
     judged = [c for c in level.comparisons if level_key(c.baseline_level) == level_key(base)]
     lost = [c for c in judged if c.judged.verdict == "loss"]
     if lost:

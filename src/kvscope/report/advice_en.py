@@ -108,7 +108,7 @@ _COSTS = {
     "{high:signed_mib}).",
     "advice_cost.memory_unknown": "One repeat tells nothing of memory.",
     "advice_quality.not_measured": "Answers: quality not measured here.",
-    "advice_quality.not_touched": "Answers: not touched by it.",
+    "advice_quality.not_touched": "Answers: it is not meant to change them. Quality not measured here.",
     "advice_quality.no_loss": "Answers: measured here, and no loss was seen.",
     "advice_quality.moved": "Answers: the model moved by more than noise (KL {value:nats} nats per token). Whether "
     "answers get worse by it was not seen here.",
