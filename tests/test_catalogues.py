@@ -17,8 +17,8 @@ CATALOGUES = sorted((LOCALE / "ko").glob("*.po"))
 HANGUL = re.compile(r"[가-힣]")
 # What has no Korean: units, symbols, formats, names of products and of what the field writes in Latin letters.
 LATIN = frozenset(
-    "B BOS CPU CSV GPU GPUs GiB HTTP ID ITL JSON KV KL KiB MLA MiB NCCL NaN Python RAM SGLang TPOT TTFT URL base64 "
-    "client_limited dtype kvscope llama.cpp ms nat rope vLLM".split()
+    "B BOS CPU CSV GPU GPUs GiB HTTP ID ITL JSON KV KL KiB MLA MiB NaN Python RAM SGLang TPOT TTFT URL base64 "
+    "client_limited config dtype kvscope llama.cpp ms nat rope vLLM vocab".split()
 )
 FORBIDDEN = {
     "캐쉬": "캐시",
@@ -72,7 +72,7 @@ PLAIN = re.compile(r"(?<!니)(?:한|했|된|됐|있|없|않|는|였|었|았|이)
 ENGLISH_SENTENCE = re.compile(r"(?:\b[a-z]{2,}[,;]? ){3,}[a-z]{2,}\b")
 # Commands, options and quoted or recorded text stay as they are.
 VERBATIM = re.compile(
-    r"`[^`]*`|'[^']*'|\"[^\"]*\"|\b(?:kvscope|pip install|apt install|python|uv|echo|sudo|ollama|vllm|curl)\b[^가-힣.;]*"
+    r"`[^`]*`|'[^']*'|\"[^\"]*\"|\b(?:kvscope|pip install|apt install|python|uv|sudo|ollama|vllm|curl)\b[^가-힣.;]*"
 )
 
 
