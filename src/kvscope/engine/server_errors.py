@@ -211,9 +211,11 @@ def _overflow(words: ErrorWords, message: str, evidence: dict[str, Any]) -> Cont
 
 def _rate_limited(message: str, code: int | None, evidence: dict[str, Any]) -> RateLimited:
     wait_s = evidence.get("retry_after_s")
-    wait = "Wait" if wait_s is None else f"Wait {wait_s:g} s, as it asks"
-    is_spent = code == 402 or "quota" in message.lower()
-    hint = "The account has nothing left to spend." if is_spent else f"{wait}, or send fewer requests at once."
+    hint = "Wait, or send fewer requests at once."
+    if wait_s is not None:
+        hint = f"Wait {wait_s:g} s, as it asks, or send fewer requests at once."
+    if code == 402 or "quota" in message.lower():
+        hint = "The account has nothing left to spend."
     return RateLimited(f"The server refuses for now ({code}): {message}", hint=hint, evidence=evidence)
 
 
