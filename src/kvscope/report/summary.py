@@ -83,6 +83,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "is_contradiction": finding.is_contradiction,
         "values": dict(finding.values),
         "size": None if finding.size is None else _estimate(finding.size),
+        "size_from": finding.size_from,
         "remarks": [_plain(remark) for remark in remarks(finding)],
         "also_possible": list(finding.also_possible),
         "how_to_check": finding.how_to_check,
