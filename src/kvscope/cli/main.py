@@ -9,10 +9,11 @@ import sys
 import click
 
 from kvscope import __version__, language
-from kvscope.cli.output import say
+from kvscope.cli.output import is_terminal, say
 from kvscope.cli.spoken_help import SpokenContext, asked_language, help_of, show_click_error, speak
 from kvscope.errors import KvscopeError
 from kvscope.language import shown, translated
+from kvscope.report.terminal_text import wrapped
 
 # Set by a person who wants to see where a fault of kvscope lies.
 TRACEBACK_VARIABLE = "KVSCOPE_TRACEBACK"
@@ -133,7 +134,14 @@ def _fault(error: Exception) -> tuple[str, str]:
 
 def _say(message: str, hint: str | None, code: int) -> int:
     with contextlib.suppress(OSError):  # the exit code is said even where nothing else can be
-        say(message, err=True)
+        _say_line(message, "")
         if hint:
-            say(f"  {translated('What to do: {hint}', 'cli').format(hint=hint)}", err=True)
+            _say_line(translated("What to do: {hint}", "cli").format(hint=hint), "  ")
     return code
+
+
+def _say_line(text: str, indent: str) -> None:
+    """On a terminal between words; elsewhere as one line, which programs look for."""
+    lines = wrapped(text, indent, f"{indent}  ") if is_terminal(sys.stderr) else [indent + text]
+    for line in lines:
+        say(line, err=True)

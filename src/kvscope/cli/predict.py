@@ -13,6 +13,7 @@ from kvscope.predict.curve import growth_curve
 from kvscope.predict.prediction import Prediction
 from kvscope.predict.question import Question
 from kvscope.report.prediction_text import render_prediction, render_predictions, render_what_if
+from kvscope.report.words import say as words
 from kvscope.units import parse_bytes, parse_tokens
 
 EXAMPLE = """\b
@@ -148,7 +149,7 @@ def draw(predictions: list[Prediction], chart: str, force: bool) -> None:
 
     longest = max(predictions, key=_tokens)
     path = write_file(chart, prediction_svg(longest, [_tokens(prediction) for prediction in predictions]), force=force)
-    say(f"Wrote {path}", err=True)
+    say(words("report.wrote", file=path), err=True)
 
 
 def write_page(found: list[dict[str, Any]], model: str, out: str, force: bool) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvscope.errors import MissingDependency
+from kvscope.language import shown
 from kvscope.predict.curve import Curve, Point, curve_points, growth_curve
 from kvscope.predict.prediction import Component, Prediction
 from kvscope.report.blocks import Chart, Table, columns, row
@@ -20,14 +21,16 @@ from kvscope.report.charts import (
     plot,
     to_spec,
 )
-from kvscope.units import MIB, format_count, format_mib
+from kvscope.report.terminal_text import plain_blanks
+from kvscope.report.words import say
+from kvscope.units import MIB, format_count
 
-# Part of the picture → (words, whose colour and pattern of the report's parts).
-_PARTS: Mapping[Component, tuple[str, str]] = {
-    "weights": ("weights", "weights"),
-    "recurrent_state": ("state of fixed size", "checkpoint"),
-    "index_cache": ("index cache", "buffers"),
-    "kv_cache": ("KV cache", "kv_cache"),
+# Part of the picture → whose colour and pattern of the report's parts.
+_PARTS: Mapping[Component, str] = {
+    "weights": "weights",
+    "recurrent_state": "checkpoint",
+    "index_cache": "buffers",
+    "kv_cache": "kv_cache",
 }
 # Weights are drawn while they leave the cache room to be seen: at most so many times its largest size.
 _MOST_WEIGHTS = 3
@@ -73,14 +76,14 @@ def _layers(
 ) -> Any:
     import altair as alt
 
-    names = {part: _PARTS[part][0] for part in parts}
+    names = {part: _name(part) for part in parts}
     data = [
         {"x": point.tokens, "part": names[part], "mib": _bytes(point, part, weights) / MIB, "order": order}
         for point in points
         for order, part in enumerate(parts)
     ]
-    scale = alt.Scale(domain=list(names.values()), range=[PARTS[_PARTS[part][1]][0] for part in parts])
-    x = alt.X("x:Q", title="tokens in each sequence", axis=alt.Axis(format=",d"))
+    scale = alt.Scale(domain=list(names.values()), range=[PARTS[_PARTS[part]][0] for part in parts])
+    x = alt.X("x:Q", title=say("growth_chart.tokens"), axis=alt.Axis(format=",d"))
     area = plot(data).mark_area(opacity=1).encode(
         x=x,
         y=alt.Y("mib:Q", title="MiB", stack="zero"),
@@ -88,11 +91,13 @@ def _layers(
         order=alt.Order("order:Q"),
     )  # fmt: skip
     layers = [area]
-    items = [KeyItem(label=names[part], sign="square", colour=PARTS[_PARTS[part][1]][0]) for part in parts]
+    items = [KeyItem(label=names[part], sign="square", colour=PARTS[_PARTS[part]][0]) for part in parts]
     if curve.is_reserved:
         line = [{"x": p.tokens, "y": (p.allocated_bytes + weights) / MIB} for p in (points[0], points[-1])]
         layers.append(plot(line).mark_line(strokeDash=[6, 4], strokeWidth=2, color=PREDICTED).encode(x=x, y="y:Q"))
-        items.append(KeyItem(label=f"reserved by {_engine(prediction)}", sign="dashed", colour=PREDICTED))
+        items.append(
+            KeyItem(label=say("growth_chart.reserved", engine=_engine(prediction)), sign="dashed", colour=PREDICTED)
+        )
     knees = [{"x": knee.tokens, "label": format_count(knee.tokens)} for knee in _knees(prediction, points)]
     if knees:
         rules = plot(knees)
@@ -115,26 +120,30 @@ def _engine(prediction: Prediction) -> str:
     return prediction.scenario.settings.engine
 
 
+def _name(part: Component) -> str:
+    return say(f"growth_chart.part.{part}")
+
+
 def _title(prediction: Prediction, curve: Curve) -> str:
-    first = curve.segments[0].bytes_per_token
-    text = f"{prediction.model.name}: each token needs {format_count(first)} B"
-    last = curve.segments[-1]
+    first, last = curve.segments[0], curve.segments[-1]
+    told = {"model": prediction.model.name, "per_token": first.bytes_per_token}
     if last.why is None:
-        return text
-    return f"{text}, and {format_count(last.bytes_per_token)} B from {format_count(last.from_tokens)} tokens on"
+        return plain_blanks(say("growth_chart.title", **told))
+    later = {"later": last.bytes_per_token, "tokens": last.from_tokens}
+    return plain_blanks(say("growth_chart.title_knee", **told, **later))
 
 
 def _description(prediction: Prediction, curve: Curve, hidden_weights: int | None) -> str:
     sequences = prediction.scenario.workload.num_sequences
-    each = "one sequence" if sequences == 1 else f"each of {sequences} sequences"
-    text = f"Memory that the tokens of {each} need, by length; the height is the sum of the parts."
+    slug = "growth_chart.description_one" if sequences == 1 else "growth_chart.description"
+    texts = [say(slug, sequences=sequences)]
     if curve.is_reserved:
-        text += f" The dashed line is what {_engine(prediction)} reserves at load, whatever the length."
+        texts.append(say("growth_chart.dashed", engine=_engine(prediction)))
     for segment in curve.segments[1:]:
-        text += f" At {format_count(segment.from_tokens)} tokens: {segment.why}."
+        texts.append(say("growth_chart.knee", tokens=segment.from_tokens, why=shown(segment.why or "")))
     if hidden_weights is not None:
-        text += f" The weights ({format_mib(hidden_weights)}) stay the same and are left out of the picture."
-    return text
+        texts.append(say("growth_chart.no_weights", weights=hidden_weights))
+    return plain_blanks(" ".join(texts))
 
 
 def _table(points: Sequence[Point], parts: Sequence[Component], weights: int, lengths: set[int]) -> Table:
@@ -144,7 +153,7 @@ def _table(points: Sequence[Point], parts: Sequence[Component], weights: int, le
         if point.tokens in lengths
     ]
     return Table(
-        caption="Bytes needed at each length",
-        columns=columns("tokens", *(_PARTS[part][0] for part in parts)),
+        caption=say("growth_chart.caption"),
+        columns=columns(say("predict.col_tokens"), *map(_name, parts)),
         rows=tuple(rows),
     )

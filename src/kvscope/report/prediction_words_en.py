@@ -73,6 +73,26 @@ PREDICTION: dict[str, str] = {
     "what_if.as_asked": "as asked",
 }
 
+GROWTH_CHART: dict[str, str] = {
+    "growth_chart.part.weights": "weights",
+    "growth_chart.part.recurrent_state": "state of fixed size",
+    "growth_chart.part.index_cache": "index cache",
+    "growth_chart.part.kv_cache": "KV cache",
+    "growth_chart.tokens": "tokens in each sequence",
+    "growth_chart.reserved": "reserved by {engine}",
+    "growth_chart.title": "{model}: each token needs {per_token:count} B",
+    "growth_chart.title_knee": "{model}: each token needs {per_token:count} B, and {later:count} B from {tokens:count} "
+    "tokens on",
+    "growth_chart.description_one": "Memory that the tokens of one sequence need, by length; the height is the sum of "
+    "the parts.",
+    "growth_chart.description": "Memory that the tokens of each of {sequences} sequences need, by length; the height "
+    "is the sum of the parts.",
+    "growth_chart.dashed": "The dashed line is what {engine} reserves at load, whatever the length.",
+    "growth_chart.knee": "At {tokens:count} tokens: {why}.",
+    "growth_chart.no_weights": "The weights ({weights:mib}) stay the same and are left out of the picture.",
+    "growth_chart.caption": "Bytes needed at each length",
+}
+
 FIT: dict[str, str] = {
     "fit.head": "{model} on {engine} in {budget:bytes}",
     "fit.head_reserve": "{model} on {engine} in {budget:bytes}, {reserve:bytes} of it reserved",

@@ -6,7 +6,7 @@ from kvscope.report.compare_words_en import COMPARE
 from kvscope.report.count_words_en import COUNT, EXACT_PROMPT
 from kvscope.report.machine_words_en import DOCTOR, EXPLAIN, SELFTEST, WATCH
 from kvscope.report.plan_words_en import LAB, MEASURED, PLAN, PROGRESS
-from kvscope.report.prediction_words_en import FIT, MODEL, PREDICTION
+from kvscope.report.prediction_words_en import FIT, GROWTH_CHART, MODEL, PREDICTION
 from kvscope.report.record_words_en import RECORD
 from kvscope.report.reuse_words_en import REUSE
 
@@ -16,6 +16,7 @@ TERMINAL: Mapping[str, str] = {
     **_TABLE,
     **PREDICTION,
     **FIT,
+    **GROWTH_CHART,
     **MODEL,
     **COUNT,
     **EXACT_PROMPT,
