@@ -152,7 +152,8 @@ def test_what_hangs_on_an_assumed_answer_is_told_apart_from_what_was_confirmed()
     """Seen: "reuses 89 of 176", and then "Confirmed: 68 as predicted"."""
     first = {"source": "a", "prompt_tokens": 68, "held_tokens": 89, "answer": "history"}
     found = {**UNBROKEN, "outcome": "appended", "first": first, "reusable_tokens": 89, "status": "estimated"}
-    assert "68 of them are the first prompt, 21 more if the model's answer is the history's." in " ".join(render_reuse(found).split())
+    said = " ".join(render_reuse(found).split())
+    assert "68 of them are the first prompt, 21 more if the model's answer is the history's." in said
     rows = [
         {**ROW, "cached_tokens": 0, "predicted_tokens": 0},
         {**ROW, "source": "b", "cached_tokens": 68, "predicted_tokens": 68},

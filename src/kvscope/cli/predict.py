@@ -159,7 +159,7 @@ def write_page(found: list[dict[str, Any]], model: str, out: str, force: bool) -
     from kvscope.report.page import render_page
 
     page = render_page(predicted_analysis(found[-1], model_source=model))
-    say(f"Wrote {write_file(out, page, force=force)}", err=True)
+    say(words("report.wrote", file=write_file(out, page, force=force)), err=True)
 
 
 def _tokens(prediction: Prediction) -> int:

@@ -107,7 +107,8 @@ class _SpokenFormatter(click.HelpFormatter):
             else:
                 self._lines(wrapped(paragraph, indent, indent))
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        rows = list(rows)
         widest = min(max(display_width(name) for name, _ in rows) + col_spacing, _OPTION_COLUMNS)
         indent, later = " " * self.current_indent, " " * (self.current_indent + widest)
         for name, text in rows:

@@ -79,11 +79,6 @@ def wrapped_note(text: str) -> list[str]:
     return wrapped(text, "  ", "      ")
 
 
-def noted(text: str) -> str:
-    """``wrapped_note`` as one text."""
-    return "\n".join(wrapped_note(text))
-
-
 def plain_blanks(text: str) -> str:
     """With ordinary blanks where lines were not to be broken."""
     return text.replace(NO_BREAK, " ")
