@@ -23,6 +23,9 @@ PAGE: Mapping[str, str] = {
     "reported or measured",
     "trust.predicted": "Nothing was measured, so nothing could be checked: each prediction is as good as the rule it "
     "follows.",
+    "interval.failed": "No trial left a measurement. All sizes below are predicted.",
+    "remark.failure_alone": "{cause}: {message}",
+    "remark.failure": "{cause}: {message} What to do: {hint}",
     "word.peak": "peak",
     "cell.at_least": "≥ {size}",
     "col.measured": "measured",

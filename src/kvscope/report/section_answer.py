@@ -4,10 +4,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from statistics import median
 
+from kvscope.analysis.failures import FailureGroup
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.price import token_price
 from kvscope.analysis.study import Study
 from kvscope.analysis.turns import turn_tables
+from kvscope.language import shown
 from kvscope.report.advice_words import advice_lines
 from kvscope.report.answer_headline import answered_text, intervals_text, is_about_answers
 from kvscope.report.answer_parts import answer_table, badges
@@ -19,10 +21,12 @@ from kvscope.report.claims import claim
 from kvscope.report.links import failed_levels, rows_behind, with_rows
 from kvscope.report.section_growth import by_context
 from kvscope.report.section_trust import clipped
-from kvscope.report.words import name_of, say
+from kvscope.report.words import has_words, name_of, say
 from kvscope.units import MIB, format_number
 
 THOUSAND = 1000
+# Failures explained where nothing was measured.
+MOST_FAILURES = 3
 # Changes named on the first screen.
 MOST_ADVICE = 3
 
@@ -175,7 +179,9 @@ def interval_line(study: Study) -> str:
     if time is not None and time.low is not None and time.high is not None:
         parts.append(say("interval.time", low_s=time.low * THOUSAND, high_s=time.high * THOUSAND))
     if not parts:
-        return say("interval.none") if study.is_measured else say("interval.predicted")
+        if study.is_measured:
+            return say("interval.none")
+        return say("interval.failed" if study.failures else "interval.predicted")
     counts = [
         level.num_measured
         for d in study.designs
@@ -208,6 +214,17 @@ def _chart(study: Study, anchors: Mapping[str, Link], prefix: str) -> Chart | No
     return chart and replace(chart, links=links)
 
 
+def _failure(group: FailureGroup) -> str:
+    """Where nothing was measured the failure is the answer: its cause, what was said of it, what to do."""
+    cause = name_of("outcome", group.outcome)
+    message = clipped(shown(group.message or "") or say("unknown"))
+    known = f"advice.{group.outcome}"
+    hint = shown(group.hint or "") or (say(known) if has_words(known) else "")
+    if not hint:
+        return say("remark.failure_alone", cause=cause, message=message)
+    return say("remark.failure", cause=cause, message=message, hint=clipped(hint))
+
+
 def remarks(study: Study) -> tuple[str, ...]:
     """What the headline leaves out: when the memory is taken, how far this machine goes, what was not asked."""
     items = []
@@ -221,8 +238,8 @@ def remarks(study: Study) -> tuple[str, ...]:
                 available_bytes=study.limit.available_bytes,
             )
         )
-    if study.attempts and not study.is_measured:
-        items.append(say("remark.not_measured"))
-    if not study.has_answers:
+    if not study.is_measured:
+        items += [_failure(group) for group in study.failures[:MOST_FAILURES]]
+    if not study.has_answers and (study.is_measured or not study.failures):
         items.append(say("remark.quality"))
     return tuple(items)

@@ -87,7 +87,6 @@ _ANSWER: dict[str, str] = {
     "remark.limit_memory": "Fits here: about {tokens:count} tokens for one conversation. What binds is memory "
     "({available_bytes:mib} were free): the KV cache for those tokens, and everything else as large as it was here. "
     "Predicted, not run.",
-    "remark.not_measured": "Predictions only: nothing has been measured yet.",
     "remark.quality": "That it fits does not mean that it answers well: quality was not measured.",
     "headline.both_beyond": "Beyond {tokens:count} tokens each further 1,000 tokens of context adds "
     "{size_bytes:mib}, and each 1,000 tokens of prompt delays the first token by {time_s:s}.",
