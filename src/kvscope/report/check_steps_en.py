@@ -1,9 +1,27 @@
-"""What a doubt about the numbers does to them, and what to do about it, in English: one sentence each for every check,
-the second short enough for a line of a terminal."""
+"""Checks by their short names; what a doubt about the numbers does to them, and what to do about it, in English: one
+sentence each for every check, the second short enough for a line of a terminal."""
 
 from collections.abc import Mapping
 
 CHECK_STEPS: Mapping[str, str] = {
+    "check_short.failures": "failures",
+    "check_short.repeats": "few repeats",
+    "check_short.unexplained": "memory without a name",
+    "check_short.token_counts": "token counts",
+    "check_short.own_counts": "counts differ",
+    "check_short.cut_prompts": "cut prompts",
+    "check_short.stuck_count": "cut prompts",
+    "check_short.cached_tokens": "reused prompts",
+    "check_short.spread": "noisy times",
+    "check_short.drift": "drift",
+    "check_short.late_samples": "late samples",
+    "check_short.coalesced": "tokens in clumps",
+    "check_short.swap": "swap",
+    "check_short.others": "other programs",
+    "check_short.unfinished": "unfinished trials",
+    "check_short.grids": "two things varied",
+    "check_short.warning": "warnings",
+    "check_short.not_run": "not all run",
     "check_name.client_limits": "kvscope's own client kept up",
     "check_short.client_limits": "client limits",
     "check.client_limits": "In {limited} of {total} trials kvscope's own client did not keep up.",
