@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from study_rows import (
     KIB,
@@ -15,6 +15,7 @@ from study_rows import (
     mark,
     memory,
     model_file,
+    prediction,
     reported,
     trial_row,
 )
@@ -148,6 +149,7 @@ def test_the_pair_furthest_apart_is_found_in_each_sitting_and_not_between_two() 
     assert {worst.first, worst.second} == {"0", "300"}
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     own=st.integers(0, 60_000), leaked=st.integers(0, 60_000), fixed=st.integers(0, 30_000), same=st.integers(0, 60_000)
 )
@@ -214,3 +216,30 @@ def test_a_checkpoint_that_lies_in_the_heap_is_stated_and_is_a_term() -> None:
     assert moment is not None
     # The least that prints as 2.50 MiB: 2.495.
     assert moment.attribution.term_bytes("checkpoint") == int(2.495 * 1024 * KIB)
+
+
+def test_a_buffer_is_where_memory_grew_and_not_where_there_was_room_for_it() -> None:
+    """Seen on llama.cpp with a microbatch of 128: the kernel had joined the compute buffer to a table of the process,
+    while the cache's mapping had room for it and never grew."""
+    compute_kib = 3_880
+    predicted = prediction()
+    buffers = [{**b, "bytes": compute_kib * KIB} if b["name"] == "compute_buffer" else b for b in predicted["buffers"]]
+    cache, table = KV_KIB + 42_000, compute_kib + 2_180
+    marks = (
+        mark("launched", 0),
+        mark("loaded", KV_KIB + 2_400),
+        mark("after_request", KV_KIB + 5_300, request_index=1),
+    )
+    maps = (
+        mapping("launched", "heap", 10, 0),
+        mapping("loaded", "anonymous", cache, KV_KIB),
+        mapping("loaded", "anonymous", table, 2_400),
+        mapping("after_request", "anonymous", cache, KV_KIB, request_index=1),
+        mapping("after_request", "anonymous", table, 5_300, request_index=1),
+    )
+    found = attempt(predicted={**predicted, "buffers": buffers}, marks=marks, maps=maps)
+    moment = row_identity(calibrated(found)).after
+    assert moment is not None
+    terms = {term.slug: (term.num_bytes // KIB, term.basis) for term in moment.attribution.terms if term.num_bytes}
+    assert terms["compute_buffer"] == (2_900, "shared")
+    assert terms["kv_cache"] == (KV_KIB, "predicted")

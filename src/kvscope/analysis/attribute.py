@@ -13,7 +13,7 @@ from kvscope.analysis.attribution import Attribution as Attribution
 from kvscope.analysis.attribution import Resident as Resident
 from kvscope.analysis.attribution import Term as Term
 from kvscope.analysis.buffer_terms import HEAP_BLOCK_BYTES as HEAP_BLOCK_BYTES
-from kvscope.analysis.buffer_terms import buffer_terms, joined_terms, with_model_file
+from kvscope.analysis.buffer_terms import buffer_terms, joined_terms, not_grown, with_model_file
 from kvscope.analysis.calibration import (
     FIXED,
     VOCABULARY,
@@ -104,7 +104,8 @@ def _with_buffers(
             terms, residents = buffer_terms(places, missing, at_load=at_load)
             if is_by_cause and mark.phase != "loaded":
                 free = without(new, [place.mapping for place in places])
-                terms += joined_terms(missing, maps_at(result, last_mark(result, "loaded")), free)
+                loaded = maps_at(result, last_mark(result, "loaded"))
+                terms += joined_terms([*missing, *not_grown(places, at_load or {})], loaded, free)
         else:
             terms, residents = _own_heap_terms(heap)
         terms += [term for term in _runtime_terms(before, after) if term.slug in ("stacks", "library_data")]

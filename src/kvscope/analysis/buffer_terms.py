@@ -101,6 +101,13 @@ def _add_stated(missing: Sequence[Buffer], seen: dict[str, int], basis: dict[str
             basis[buffer.component] = "reported"
 
 
+def not_grown(places: Sequence[Place], at_load: Mapping[int, int]) -> list[Buffer]:
+    """Buffers touched as they are used that were placed in a mapping with room for them which has not grown since the
+    load: it had the room, and they are elsewhere."""
+    still = [place for place in places if not place.is_exact and _touched(place, at_load) == 0]
+    return [buffer for place in still for buffer in place.partly_touched]
+
+
 def joined_terms(missing: Sequence[Buffer], at_load: Sequence[MapRow], free: Sequence[MapRow]) -> list[Term]:
     """Buffers that are touched as they are used and were not found: the kernel may have joined one to other memory, in
     a mapping that has room for it and that grew since the load. At most that growth is the buffer's. ``at_load``: the
