@@ -35,10 +35,26 @@ def effects_chart(slug: str, design: DesignRow, rows: Sequence[LevelRow], table:
     chart = alt.layer(*_marks(values)).properties(width=WIDTH - 190, height=ROW_HEIGHT * len(values) + 20)
     return Chart(
         slug=slug,
-        title=say("effects.chart_title", name=design.name),
+        title=_finding(design, values),
         description=say("effects.chart_description"),
         spec=to_spec(chart),
         table=table,
+    )
+
+
+def _finding(design: DesignRow, values: Sequence[Mapping[str, Any]]) -> str:
+    """How many differences are seen, and the largest of them."""
+    seen = [value for value in values if value["seen"]]
+    if not seen:
+        return say("effects.chart_none", name=design.name, count=len(values))
+    largest = max(seen, key=lambda value: abs(value["share"]))
+    return say(
+        "effects.chart_seen",
+        name=design.name,
+        seen=len(seen),
+        count=len(values),
+        what=largest["row"],
+        share=largest["share"] / 100,
     )
 
 
@@ -82,7 +98,7 @@ def _is_memory(metric: str) -> bool:
     return metric.startswith("memory_")
 
 
-def _value(row: LevelRow, effect: Effect) -> dict[str, object] | None:
+def _value(row: LevelRow, effect: Effect) -> dict[str, Any] | None:
     share = effect.relative
     if share.value is None or share.low is None or share.high is None:
         return None

@@ -20,6 +20,14 @@ CHARTS: dict[str, str] = {
     "chart.law.chosen": "{shown} of {total:count} lengths are drawn, evenly chosen; the fit is of all of them. Bars "
     "are 95 % intervals, or from the least to the most of a length's trials. A × is a failed trial; its height means "
     "nothing.",
+    "chart.release.one": "{loaded_bytes:mib} held after the load, {held_bytes:mib} after {count} conversations, "
+    "{unloaded_bytes:mib} after the release",
+    "chart.release.most": "With {level}: {loaded_bytes:mib} held after the load, {held_bytes:mib} after {count} "
+    "conversations, {unloaded_bytes:mib} after the release",
+    "effects.chart_seen": "{name}: {seen} of {count} differences are seen; the largest is {share:signed_percent} "
+    "({what})",
+    "effects.chart_none": "{name}: none of {count} differences can be told from noise",
+    "quality.chart_best": "{best} of {total} levels are beaten by none on memory, time and quality",
     "series.means": "mean, with its 95 % interval",
     "series.span": "least to most",
     "tip.x": "x",

@@ -31,7 +31,7 @@ def quality_chart(slug: str, effects: QualityEffects, table: Table) -> Chart | N
     axis = say("quality.axis_kl") if kind is None else say("quality.axis_right", what=task_text(*kind))
     return Chart(
         slug=slug,
-        title=say("quality.chart_title"),
+        title=say("quality.chart_best", best=sum(bool(v["is_best"]) for v in values), total=len(values)),
         description=say("quality.chart_description"),
         spec=to_spec(_drawn(values, axis)),
         table=table,

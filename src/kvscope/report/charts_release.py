@@ -43,10 +43,26 @@ def release_chart(releases: Sequence[Release], factor: str) -> Chart:
     chart = alt.layer(*layers, *key(items)).properties(width=WIDTH - 60, height=HEIGHT)
     return Chart(
         slug="memory-after-conversations",
-        title=say("chart.release.title"),
+        title=_finding(releases),
         description=say("chart.release.description"),
         spec=to_spec(chart),
         table=_release_table(releases, order, list(names.values())),
+    )
+
+
+def _finding(releases: Sequence[Release]) -> str:
+    """What is held at the three moments that matter, of the level that holds most after its conversations."""
+    read = [release for release in releases if release.judged.conversations]
+    if not read:
+        return say("chart.release.title")
+    most = max(read, key=lambda release: release.judged.conversations[-1].held_bytes)
+    return say(
+        "chart.release.one" if len(releases) == 1 else "chart.release.most",
+        level=say("series.level", factor=most.factor, level=most.level),
+        loaded_bytes=most.judged.loaded_bytes,
+        held_bytes=most.judged.conversations[-1].held_bytes,
+        count=len(most.judged.conversations),
+        unloaded_bytes=most.judged.unloaded_bytes,
     )
 
 

@@ -68,7 +68,6 @@ EFFECTS: Mapping[str, str] = {
     "effect_name.memory_after_bytes": "memory, after",
     "effect_name.memory_loaded_bytes_device": "device, loaded",
     "effect_name.memory_peak_bytes_device": "device, peak",
-    "effects.chart_title": "What each change did, as a share of the baseline, with its 95 % interval ({name})",
     "effects.chart_description": "A row for each changed level and quantity. A mark is the change as a share of the "
     "baseline, the line through it is the 95 % interval, and the upright dashed line is no change. A dot is a "
     "difference that is called one; a square may be noise.",

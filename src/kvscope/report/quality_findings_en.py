@@ -249,7 +249,6 @@ QUALITY_WORDS: Mapping[str, str] = {
     "quality_col.expected": "expected",
     "quality_col.answer": "answer",
     "quality_col.reading": "read as",
-    "quality.chart_title": "Quality against memory",
     "quality.chart_description": "Each point is a level. Bars: 95 % intervals. Round: not beaten on memory, time and "
     "quality together.",
     "quality.series_rest": "beaten, or unknown",
