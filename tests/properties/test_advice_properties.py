@@ -71,7 +71,7 @@ def takes(engine: str, advice: Advice) -> None:
     assert canonical_settings(engine, advice.change) == dict(advice.change)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 2**32), engine=st.sampled_from(("llama.cpp", "fake")))
 def test_every_piece_of_advice_stands_on_something(seed: int, engine: str) -> None:
     attempts, found = a_study(Random(seed), engine)
@@ -97,7 +97,7 @@ def test_every_piece_of_advice_stands_on_something(seed: int, engine: str) -> No
     assert not [each for each in found.withheld if each.change in advised]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_what_measurement_contradicts_is_never_advised(seed: int) -> None:
     """By the rows themselves: the mean of the memory of both sides of each change that is advised for memory."""
@@ -116,7 +116,7 @@ def test_what_measurement_contradicts_is_never_advised(seed: int) -> None:
         assert before - after > WORTH_SHARE * before
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_nothing_is_paid_where_memory_is_no_trouble(seed: int) -> None:
     _, found = a_study(Random(seed), "llama.cpp")
