@@ -78,7 +78,8 @@ def test_every_measured_metric_of_the_definitions_has_a_name() -> None:
 
 
 def test_every_word_is_used() -> None:
-    source = "".join(p.read_text(encoding="utf-8") for p in (SRC / "report").glob("*.py") if "_en" not in p.name)
+    files = [p for folder in ("report", "cli") for p in (SRC / folder).glob("*.py") if "_en" not in p.name]
+    source = "".join(p.read_text(encoding="utf-8") for p in files)
     source += (SRC / "report" / "assets" / "page.html").read_text(encoding="utf-8")
     starts = set(re.findall(r'f"([a-z_]+\.[a-z_]*)\{', source))
     starts |= {f"{kind}." for kind in re.findall(r'name_of\("([a-z_]+)"', source)} | {"nav."}

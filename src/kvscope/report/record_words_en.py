@@ -4,7 +4,6 @@ RECORD: dict[str, str] = {
     "record.warning": "warning: {text}",
     "record.see": "See it: {command}",
     "report.wrote": "Wrote {file}.",
-    "report.wrote_charts": "Wrote {count} charts to {folder}.",
     "report.many": "{attempts:count} attempts: the report holds them all at once, which takes about {size:bytes} of "
     "memory. kvscope export takes one at a time.",
     "export.wrote_rows": "Wrote {count} rows to {file}.",
