@@ -24,6 +24,7 @@ from babel.messages.pofile import read_po, write_po
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+from help_texts import help_texts
 from message_templates import templates
 
 from kvscope.report.words import WORDS
@@ -63,6 +64,7 @@ def extracted() -> dict[str, set[Key]]:
         placed |= dict.fromkeys(slugs_in(path), domain_of(path.stem.removesuffix("_en")))
     for slug, english in WORDS.items():
         found[placed.get(slug, "report")].add((slug, english))
+    found["help"] = help_texts()
     for english, domain in templates().items():
         found.setdefault(domain, set()).add(("", english))
     return found
