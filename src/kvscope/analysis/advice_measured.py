@@ -17,7 +17,7 @@ from kvscope.analysis.effects import ROUNDED, Effect, paired_effect
 from kvscope.analysis.fit import t_quantile
 from kvscope.analysis.levels import METRICS, at_level, error_rates, level_key
 from kvscope.analysis.quality_effects import quality_effects
-from kvscope.analysis.quality_work import baseline_of, work_of
+from kvscope.analysis.quality_work import baseline_of, is_choice, work_of
 from kvscope.record.rows import DesignRow, Json
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def measured_changes(study: Study) -> tuple[Measured, ...]:
 
 def _of_design(own: DesignStudy, engine: str) -> Iterator[Measured]:
     design, attempts = own.design, own.attempts
-    if not any(a.is_measured for a in attempts):
+    if not is_choice(design, design.levels) or not any(a.is_measured for a in attempts):
         return
     refused = {level_key(finding.values.get("level")) for finding in not_taken(design, attempts)}
     known = {level_key(each.level): each for each in _quality_levels(own)}

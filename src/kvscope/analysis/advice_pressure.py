@@ -45,11 +45,12 @@ NOT_KNOWN = Pressure(slug="unknown")
 
 def pressure_of(study: Study) -> Pressure:
     """What the rows say of it; the worst first."""
-    failed = [a for a in study.trials if _had_no_room(a)]
+    trials = study.trials
+    failed = [a for a in trials if _had_no_room(a)]
     if failed:
         return Pressure(
             slug="ran_out",
-            values={"failed": len(failed), "total": len(study.trials)},
+            values={"failed": len(failed), "total": len(trials)},
             evidence=tuple(a.key for a in failed),
         )
     swapping = [a for a in study.attempts if any(w.slug == _SWAPPING for w in a.result.warnings)]
