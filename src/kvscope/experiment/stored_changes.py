@@ -9,7 +9,7 @@ from kvscope.experiment.design import Condition
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.prediction import Prediction
 from kvscope.predict.question import Question
-from kvscope.predict.what_if import candidates, try_change
+from kvscope.predict.what_if import Change, candidates, try_change
 
 # Another program is no setting of this one.
 _NO_SETTING = "engine"
@@ -47,14 +47,15 @@ def stored_changes(
         ]
     except KvscopeError:  # what cannot be asked again, as a size of memory that only the server knows
         return []
-    return [
-        {
-            "axis": change.candidate.axis,
-            "change": dict(change.candidate.change),
-            "harm": change.candidate.harm,
-            "saved_bytes": None if change.unknown else change.saved_bytes,
-            "is_estimate": (prediction.status, change.answer.status) != ("exact", "exact"),
-        }
-        for change in tried
-        if change is not None and change.answer is not None and change.refused is None
-    ]
+    return [_kept(change, prediction) for change in tried if change is not None and change.refused is None]
+
+
+def _kept(change: Change, prediction: Prediction) -> dict[str, Any]:
+    after = change.answer
+    return {
+        "axis": change.candidate.axis,
+        "change": dict(change.candidate.change),
+        "harm": change.candidate.harm,
+        "saved_bytes": None if change.unknown else change.saved_bytes,
+        "is_estimate": after is None or (prediction.status, after.status) != ("exact", "exact"),
+    }
