@@ -11,8 +11,26 @@ import click
 from kvscope.cli.main import COMMANDS, cli
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "kvscope"
-# What click itself says there: our own words for them are asked for by these names.
 HELP, CLI, CLICK = "help", "cli", "click"
+# What click says of a command line that it cannot read. These have no context: they are shown by their templates.
+CLICK_ERRORS = (
+    "No such option {name}.",
+    "(Did you mean {other}?)",
+    "(Did you mean one of: {others}?)",
+    "No such option: {name}",
+    "No such command {name}.",
+    "Missing argument {name}.",
+    "Missing option {name}.",
+    "Missing command.",
+    "Option {name} requires an argument.",
+    "Option {name} does not take a value.",
+    "Got unexpected extra argument ({text})",
+    "Got unexpected extra arguments ({text})",
+    "Invalid value for {name}: {message}",
+    "{value} is not a valid {kind}.",
+    "{value} is not in the range {range}.",
+    "{value} is not one of {choices}.",
+)
 
 
 def help_texts() -> set[tuple[str, str]]:
@@ -52,4 +70,4 @@ def _of_click() -> set[tuple[str, str]]:
     from kvscope.cli import spoken_help
 
     own = {(CLI, text) for text in spoken_help._OWN}
-    return own | {(CLICK, word) for word in spoken_help._WORDS}
+    return own | {("", text) for text in CLICK_ERRORS} | {(CLICK, word) for word in spoken_help._WORDS}
