@@ -80,6 +80,7 @@ _SAVES = {
     "advice.memory_estimated": "Predicted only, as an estimate: {value:mib} less. No design of this record measured "
     "it.",
     "advice.memory_too_few": "Predicted only: {value:mib} less. It was run here, but one repeat gives no interval.",
+    "advice.memory_bounded": "Predicted only: at most {value:bytes} less, once the copies are full.",
     "advice.also_predicted": "Predicted were {value:mib}.",
     "advice.time_measured": "Measured: {metric} is {value:s} shorter " + _SECONDS + ", {num} pairs.",
     "advice.time_predicted": "Predicted only, from the times of this record: the first token should come {value:s} "
@@ -185,6 +186,8 @@ _SHORT = {
     "sooner "
     "(measured).",
     "advice_short.history": "A history that is reused should bring the first token {size:s} sooner (predicted only).",
+    "advice_short.host_cache_limit": "{flags} keeps copies of prompts from taking up to {size:bytes} more (predicted "
+    "only).",
     "advice_short.line": "What to change first: {line}",
     "advice_short.none": "Nothing stands out that should be changed.",
     "advice_short.none_free": "Nothing needs to be changed: memory is no trouble for what was run here.",

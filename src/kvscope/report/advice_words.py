@@ -6,8 +6,12 @@ from kvscope.analysis.advice_measured import MEMORY
 from kvscope.analysis.study import Study
 from kvscope.report.words import name_of, say
 
-# Advice of what is sent has no setting; its short sentence is its own.
-_OF_PROMPTS = {"stable_prefix": "stable_prefix", "history": "history", "history_reasoning": "history"}
+# Advice that bounds what has not grown yet.
+_LIMIT = "host_cache_limit"
+# Advice of what is sent has no setting.
+_OF_PROMPTS = ("stable_prefix", "history", "history_reasoning")
+# Whose short sentence is its own.
+_OWN_SHORT = {**dict.fromkeys(_OF_PROMPTS, "history"), "stable_prefix": "stable_prefix", _LIMIT: _LIMIT}
 # Lines that a first screen or a terminal has room for.
 SHORT_LINES = 3
 
@@ -52,7 +56,9 @@ def saving_texts(advice: Advice) -> list[str]:
 def _predicted_slug(advice: Advice) -> str:
     if advice.metric != MEMORY:
         return "time_predicted"
-    if advice.design_id is not None and advice.slug != "host_cache_limit":
+    if advice.slug == _LIMIT:
+        return "memory_bounded"
+    if advice.design_id is not None:
         return "memory_too_few"
     return "memory_estimated" if advice.is_estimate else "memory_predicted"
 
@@ -122,6 +128,6 @@ def advice_lines(study: Study) -> tuple[str, ...]:
 
 def _short(advice: Advice) -> str:
     basis = "measured" if advice.is_measured else "predicted"
-    slug = _OF_PROMPTS.get(advice.slug, f"{advice.helps}_{basis}")
+    slug = _OWN_SHORT.get(advice.slug, f"{advice.helps}_{basis}")
     metric = name_of("metric", advice.metric)
     return say(f"advice_short.{slug}", flags=advice.flags, size=advice.size, metric=metric)
