@@ -45,7 +45,12 @@ def refusing() -> Iterator[str]:
     def answer(path: str, body: Any) -> bytes:
         if path.endswith("/models"):
             return plain("200 OK", json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}).encode())
-        return plain("500 Internal Server Error", next(left).encode())
+        if not path.endswith("/completions"):
+            return plain("404 Not Found", b"")
+        text = next(left)
+        # Of a page its words are kept, of JSON its message.
+        body = json.dumps({"error": {"message": text}}) if len(text) % 4 else text
+        return plain("500 Internal Server Error", body.encode())
 
     with answering(answer) as url:
         yield url
@@ -61,7 +66,7 @@ def test_error_bodies_of_a_server_are_text_in_the_page(browser: Chromium, refusi
     with open_records(records) as opened:
         messages = [row.error_message or "" for row in opened.trials()]
     assert len(messages) == 76
-    assert len({number for message in messages for number in re.findall(r"owned\((\d+)\)", message)}) > 80
+    assert len({number for message in messages for number in re.findall(r"owned\((\d+)\)", message)}) > 100
     write_report(records, page)
     browser.open(page, width=360)
     browser.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
