@@ -132,8 +132,8 @@ def _copy_bytes(scenario: Scenario, study: Study) -> float:
     """What the cache holds for one conversation of the release check."""
     attempt = next(a for a in _release(scenario, study) if a.is_measured)
     per_token = (attempt.prediction or {})["growth"]["bytes_per_token"] * scenario.kv_factor
-    request = attempt.measured_requests[-1]
-    return float(per_token * ((attempt.prompt_tokens or 0) + (request.output_tokens or 0)))
+    request = attempt.measured_requests[-1]  # by our count: the server's may be what is planted
+    return float(per_token * ((request.prompt_tokens_ours or 0) + (request.output_tokens or 0)))
 
 
 def _copies(scenario: Scenario, study: Study, said: set[str]) -> str | None:
