@@ -31,6 +31,8 @@ TELLING = frozenset(
 SENTENCES = frozenset(
     "hint because why why_not cost risk advice says question confounders holds next_step also message doubt".split()
 )
+# What joins a text to the one before it: there it is taken apart when it is shown.
+_JOIN = re.compile(r"\A[;.] ")
 # Functions that only return sentences of these kinds, by how their names end.
 RETURNING = ("_hint", "_advice", "_because", "_why", "why_not", "unavailable", "_message", "_doubt", "_reason", "_note")
 
@@ -45,9 +47,10 @@ def templates() -> dict[str, str]:
             domain = f"messages_{package if package in LARGE else 'other'}"
             if path.name in DEFINING:
                 domain = "definitions"
-            for text in _of_module(ast.parse(path.read_text(encoding="utf-8"))):
+            module = ast.parse(path.read_text(encoding="utf-8"))
+            for text in (*_of_module(module), *(_formulas(module) if package == "predict" else ())):
                 if _has_words(text):
-                    found.setdefault(text.strip(), domain)
+                    found.setdefault(_JOIN.sub("", text.strip()), domain)
     return found
 
 
@@ -61,6 +64,13 @@ def _of_module(module: ast.Module) -> Iterator[str]:
                     yield from _texts(inner.value)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and _is_sentence_name(node):
             yield from _texts(node.value)
+
+
+def _formulas(module: ast.Module) -> Iterator[str]:
+    """Every f-string of a module: a prediction's reasons are put together of several."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.JoinedStr):
+            yield _template(node)
 
 
 def _is_sentence_name(node: ast.Assign | ast.AnnAssign) -> bool:

@@ -29,7 +29,10 @@ NAMES: Mapping[str, str] = {ENGLISH: "English", KOREAN: "한국어"}
 # Templates are looked up by so many characters of their beginning.
 _HEAD = 6
 _MOST_SENTENCES = 40
-_SENTENCE_END = re.compile(r"(?<=[.!?:;]) (?=\S)")
+# Between two sentences, or two halves of one: the blank behind a sign that belongs to the first, or a semicolon.
+_BETWEEN = re.compile(r"(?<=[.!?:]) (?=\S)|; (?=\S)")
+# Values are looked at for templates in so many steps: a formula in a reason in a message.
+_DEEPEST = 2
 
 _of_process = ENGLISH
 _of_context: ContextVar[str | None] = ContextVar("language", default=None)
@@ -93,20 +96,21 @@ def shown(text: str) -> str:
 def _by_sentences(templates: "_Templates", text: str) -> str:
     """Split into runs of sentences so that templates know as much of the text as they can: a value may hold a whole
     sentence, and a message may be made of several templates."""
-    parts = _SENTENCE_END.split(text)
-    if len(parts) > _MOST_SENTENCES:
-        parts = [text]
+    breaks = list(_BETWEEN.finditer(text))
+    if len(breaks) > _MOST_SENTENCES:
+        breaks = []
+    starts, ends = [0, *(b.end() for b in breaks)], [*(b.start() for b in breaks), len(text)]
     # Of the text up to each sentence: how many characters templates know, and how it is said.
     best: list[tuple[int, str]] = [(0, "")]
-    for end in range(1, len(parts) + 1):
+    for end in range(1, len(starts) + 1):
         ways = []
         for start in reversed(range(end)):
             known, before = best[start]
-            run = " ".join(parts[start:end])
+            run = text[starts[start] : ends[end - 1]]
             found = templates.said(run)
             if found is not None or start == end - 1:
                 size, said = (0, run) if found is None else found
-                ways.append((known + size, f"{before} {said}" if before else said))
+                ways.append((known + size, before + (breaks[start - 1][0] if start else "") + said))
         # Of ways that know as much, the one of the shortest runs: values then hold least.
         best.append(max(ways, key=lambda way: way[0]))
     return best[-1][1]
@@ -190,19 +194,28 @@ class _Templates:
             else:
                 self._by_head.setdefault(literals[0][:_HEAD], []).append(template)
 
-    def said(self, text: str) -> tuple[int, str] | None:
-        """The text by its template's translation, and how many of its characters are the template's; None if no
-        template knows it."""
-        candidates = [*self._by_head.get(text[:_HEAD], ()), *self._open]
-        found = [(t, values) for t in candidates if (values := t.values(text)) is not None]
-        if not found:
-            return None
-        template, values = max(found, key=lambda pair: pair[0].size)
+    def said(self, text: str, depth: int = 0) -> tuple[int, str] | None:
+        """The text by its template's translation, and how many of its characters templates know, those in its values
+        too; None if no template knows it."""
+        ways = []
+        for template in (*self._by_head.get(text[:_HEAD], ()), *self._open):
+            values = template.values(text)
+            if values is not None:
+                ways.append(self._filled(template, values, depth))
+        return max(ways, key=lambda way: way[0], default=None)
+
+    def _filled(self, template: _Template, values: Mapping[str, str], depth: int) -> tuple[int, str]:
+        known, said = template.size, dict(values)
+        for name, value in values.items():
+            # A value may be a word of ours ("engine"), or a message of its own.
+            found = self.said(value, depth + 1) if depth < _DEEPEST and " " in value else None
+            if found is not None and found[0] >= _HEAD:
+                known, said[name] = known + found[0], found[1]
+            else:
+                said[name] = self._exact.get(value, value)
         literals, names = _parsed(template.translation)
-        # A value may be a word of ours: "engine", "design".
-        filled = [self._exact.get(values.get(name, ""), values.get(name, "")) for name in names]
-        said = literals[0] + "".join(value + rest for value, rest in zip(filled, literals[1:], strict=True))
-        return template.size, said
+        filled = "".join(said.get(name, "") + rest for name, rest in zip(names, literals[1:], strict=True))
+        return known, literals[0] + filled
 
 
 @cache

@@ -89,7 +89,7 @@ def _stored_weights(model: ModelSpec) -> MemoryItem:
     because = f"sum of {len(model.tensors)} tensors as the file stores them = {num_bytes} B"
     if copies:
         names = ", ".join(tensor.name for tensor in copies)
-        because += f", less {names}, a copy of the embeddings it is tied to = {total} B"
+        because += f"; less {names}, a copy of the embeddings it is tied to = {total} B"
     return _weights_item(total, because)
 
 
@@ -102,7 +102,7 @@ def _parameters_item(model: ModelSpec, num_parameters: int, dtype: str) -> Memor
         total += group.num_elements * (row_bytes(dtype_named(group.kept_dtype(dtype)), 1) - size)
     if kept:
         elements = sum(group.num_elements for group in kept)
-        because += f", of which {elements} keep a format of their own ({kept[0].name}, ...)"
+        because += f"; of which {elements} keep a format of their own ({kept[0].name}, ...)"
     return _weights_item(total, f"{because} = {total} B")
 
 

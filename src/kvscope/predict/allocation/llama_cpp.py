@@ -153,7 +153,7 @@ def _compute(model: ModelSpec, settings: LlamaCppSettings, cells: Cells) -> tupl
     logits = f"of that, logits for every position of a microbatch add {found.logits_bytes} B (embedding mode)"
     added = [(found.context_bytes, grows), (found.logits_bytes, logits)]
     base = found.num_bytes - sum(size for size, _ in added)
-    rest = f", of which {base} B whatever the context" if base != found.num_bytes else ""
+    rest = f"; of which {base} B whatever the context" if base != found.num_bytes else ""
     terms = [(base, found.because + rest), *[term for term in added if term[0]]]
     items = [
         MemoryItem(
