@@ -97,8 +97,13 @@ def test_sentences_that_are_known_are_said_among_others(monkeypatch: pytest.Monk
 
 
 def test_values_are_messages_of_their_own_and_halves_are_joined_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = _Templates({"{name}: {because}; {version}, with AVX2": "{name}: {because}; AVX2가 있는 {version}",
-                        "bytes {first} to {last}": "{first}–{last}바이트", "of which {base} B": "그중 {base} B"})  # fmt: skip
+    known = _Templates(
+        {
+            "{name}: {because}; {version}, with AVX2": "{name}: {because}; AVX2가 있는 {version}",
+            "bytes {first} to {last}": "{first}–{last}바이트",
+            "of which {base} B": "그중 {base} B",
+        }
+    )
     monkeypatch.setattr(language, "_templates", lambda _: known)
     with speaking("ko"):
         assert language.shown("map: bytes 1 to 9; b7, with AVX2") == "map: 1–9바이트; AVX2가 있는 b7"
