@@ -34,7 +34,7 @@ def test_every_title_of_a_column_is_defined(tmp_path: Path, rows: object, langua
         analysis = analyse(records)
     with speaking(language):
         known = set(anchors_of(""))
-        plain = {WORDS[slug] for slug in PLAIN} | {name for name in _conditions()}
+        plain = {WORDS[slug] for slug in PLAIN} | _conditions()
         titles = {
             column.title
             for page in study_pages(analysis)
