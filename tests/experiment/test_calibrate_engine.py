@@ -9,9 +9,11 @@ from kvscope.analysis.attempts import load_attempts
 from kvscope.analysis.identity import row_identity
 from kvscope.engine.registry import EngineChoice
 from kvscope.experiment import calibrate
+from kvscope.experiment.design import Trial
 from kvscope.experiment.measure import measure
 from kvscope.experiment.subject import Subject
 from kvscope.model.load import load_model
+from kvscope.record.rows import TrialResult, TrialRow
 from kvscope.record.store import open_records
 
 pytestmark = [pytest.mark.engine]
@@ -60,3 +62,46 @@ def test_a_row_of_a_real_engine_adds_up(tmp_path: Path) -> None:
     subject = Subject.of(load_model(str(MODEL)), EngineChoice(name="llama.cpp"))
     again = calibrate.calibration_for(subject, SETTINGS, run=never)  # type: ignore[arg-type]
     assert again == attempts[-1].trial.client["calibration"]
+
+
+def test_a_tiny_model_that_does_not_run_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("xllamacpp")
+    asked = []
+
+    def fails(*_: object) -> None:
+        asked.append(1)
+
+    monkeypatch.setattr(calibrate, "calibration_for", fails)
+    found = calibrate.Calibrations(Subject.of(load_model(str(MODEL)), EngineChoice(name="llama.cpp")))
+    assert [found.of({"n_threads": 1}), found.of({"n_threads": 1, "n_ctx": 512})] == [None, None]
+    assert len(asked) == 1
+    found.of({"n_threads": 2})
+    assert len(asked) == 2
+
+
+def test_a_program_of_ones_own_and_a_running_server_are_not_calibrated() -> None:
+    pytest.importorskip("xllamacpp")
+    model = load_model(str(MODEL))
+    subject = Subject.of(model, EngineChoice(name="llama.cpp"))
+
+    def never(*_: object) -> None:
+        raise AssertionError("a tiny model was run")
+
+    for choice in (EngineChoice(name="llama.cpp", command="llama-server"), EngineChoice(name="fake")):
+        other = Subject(model=model, choice=choice, version="1", build="", served=None, counter=subject.counter)
+        assert calibrate.calibration_for(other, {}, run=never) is None  # type: ignore[arg-type]
+
+
+def test_ctrl_c_while_a_tiny_model_runs_stops_the_study() -> None:
+    pytest.importorskip("xllamacpp")
+
+    def stopped(subject: Subject, trial: Trial) -> TrialResult:
+        row = TrialRow(
+            trial_id=trial.trial_id, attempt=1, design_id="", run_id="", role="measured", levels={}, level=64, repeat=0,
+            block=0, position=0, started_at="", settings={}, outcome="interrupted",
+        )  # fmt: skip
+        return TrialResult(trial=row)
+
+    subject = Subject.of(load_model(str(MODEL)), EngineChoice(name="llama.cpp"))
+    with pytest.raises(KeyboardInterrupt):
+        calibrate.calibration_for(subject, {}, run=stopped)

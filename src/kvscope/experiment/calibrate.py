@@ -51,6 +51,22 @@ _THREADS = ("n_threads", "n_threads_batch", "num_threads", "attn_implementation"
 Run = Callable[[Subject, Trial], TrialResult]
 
 
+class Calibrations:
+    """The calibrations of one subject. Each is asked for once, so that a tiny model that does not run here is not tried
+    again before every trial."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._found: dict[str, Mapping[str, Json] | None] = {}
+
+    def of(self, settings: Mapping[str, Json]) -> Mapping[str, Json] | None:
+        """See ``calibration_for``."""
+        key = repr([settings.get(name) for name in _THREADS])
+        if key not in self._found:
+            self._found[key] = calibration_for(self._subject, settings)
+        return self._found[key]
+
+
 def calibration_for(
     subject: Subject, settings: Mapping[str, Json], *, run: Run | None = None
 ) -> Mapping[str, Json] | None:
@@ -59,6 +75,8 @@ def calibration_for(
     choice = subject.choice
     if os.environ.get(SWITCH) == "off" or choice.is_attached or choice.name not in _SETTINGS:
         return None
+    if choice.command is not None:
+        return None  # a program of one's own loads its model at once: there is no start to take off
     used = {**_SETTINGS[choice.name], **{name: settings[name] for name in _THREADS if name in settings}}
     try:
         fixed = _part(subject, used, None, run or _run)
@@ -141,6 +159,8 @@ def _own(tiny: Subject, trial: Trial, run: Run) -> Mapping[str, OwnMemory] | Non
     """Moment → the engine's own memory then; None where the tiny model did not run, or memory could not be read."""
     assert tiny.model is not None  # it was just made
     result = run(tiny, trial)
+    if result.trial.outcome == "interrupted":
+        raise KeyboardInterrupt  # whoever stops a tiny model stops the study
     if result.trial.outcome not in MEASURED_OUTCOMES:
         return None
     prediction = predict_condition(tiny.model, tiny.choice, trial.condition, version=tiny.version).to_dict()

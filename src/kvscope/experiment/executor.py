@@ -14,7 +14,7 @@ from kvscope.analysis.calibration import RECORDED_AS
 from kvscope.engine.base import Engine
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import UsageError
-from kvscope.experiment.calibrate import calibration_for
+from kvscope.experiment.calibrate import Calibrations
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.device_lock import Busy, Device, hold_devices
 from kvscope.experiment.devices_used import devices_used
@@ -93,6 +93,7 @@ class LocalExecutor:
     def __init__(self, subject: Subject, clock: Clock) -> None:
         self._subject = subject
         self._clock = clock
+        self._calibrations = Calibrations(subject)
 
     @contextmanager
     def hold(
@@ -114,7 +115,7 @@ class LocalExecutor:
             predict_reuse=self._subject.predict_reuse,
         )
         now, sleep = self._clock
-        calibration = calibration_for(self._subject, job.trial.condition.settings)
+        calibration = self._calibrations.of(job.trial.condition.settings)
         result = run_trial(
             lambda: self._engine(job), job.trial, job.row, seed=job.seed, expected=expected, now=now, sleep=sleep
         )
