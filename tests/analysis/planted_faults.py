@@ -20,6 +20,7 @@ from kvscope.analysis.study import Study, analyse
 from kvscope.engine.base import EngineReport
 from kvscope.engine.fake import FakeEngine, VirtualClock
 from kvscope.engine.registry import EngineChoice
+from kvscope.experiment.calibrate import SWITCH
 from kvscope.experiment.design import Condition, Design, make_design
 from kvscope.experiment.designs import design_kind
 from kvscope.experiment.runner import run_design, start_run
@@ -233,7 +234,7 @@ def _instead_of_the_machine(sampler: type) -> Iterator[None]:
     with (
         patch("kvscope.experiment.trial_memory.Sampler", sampler),
         patch("kvscope.experiment.executor.devices_used", lambda *_: ()),
-        patch("kvscope.experiment.executor.calibration_for", lambda *_: None),
+        patch.dict("os.environ", {SWITCH: "off"}),
         patch("kvscope.experiment.subject.Subject.changes", lambda *_: []),
         patch("kvscope.experiment.neighbours.Neighbours.look", lambda *_: None),
     ):

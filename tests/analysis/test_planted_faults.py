@@ -14,8 +14,8 @@ from kvscope.analysis.drift import trend_within
 from kvscope.analysis.study import Study
 from kvscope.units import KIB, MIB
 
-# The first of the 500 that together hold a clean one and every kind of fault.
-SAMPLE = range(10)
+# Of the first 120 of the 500 those with the fewest trials: each kind of fault alone, two of two faults, two clean ones.
+SAMPLE = (13, 17, 49, 57, 58, 96, 100, 110, 113, 53, 62, 55, 104)
 
 
 def run(scenario: Scenario, folder: Path) -> Study:
@@ -30,10 +30,10 @@ def test_what_is_planted_is_named_and_nothing_else(number: int, tmp_path: Path) 
     assert verdict.false == ()
 
 
-def test_the_sample_holds_a_clean_study_and_most_kinds_of_faults() -> None:
+def test_the_sample_holds_clean_studies_and_every_kind_of_fault() -> None:
     scenarios = [draw_scenario(number) for number in SAMPLE]
-    assert any(not scenario.faults for scenario in scenarios)
-    assert len({fault.kind for scenario in scenarios for fault in scenario.faults}) >= len(FAULTS) - 3
+    assert sum(not scenario.faults for scenario in scenarios) == 2
+    assert {fault.kind for scenario in scenarios for fault in scenario.faults} == set(FAULTS)
 
 
 def quiet(number: int = 4, **law: float) -> Scenario:
