@@ -28,6 +28,12 @@ from kvscope.record.rows import AnswerRow, OccupantRow, WarningRow
 SHORT = tuple(text for text in ENCODABLE if len(text) <= 300)
 ALL_SHORT = " ".join(SHORT)
 PARTS = tuple(" ".join(SHORT[start::8]) for start in range(8))
+# What is said of a design.
+HOSTILE: dict[str, Any] = {
+    "model_name": ALL_SHORT, "model_source": ALL_SHORT, "engine_version": ALL_SHORT, "engine_build": ALL_SHORT,
+    "question": ALL_SHORT, "confounders": SHORT, "holds": SHORT, "settings": dict(zip(SHORT, SHORT, strict=True)),
+    "held": {"text": ALL_SHORT}, "definition": {"engine_command": ALL_SHORT},
+}  # fmt: skip
 # What tells rows apart and names other rows; changed everywhere at once, or nothing belongs together any more.
 _IDS = ("design_id", "trial_id", "run_id", "machine_id", "study_id")
 
@@ -47,11 +53,6 @@ def failures() -> list[Attempt]:
 
 def everywhere() -> list[Attempt]:
     """A whole lab whose model, engine, machine, levels, warnings, neighbours, log lines and answers are hostile."""
-    hostile = {
-        "model_name": ALL_SHORT, "model_source": ALL_SHORT, "engine_version": ALL_SHORT, "engine_build": ALL_SHORT,
-        "question": ALL_SHORT, "confounders": SHORT, "holds": SHORT, "settings": dict(zip(SHORT, SHORT, strict=True)),
-        "held": {"text": ALL_SHORT}, "definition": {"engine_command": ALL_SHORT},
-    }  # fmt: skip
     said = {
         "warnings": tuple(WarningRow(slug="noisy-machine", message=text, hint=text) for text in SHORT[:40])
         + tuple(WarningRow(slug=text, message=text, hint=text) for text in SHORT[40:]),
@@ -60,14 +61,14 @@ def everywhere() -> list[Attempt]:
     }
     lab = [
         replace(
-            each, design=replace(each.design, **hostile), run=run_row(command=ALL_SHORT, machine={"cpu": ALL_SHORT})
+            each, design=replace(each.design, **HOSTILE), run=run_row(command=ALL_SHORT, machine={"cpu": ALL_SHORT})
         )
         for each in whole_lab()
     ]
     result = lab[1].result
     lines = tuple(reported("kv_cache", "1.00", name=text, line=text) for text in SHORT)
     lab[1] = replace(lab[1], result=replace(result, **said, reported=(*result.reported, *lines)))
-    return [*lab, *_levels(hostile), *_answers(hostile)]
+    return [*lab, *levels(), *_answers(HOSTILE)]
 
 
 def everywhere_small() -> list[Attempt]:
@@ -84,12 +85,12 @@ def everywhere_small() -> list[Attempt]:
     return [one, *lab[2:5], lab[-3], asked]
 
 
-def _levels(hostile: dict[str, Any]) -> list[Attempt]:
+def levels() -> list[Attempt]:
     """A design whose levels, and so the marks and words of its charts, are hostile."""
     named = dict(zip(("f16", "q8_0", "q4_0"), ("f16", *PARTS[:2]), strict=True))
     found = []
     for each in changed_settings():
-        design = replace(each.design, **hostile, levels=tuple(named.values()))
+        design = replace(each.design, **HOSTILE, levels=tuple(named.values()))
         level = named[str(each.trial.level)]
         trial = replace(each.trial, level=level, levels={design.factor: level}, trial_id=f"{level}/{each.trial.repeat}")
         found.append(replace(each, design=design, result=replace(each.result, trial=trial)))

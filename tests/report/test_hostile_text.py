@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from chromium import Chromium
 from hostile_payloads import ENCODABLE, PAYLOADS
-from hostile_records import everywhere, everywhere_small, failures, of_each_table, rename_ids, written
+from hostile_records import everywhere, everywhere_small, failures, levels, of_each_table, rename_ids, written
 
 from kvscope.analysis.study import analyse
 from kvscope.analysis.table import answer_rows, table_rows
@@ -207,8 +207,9 @@ def test_no_cell_of_a_csv_file_is_a_formula(records: dict[str, Path], name: str)
 
 
 @pytest.fixture(scope="module")
-def interactive(records: dict[str, Path]) -> str:
-    with open_records(records["all"]) as opened:
+def interactive(tmp_path_factory: pytest.TempPathFactory) -> str:
+    attempts = [*everywhere_small()[:2], *levels()]
+    with open_records(written(tmp_path_factory.mktemp("levels"), "levels", attempts)) as opened:
         return render_page(analyse(opened), interactive=True)
 
 
