@@ -1,5 +1,6 @@
 """kvscope report: the one-page report, or the same findings as text, from a record alone."""
 
+import gc
 from functools import partial
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def report(
     with opened_record(records) as found:
         _tell_size(found)
         analysis = analyse(found)
+    gc.freeze()  # millions of rows that stay to the end: no search for cycles goes through them while a page is made
     if charts is not None:
         _write_charts(analysis, Path(charts), force)
     if as_json:
