@@ -69,7 +69,7 @@ TERMS = {
 }
 SPOKEN = re.compile(r"(?<!세)(?<!까)요[.?!](?:\s|$)")  # 해요체
 PLAIN = re.compile(r"(?<!니)(?:한|했|된|됐|있|없|않|는|였|었|았|이)다[.](?:\s|$)")  # 해라체
-ENGLISH_SENTENCE = re.compile(r"(?:\b[a-z]{2,}[,;]? ){3,}[a-z]{2,}\b")
+ENGLISH_SENTENCE = re.compile(r"(?:\b[a-z]{2,} ){3,}[a-z]{2,}\b")
 # Commands, options and quoted or recorded text stay as they are.
 VERBATIM = re.compile(
     r"`[^`]*`|'[^']*'|\"[^\"]*\"|\b(?:kvscope|pip install|apt install|python|uv|sudo|ollama|vllm|curl)\b[^가-힣.;]*"
