@@ -15,6 +15,7 @@ import argparse
 import ast
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def slugs_in(path: Path) -> Iterator[str]:
                 yield key.value
 
 
+@cache
 def extracted() -> dict[str, set[Key]]:
     """Every text by catalogue."""
     found: dict[str, set[Key]] = {"report": set(), "terminal": set()}
