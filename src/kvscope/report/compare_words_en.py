@@ -60,5 +60,4 @@ COMPARE: dict[str, str] = {
     "compare.state.passed": "ok: not {condition}",
     "compare.state.undecided": "undecided: {condition} (the interval reaches over the limit: more repeats would tell)",
     "compare.state.not_measured": "FAILED: {condition} could not be checked: it was not measured on both sides",
-    "compare.warning": "warning: {text}",
 }
