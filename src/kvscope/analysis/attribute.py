@@ -6,7 +6,7 @@ Each term was read from the operating system's list of mappings, or follows from
 is added to make the sum come out: what no term covers is ``unexplained``, with its sign.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kvscope.analysis.attribution import Attribution as Attribution
@@ -41,6 +41,8 @@ FILLED_AT_LOAD: Mapping[str, frozenset[str]] = {
 }
 # Kinds of mappings that are the engine's own run time: measured here, predicted nowhere.
 RUNTIME_KINDS = {"heap": "heap", "arena": "arenas", "stack": "stacks"}
+# Of the run time what a mapping of its own kind always tells, calibrated or not.
+_ALWAYS_BY_PLACE = frozenset({"stacks", "library_data"})
 # Moments for which the engine's own memory is calibrated.
 CALIBRATED = ("loaded", "after_request")
 
@@ -108,7 +110,7 @@ def _with_buffers(
                 terms += joined_terms([*missing, *not_grown(places, at_load or {})], loaded, free)
         else:
             terms, residents = _own_heap_terms(heap)
-        terms += [term for term in _runtime_terms(before, after) if term.slug in ("stacks", "library_data")]
+        terms += _runtime_terms(before, after, _ALWAYS_BY_PLACE)
         model, file_terms = _file_terms(before, after, prediction, model_file)
         terms += file_terms
         if model is not None:
@@ -160,7 +162,7 @@ def _terms_by_place(result: TrialResult, phase: str) -> list[Term]:
     before, after = maps_at(result, start), maps_at(result, mark)
     heap = own_heap(result, start, mark, after)
     if heap is None:
-        return [term for term in _runtime_terms(before, after) if term.slug not in ("stacks", "library_data")]
+        return _runtime_terms(before, after, set(RUNTIME_KINDS.values()) - _ALWAYS_BY_PLACE)
     sizes = {"heap": heap.in_use, "heap_kept": heap.kept}
     return [Term(slug=slug, backing="anonymous", num_bytes=size, basis="measured") for slug, size in sizes.items()]
 
@@ -261,17 +263,16 @@ def _rule_terms(buffers: Sequence[Buffer]) -> tuple[list[Term], dict[str, Reside
     return terms, residents
 
 
-def _runtime_terms(before: Sequence[MapRow], after: Sequence[MapRow]) -> list[Term]:
-    """Growth of the engine's own heap, arenas, stacks and of its libraries' writable data."""
-    kinds = {**RUNTIME_KINDS, "file": "library_data"}
+def _runtime_terms(before: Sequence[MapRow], after: Sequence[MapRow], slugs: Collection[str]) -> list[Term]:
+    """Growth of the engine's own heap, arenas, stacks and of its libraries' writable data: those of ``slugs``."""
+    kinds = {kind: slug for kind, slug in {**RUNTIME_KINDS, "file": "library_data"}.items() if slug in slugs}
+    grown = dict.fromkeys(kinds, 0)
+    for sign, maps in ((-1, before), (1, after)):
+        for mapping in maps:
+            if mapping.kind in grown:
+                grown[mapping.kind] += sign * mapping.anonymous_bytes
     return [
-        Term(
-            slug=slug,
-            backing="anonymous",
-            num_bytes=_sum(after, kind, "anonymous_bytes") - _sum(before, kind, "anonymous_bytes"),
-            basis="measured",
-        )
-        for kind, slug in kinds.items()
+        Term(slug=slug, backing="anonymous", num_bytes=grown[kind], basis="measured") for kind, slug in kinds.items()
     ]
 
 
@@ -310,10 +311,6 @@ def _model_file(
     if named or mapped_weights is None:
         return named
     return [m for m in new if 0 <= m.size_bytes - mapped_weights <= MIB]
-
-
-def _sum(maps: Sequence[MapRow], kind: str, field: str) -> int:
-    return sum(getattr(m, field) for m in maps if m.kind == kind)
 
 
 def _file_resident(maps: Sequence[MapRow]) -> int:

@@ -14,7 +14,7 @@ from kvscope.analysis.precision import stated_precision
 from kvscope.record.metrics import last_mark
 from kvscope.record.pieces import COALESCED_SHARE
 from kvscope.record.rows import QUALITY, TRUNCATED_SLUG, DesignRow
-from kvscope.record.sampled import moments_of
+from kvscope.record.sampled import late_by_moment
 from kvscope.units import MIB
 
 SPREAD_SHARE = 0.10
@@ -257,8 +257,8 @@ def _precision(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check 
 
 
 def _late_samples(attempts: Sequence[Attempt]) -> Check | None:
-    """Readings that came late or not at all. Quantities of one reading share its moment."""
-    readings = [late_s for a in attempts for late_s in _late_by_moment(a)]
+    """Readings that came late or not at all."""
+    readings = [late_s for a in attempts for late_s in late_by_moment(a.result.samples).values()]
     missed = sum(int(a.trial.client.get("samples_missed") or 0) for a in attempts)
     warned = {a.key: w.slug for a in attempts for w in a.result.warnings if w.slug in SAMPLING_WARNINGS}
     due = len(readings) + missed
@@ -281,10 +281,6 @@ def _client_limits(attempts: Sequence[Attempt]) -> Check | None:
         return None
     values = {"limited": len(limited), "total": len(known)}
     return Check(slug="client_limits", passed=not limited, values=values, evidence=limited)
-
-
-def _late_by_moment(attempt: Attempt) -> Iterable[float]:
-    return {at_s: late_s for at_s, late_s, _ in moments_of(attempt.result.samples)}.values()
 
 
 def _coalesced(measured: Sequence[Attempt]) -> Check | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from statistics import median
 
 from kvscope.record.pieces import (
@@ -18,7 +18,7 @@ from kvscope.record.pieces import (
 )
 from kvscope.record.quality_metrics import QUALITY_DEFINITIONS, quality_metrics
 from kvscope.record.rows import MEASURED_OUTCOMES, MarkRow, RequestRow, TokenRow, TrialResult
-from kvscope.record.sampled import moments_of
+from kvscope.record.sampled import columns_between
 
 # Raised whenever a definition changes what comes out: metrics that a record keeps of before are made anew then.
 METRICS_VERSION = 5
@@ -283,7 +283,7 @@ def _memory_moments(result: TrialResult) -> dict[str, tuple[int | None, int | No
         mark = last_mark(result, *phases)
         moments[name] = (None, None, None) if mark is None else (held_bytes(mark), mark.file_bytes, mark.device_bytes)
     asked = [mark for mark in result.marks if mark.phase in _ASKED_PHASES]
-    curves = _curves_between(result, asked[0].at_s, asked[-1].at_s) if asked else []
+    curves = columns_between(result.samples, asked[0].at_s, asked[-1].at_s) if asked else {}
     moments["peak"] = (_peak_anonymous(asked, curves), _peak_file(asked, curves), _peak_device(asked, curves))
     return moments
 
@@ -299,15 +299,16 @@ def _released_phases(result: TrialResult) -> tuple[str, ...]:
 _ASKED_PHASES = ("loaded", "before_request", "after_request", "watched")
 
 
-def _peak_anonymous(marks: Sequence[MarkRow], curves: Sequence[Mapping[str, int]]) -> int | None:
+def _peak_anonymous(marks: Sequence[MarkRow], curves: Mapping[str, Sequence[int]]) -> int | None:
     if not marks:
         return None
-    sampled = [read.get("anon_bytes", 0) + read.get("swap_bytes", 0) for read in curves]
+    anonymous, swapped = curves.get("anon_bytes", ()), curves.get("swap_bytes", ())
+    sampled = list(map(sum, zip_longest(anonymous, swapped, fillvalue=0)))
     # The counter holds all resident kinds together; less the most that was file-backed or shared it is a lower bound
     # of the anonymous peak, and catches what fell between two samples. Where it could not be set back it may still
     # hold a peak of before: only what it rose by is of this trial.
     shared_most = max(mark.shmem_bytes for mark in marks)
-    file_most = max([*(mark.file_bytes for mark in marks), *(read.get("file_bytes", 0) for read in curves)])
+    file_most = max([*(mark.file_bytes for mark in marks), *curves.get("file_bytes", ())])
     counted = [peak - file_most - shared_most for peak in _risen_peaks(marks)]
     return max([*sampled, *counted, *(held_bytes(mark) for mark in marks)])
 
@@ -320,27 +321,18 @@ def _risen_peaks(marks: Sequence[MarkRow]) -> list[int]:
     return [peak for peak in after if before is None or peak > before]
 
 
-def _peak_file(marks: Sequence[MarkRow], curves: Sequence[Mapping[str, int]]) -> int | None:
+def _peak_file(marks: Sequence[MarkRow], curves: Mapping[str, Sequence[int]]) -> int | None:
     if not marks:
         return None
-    return max([*(mark.file_bytes for mark in marks), *(read.get("file_bytes", 0) for read in curves)])
+    return max([*(mark.file_bytes for mark in marks), *curves.get("file_bytes", ())])
 
 
-def _peak_device(marks: Sequence[MarkRow], curves: Sequence[Mapping[str, int]]) -> int | None:
+def _peak_device(marks: Sequence[MarkRow], curves: Mapping[str, Sequence[int]]) -> int | None:
     """The most that was held on devices, from the marks, their counters and the samples; None where none was read."""
     known = [value for mark in marks for value in (mark.device_bytes, mark.device_peak_bytes) if value is not None]
     if not known:
         return None
-    return max([*known, *(read["device_bytes"] for read in curves if "device_bytes" in read)])
-
-
-def _curves_between(result: TrialResult, start_s: float, end_s: float) -> list[dict[str, int]]:
-    """The sampled readings of a span, each as quantity → bytes."""
-    readings: dict[float, dict[str, int]] = {}
-    for at_s, _, values in moments_of(result.samples):
-        if start_s <= at_s <= end_s:
-            readings.setdefault(at_s, {}).update(values)
-    return list(readings.values())
+    return max([*known, *curves.get("device_bytes", ())])
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from kvscope.record.columns import as_json
+from kvscope.record.columns import as_json, rows_of_columns
 from kvscope.record.rows import ReadRow, SampleRow, ScoredTokenRow, TokenRow
 
 Columns = Mapping[str, Any]
@@ -77,14 +77,20 @@ def pack_tokens(tokens: Iterable[TokenRow]) -> Iterator[Columns]:
         }
 
 
-def unpack_tokens(row: Columns) -> Iterator[TokenRow]:
+def unpack_tokens(row: Columns) -> Sequence[TokenRow]:
     """The tokens of one request."""
     times = unpack_floats(row["at_s"])
     kinds = json.loads(row["kinds"])
-    each_kind = kinds if isinstance(kinds, list) else [kinds] * len(times)
-    indexes = range(len(times)) if row["indexes"] is None else json.loads(row["indexes"])
-    for index, at_s, text, kind in zip(indexes, times, json.loads(row["texts"]), each_kind, strict=True):
-        yield TokenRow(request_index=row["request_index"], index=index, at_s=at_s, text=text, kind=kind)
+    return rows_of_columns(
+        TokenRow,
+        {
+            "request_index": [row["request_index"]] * len(times),
+            "index": range(len(times)) if row["indexes"] is None else json.loads(row["indexes"]),
+            "at_s": times,
+            "text": json.loads(row["texts"]),
+            "kind": kinds if isinstance(kinds, list) else [kinds] * len(times),
+        },
+    )
 
 
 def pack_reads(reads: Iterable[ReadRow]) -> Iterator[Columns]:

@@ -2,8 +2,10 @@
 most questions are about moments, not about each reading."""
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, overload
 
 from kvscope.record.packed import unpack_floats, unpack_ints
@@ -65,6 +67,43 @@ class SampledRows(Sequence[SampleRow]):
             columns = [run.values[place::width] for place in range(width)]
             for at_s, late_s, *values in zip(run.at_s, run.late_s, *columns, strict=True):
                 yield at_s, late_s, dict(zip(run.names, values, strict=True))
+
+    def late_by_moment(self) -> dict[float, float]:
+        """Moment → how late it was read."""
+        return {at_s: late_s for run in self._runs for at_s, late_s in zip(run.at_s, run.late_s, strict=True)}
+
+    def columns_between(self, start_s: float, end_s: float) -> Mapping[str, Sequence[int]] | None:
+        """As ``columns_between``, without taking the moments apart; None where they have to be: at some other
+        quantities were read than at others."""
+        if len(self._runs) != 1:
+            return None
+        (run,) = self._runs
+        if any(earlier >= later for earlier, later in pairwise(run.at_s)):
+            return None
+        first, last = bisect_left(run.at_s, start_s), bisect_right(run.at_s, end_s)
+        width = len(run.names)
+        inside = run.values[first * width : last * width]
+        return {name: inside[place::width] for place, name in enumerate(run.names)}
+
+
+def columns_between(samples: Sequence[SampleRow], start_s: float, end_s: float) -> Mapping[str, Sequence[int]]:
+    """Quantity → its readings from ``start_s`` to ``end_s``, moment by moment; 0 at a moment that has none of it."""
+    found = samples.columns_between(start_s, end_s) if isinstance(samples, SampledRows) else None
+    if found is not None:
+        return found
+    readings: dict[float, dict[str, int]] = {}
+    for at_s, _, values in moments_of(samples):
+        if start_s <= at_s <= end_s:
+            readings.setdefault(at_s, {}).update(values)
+    names = dict.fromkeys(name for values in readings.values() for name in values)
+    return {name: [values.get(name, 0) for values in readings.values()] for name in names}
+
+
+def late_by_moment(samples: Sequence[SampleRow]) -> dict[float, float]:
+    """Moment of reading → how late it was. Quantities of one reading share its moment."""
+    if isinstance(samples, SampledRows):
+        return samples.late_by_moment()
+    return {sample.at_s: sample.late_s for sample in samples}
 
 
 def moments_of(samples: Sequence[SampleRow]) -> Iterator[tuple[float, float, Mapping[str, int]]]:

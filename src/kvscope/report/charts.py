@@ -4,9 +4,12 @@ Specifications use placeholder colours. In the page they become CSS variables, s
 print; in a file of its own they become plain colours. Filled areas get a pattern each: colour is never the only sign.
 """
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from html import escape
 from itertools import pairwise
 from typing import Any
@@ -103,10 +106,20 @@ def base_config() -> dict[str, Any]:
     }
 
 
+@contextmanager
+def unvalidated() -> Iterator[None]:
+    """Altair does not hold each part of a chart against Vega-Lite's schema while it is made, as it does for those who
+    write charts by hand: of our own, which a test holds against it, that takes longer than all the rest."""
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):
+        yield
+
+
 def to_spec(chart: Any) -> dict[str, Any]:
     """An Altair chart as a specification with the common look. The data are small and stay inside; layers that have
-    none are left out."""
-    spec: dict[str, Any] = chart.to_dict()
+    none are left out. Not held against Vega-Lite's schema: they are ours, and a test does that."""
+    spec: dict[str, Any] = chart.to_dict(validate=False)
     if "layer" in spec:
         spec["layer"] = [layer for layer in spec["layer"] if layer.get("data", {}).get("values") != []]
     spec["config"] = base_config()
@@ -129,10 +142,17 @@ def _titled(chart: Chart) -> dict[str, Any]:
     return {**chart.spec, "title": title, "background": "#ffffff"}
 
 
-def _finish(chart: Chart, name: str, *, in_page: bool) -> str:
+# A chart whose words differ is asked for once as part of one drawing for all languages, and again by itself.
+@lru_cache(maxsize=64)
+def _drawn(spec: str) -> str:
     import vl_convert
 
-    svg = _compact(vl_convert.vegalite_to_svg(drawable(chart.spec), vl_version="6.4"))
+    svg: str = vl_convert.vegalite_to_svg(spec, vl_version="6.4")
+    return svg
+
+
+def _finish(chart: Chart, name: str, *, in_page: bool) -> str:
+    svg = _compact(_drawn(json.dumps(drawable(chart.spec), sort_keys=True)))
     name = re.sub(r"[^a-z0-9-]", "-", name.lower())
     svg = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{name}-{m[1]}"', svg)
     svg = svg.replace("url(#", f"url(#{name}-")
@@ -251,11 +271,12 @@ def _key_marks(item: KeyItem, x: int, y: int) -> list[Any]:
     import altair as alt
 
     one = plot([{}])
-    place = {"x": alt.value(x + 9), "y": alt.value(y)}
+    # Values of the channels' own kinds: of others Altair works out the kind, which takes it longer than all the rest.
+    place = {"x": alt.XValue(x + 9), "y": alt.YValue(y)}
     text = one.mark_text(text=item.label, align="left", baseline="middle", dx=14, fontSize=13, color=INK)
     if item.sign in ("line", "dashed"):
         dash = [5, 3] if item.sign == "dashed" else [1, 0]
-        span = {"x": alt.value(x), "x2": alt.value(x + 19), "y": alt.value(y)}
+        span = {"x": alt.XValue(x), "x2": alt.X2Value(x + 19), "y": alt.YValue(y)}
         sign = one.mark_rule(color=item.colour, strokeWidth=2, strokeDash=dash).encode(**span)
     elif item.sign == "cross":
         sign = one.mark_point(shape="cross", angle=45, size=90, filled=True, color=item.colour).encode(**place)
