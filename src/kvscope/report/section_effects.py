@@ -1,11 +1,14 @@
 """5. What did one change do? Every design with its levels, its differences with their intervals, and what it says."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kvscope.analysis.answer_designs import RETRIEVAL, is_of_answers, is_of_tasks
+from kvscope.analysis.finding import Finding
 from kvscope.analysis.levels import LevelRow, at_level
 from kvscope.analysis.study import DesignStudy, Study
+from kvscope.language import shown
 from kvscope.record.held import held_of
 from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, row
 from kvscope.report.charts_effects import effects_chart
@@ -22,6 +25,9 @@ from kvscope.report.words import name_of, say
 # Metrics of the table of levels, with how a value is written.
 _TIMES = ("ttft_s", "tpot_s", "completion_s")
 _MEMORY = ("memory_loaded_bytes", "memory_peak_bytes")
+# Of a record whose designs have more levels than this so many designs are shown whole, or the last of each name.
+MOST_LEVELS = 60
+MOST_WHOLE = 6
 # Designs that have charts in a section of their own.
 CHARTED_ELSEWHERE = ("context_limit", "input_length", "output_length", "turns", "release")
 
@@ -29,16 +35,55 @@ CHARTED_ELSEWHERE = ("context_limit", "input_length", "output_length", "turns", 
 def changes_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     """Section 5: each design with its tables, what it says of it, what it held fixed and what could mislead."""
     blocks: list[Block] = [Paragraph(text=say("changes.lead"), kind="lead")]
+    whole = _whole(study.designs)
+    if len(whole) < len(study.designs):
+        counts = {"shown": len(whole), "total": len(study.designs)}
+        text = say("changes.summarised", **counts, file=shlex.quote(study.record_name))
+        blocks.append(Paragraph(text=text, kind="doubt"))
+    said: dict[str | None, list[Finding]] = {}
+    for finding in study.findings:
+        said.setdefault(finding.design_id, []).append(finding)
     for number, design in enumerate(study.designs, start=1):
-        said = [finding for finding in study.findings if finding.design_id == design.design.design_id]
-        told: list[Block] = [claim(finding, anchors) for finding in said if not is_of_quality(finding)]
-        if any(map(is_of_quality, said)):  # a section of its own tells those
+        own = said.get(design.design.design_id, [])
+        is_whole = design.design.design_id in whole
+        told: list[Block] = [
+            claim(finding, anchors)
+            for finding in own
+            if not is_of_quality(finding) and (is_whole or finding.is_contradiction)
+        ]
+        if any(map(is_of_quality, own)):  # a section of its own tells those
             told.append(Paragraph(text=say("changes.quality_below")))
-        blocks += _design_blocks(design, told, f"effects-{number}", anchors)
+        if is_whole:
+            blocks += _design_blocks(design, told, f"effects-{number}", anchors)
+        else:
+            blocks += [*_levels(design, anchors), *told]
     return Section(slug="changes", title=say("title.changes"), blocks=tuple(blocks))
 
 
 def _design_blocks(study: DesignStudy, said: Sequence[Block], slug: str, anchors: Mapping[str, Link]) -> list[Block]:
+    design = study.design
+    blocks = [*_levels(study, anchors), *effect_blocks(study, slug), *said]
+    items = [say("changes.held", held=held_text(held_of(design)))]
+    items += [say("changes.holds", text=shown(text)) for text in design.holds]
+    if any(level.num_measured == 1 for level in study.levels):
+        items.append(say("changes.one_repeat"))
+    items += [say("changes.confounder", text=shown(text)) for text in design.confounders]
+    blocks.append(Bullets(items=tuple(items)))
+    return blocks
+
+
+def _whole(designs: Sequence[DesignStudy]) -> set[str]:
+    """Ids of the designs that are shown with all their differences and findings: all, or, of too many, the last of each
+    name, and the newest up to MOST_WHOLE."""
+    if sum(len(each.levels) for each in designs) <= MOST_LEVELS:
+        return {each.design.design_id for each in designs}
+    last = {each.design.name: each.design.design_id for each in designs}
+    newest = [each.design.design_id for each in reversed(designs) if each.design.design_id not in last.values()]
+    return {*last.values(), *newest[: max(0, MOST_WHOLE - len(last))]}
+
+
+def _levels(study: DesignStudy, anchors: Mapping[str, Link]) -> list[Block]:
+    """Each level with its times and memory, and their differences from the baseline."""
     design = study.design
     blocks: list[Block] = []
     if design.is_grid:
@@ -49,7 +94,7 @@ def _design_blocks(study: DesignStudy, said: Sequence[Block], slug: str, anchors
     titles += [Column(title=say(f"col.{name}"), is_number=True) for name in ("repeats", "failed", *times, *_MEMORY)]
     blocks.append(
         Table(
-            caption=say("caption.design", question=design.question, name=design.name),
+            caption=say("caption.design", question=shown(design.question), name=design.name),
             columns=tuple(titles),
             rows=tuple(
                 replace(
@@ -60,14 +105,6 @@ def _design_blocks(study: DesignStudy, said: Sequence[Block], slug: str, anchors
             ),
         )
     )
-    blocks += effect_blocks(study, slug)
-    blocks += said
-    items = [say("changes.held", held=held_text(held_of(design)))]
-    items += [say("changes.holds", text=text) for text in design.holds]
-    if any(level.num_measured == 1 for level in study.levels):
-        items.append(say("changes.one_repeat"))
-    items += [say("changes.confounder", text=text) for text in design.confounders]
-    blocks.append(Bullets(items=tuple(items)))
     return blocks
 
 

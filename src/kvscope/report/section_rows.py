@@ -18,7 +18,7 @@ from kvscope.report.section_trust import clipped
 from kvscope.report.words import name_of, say
 
 # So many of those that failed, so many that findings rest on.
-MOST_NAMED = 200
+MOST_NAMED = 100
 # A longer table is folded, so that the page opens at once.
 OPEN_ROWS = 300
 _TEXT = ("design", "level", "outcome")
@@ -35,7 +35,7 @@ _MEANS = ("ttft_s", "tpot_s", "completion_s", "memory_loaded_bytes", "memory_pea
 
 def shown_attempts(study: Study) -> tuple[Attempt, ...]:
     """The attempts that the page shows as rows: all of them, or, of too many, those that failed and those that findings
-    rest on, a few hundred of each."""
+    rest on, a hundred of each."""
     if len(study.attempts) <= MOST_ROWS:
         return study.attempts
     named = dict.fromkeys(key for finding in study.findings for key in finding.evidence)
