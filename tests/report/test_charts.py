@@ -233,3 +233,18 @@ def test_every_part_has_a_hue_and_a_pattern_of_its_own() -> None:
     assert len(PARTS) <= 8
     for place in range(4):
         assert len({part[place] for part in PARTS.values()}) == len(PARTS)
+
+
+def test_every_specification_is_valid_vega_lite(charts: dict[str, Chart]) -> None:
+    """They are not held against the schema while a page is made. (The look that all share, ``config``, has a ground
+    that is null: Vega-Lite takes it, and its schema does not.)"""
+    import altair as alt
+    from altair.utils.schemapi import debug_mode, validate_jsonschema
+    from jsonschema import ValidationError
+
+    top, root = {"$ref": "#/definitions/TopLevelSpec"}, alt.LayerChart._rootschema
+    with debug_mode(True):
+        for chart in charts.values():
+            validate_jsonschema({name: part for name, part in chart.spec.items() if name != "config"}, top, root)
+        with pytest.raises(ValidationError):
+            validate_jsonschema({**charts["first-token"].spec, "layer": [{"mark": "no such mark"}]}, top, root)

@@ -15,13 +15,13 @@ from kvscope.analysis.levels import level_rows
 from kvscope.analysis.study import DesignStudy, analyse
 from kvscope.record.rows import DesignRow, WarningRow
 from kvscope.record.store import open_records
-from kvscope.report.blocks import Chart, Paragraph, Table
+from kvscope.report.blocks import Bullets, Chart, Paragraph, Table
 from kvscope.report.charts import draw_file
 from kvscope.report.doubts_text import doubt_lines
 from kvscope.report.effect_cells import effect_cells
 from kvscope.report.effects_text import effect_lines
 from kvscope.report.page import render_page
-from kvscope.report.section_effects import effect_blocks
+from kvscope.report.section_effects import changes_section, effect_blocks
 from kvscope.report.summary import summary
 from kvscope.report.terminal_text import WIDTH
 from kvscope.units import MIB
@@ -355,3 +355,24 @@ def test_the_page_marks_them_too() -> None:
     assert len(marked) >= 3
     clean = effect_blocks(study(design, attempts_of(design)), "effects-1")
     assert not any("client_limited" in block.text for block in clean if isinstance(block, Paragraph))
+
+
+def test_of_many_designs_some_are_shown_whole_and_the_levels_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvscope.report.section_effects.MOST_LEVELS", 4)
+    monkeypatch.setattr("kvscope.report.section_effects.MOST_WHOLE", 2)
+    named = {1: "kv_dtype", 2: "batch_size", 3: "kv_dtype", 4: "kv_dtype"}
+    designs = [a_design(design_id=f"{number:016x}", study_id=f"{number:016x}", name=named[number]) for number in named]
+    with open_records(write_record(tmp_path / "r.db", [a for d in designs for a in attempts_of(d)])) as records:
+        (study,) = analyse(records).studies
+    blocks = changes_section(study, {}).blocks
+    levels = [b for b in blocks if isinstance(b, Table) and "(baseline)" in b.rows[0].cells[0]]
+    assert [len(table.rows) for table in levels] == [3, 3, 3, 3]
+    # Of the second the only one of its name, of the others the last.
+    bullets = [b for b in blocks if isinstance(b, Bullets)]
+    assert len(bullets) == 2
+    (said,) = [b.text for b in blocks if isinstance(b, Paragraph) and "too many to show whole" in b.text]
+    assert said.startswith("4 designs")
+    assert "; 2 of them" in said
+    assert "--records r.db --json" in said

@@ -1,7 +1,7 @@
 """One attempt of a trial with everything that is known about it: its rows, its metrics, what was predicted for it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kvscope.errors import SchemaMismatch
@@ -15,27 +15,27 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """``prediction`` is the contract's kvscope.prediction/1, as stored before the attempt ran."""
+    """``prediction`` is the contract's kvscope.prediction/1, as stored before the attempt ran. ``trial`` and
+    ``is_measured`` are of its result; of thousands of attempts they are asked for a million times."""
 
     design: DesignRow
     run: RunRow
     result: TrialResult
     metrics: TrialMetrics
     prediction: Mapping[str, Json] | None
+    trial: TrialRow = field(init=False, repr=False, compare=False)
+    is_measured: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def trial(self) -> TrialRow:
-        return self.result.trial
+    def __post_init__(self) -> None:
+        """It counts in averages, ``is_measured``, as a measured trial whose outcome is one of a measurement."""
+        trial = self.result.trial
+        object.__setattr__(self, "trial", trial)
+        object.__setattr__(self, "is_measured", trial.role == "measured" and trial.outcome in MEASURED_OUTCOMES)
 
     @property
     def key(self) -> str:
         """How evidence names it: the trial's id and the attempt."""
         return f"{self.trial.trial_id}/{self.trial.attempt}"
-
-    @property
-    def is_measured(self) -> bool:
-        """It counts in averages: a measured trial whose outcome is one of a measurement."""
-        return self.trial.role == "measured" and self.trial.outcome in MEASURED_OUTCOMES
 
     @property
     def is_failure(self) -> bool:

@@ -5,6 +5,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from kvscope.analysis.advice import advise
 from kvscope.analysis.advice_kind import Advice, Withheld
@@ -91,7 +92,7 @@ class Study:
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...] = field(default=())
     identities: tuple[RowIdentity, ...] = ()
-    pressure: Pressure = NOT_KNOWN
+    pressure: Pressure = field(default=NOT_KNOWN)
     advice: tuple[Advice, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     look: tuple[str, ...] = ()
@@ -168,11 +169,7 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
     used = {a.trial.run_id for a in attempts}
     runs = tuple(run for run in all_runs.values() if run.run_id in used)
     first = rows[0]
-    by_n_ctx = _latest(designs, lambda d: d.factor == "n_ctx")
-    by_input = _latest(designs, lambda d: d.factor == "prompt_tokens")
-    by_output = _latest(designs, lambda d: d.factor == "output_tokens")
-    views = tuple(_view(a) for a in _representatives(by_n_ctx))
-    main = _main_attempt(by_n_ctx, by_input, designs)
+    by_n_ctx, main = _latest(designs, _varies("n_ctx")), _main_attempt(designs)
     main_view = None if main is None else _view(main)
     identities = row_identities(attempts)
     study = Study(
@@ -189,15 +186,9 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
         designs=designs,
         prediction=_prediction(main, attempts),
         main=main_view,
-        by_context=views,
+        by_context=tuple(_view(a) for a in _representatives(by_n_ctx)),
         context=None if by_n_ctx is None else context_growth(by_n_ctx.attempts),
-        inputs=None if by_input is None else input_growth(by_input.attempts),
-        timeline=_timeline(by_input),
-        ttft=None if by_input is None else ttft_law(by_input.attempts),
-        tpot=None if by_input is None else tpot_law(by_input.attempts),
-        completion=None if by_output is None else completion_law(by_output.attempts),
-        tpot_output=None if by_output is None else tpot_by_output(by_output.attempts),
-        limits=() if by_output is None else output_limits(by_output.attempts),
+        **_of_lengths(designs),
         releases=_releases(designs, main),
         limit=None if main is None else context_limit(main, main_view.loaded if main_view else None),
         failures=group_failures(latest_attempts(attempts)),
@@ -207,6 +198,22 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
     return _advised(replace(study, findings=find(study)))
 
 
+def _of_lengths(designs: Sequence[DesignStudy]) -> dict[str, Any]:
+    """What the designs of the prompt's and the answer's length say: fields of a Study."""
+    by_input = _latest(designs, _varies("prompt_tokens"))
+    by_output = _latest(designs, _varies("output_tokens"))
+    inputs, outputs = (None if each is None else each.attempts for each in (by_input, by_output))
+    return {
+        "inputs": None if inputs is None else input_growth(inputs),
+        "timeline": _timeline(by_input),
+        "ttft": None if inputs is None else ttft_law(inputs),
+        "tpot": None if inputs is None else tpot_law(inputs),
+        "completion": None if outputs is None else completion_law(outputs),
+        "tpot_output": None if outputs is None else tpot_by_output(outputs),
+        "limits": () if outputs is None else output_limits(outputs),
+    }
+
+
 def _advised(study: Study) -> Study:
     found = advise(study)
     return replace(study, pressure=found.pressure, advice=found.advice, withheld=found.withheld, look=found.look)
@@ -214,6 +221,10 @@ def _advised(study: Study) -> Study:
 
 def _design_study(design: DesignRow, attempts: tuple[Attempt, ...]) -> DesignStudy:
     return DesignStudy(design=design, attempts=attempts, levels=level_rows(design, attempts))
+
+
+def _varies(factor: str) -> Callable[[DesignRow], bool]:
+    return lambda design: design.factor == factor
 
 
 def _latest(designs: Sequence[DesignStudy], wanted: Callable[[DesignRow], bool]) -> DesignStudy | None:
@@ -229,12 +240,10 @@ def _representatives(study: DesignStudy | None) -> list[Attempt]:
     return [a for level in levels if (a := representative(study.attempts, level)) is not None]
 
 
-def _main_attempt(
-    by_n_ctx: DesignStudy | None, by_input: DesignStudy | None, designs: Sequence[DesignStudy]
-) -> Attempt | None:
+def _main_attempt(designs: Sequence[DesignStudy]) -> Attempt | None:
     """The largest context limit measured, else the longest input, else any measured attempt with memory read."""
-    for study in (by_n_ctx, by_input):
-        found = _representatives(study)
+    for factor in ("n_ctx", "prompt_tokens"):
+        found = _representatives(_latest(designs, _varies(factor)))
         if found:
             return found[-1]
     measured = [a for d in designs for a in d.attempts if a.is_measured]

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -30,6 +30,9 @@ _HOLD_WHAT_IS_NEEDED = ("transformers", "logical")
 _AT_MOST = "a conversation's length is known only when the model has answered: this is the most that so many turns take"
 _UNSTATED = "the running server does not state its cache types, batch sizes and buffers: its defaults are taken"
 
+# Of so many conditions the changes are kept at hand.
+_MOST_KEPT = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
@@ -43,6 +46,10 @@ class Subject:
     served: Served | None
     counter: OwnCounter | None
     started: StartedWith | None = None
+    # A design repeats its conditions many times, and trying each change of one takes longer than a fast trial.
+    _changes: list[tuple[Condition, Prediction, list[dict[str, Any]]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, model: ModelSpec | None, choice: EngineChoice) -> "Subject":
@@ -159,10 +166,17 @@ class Subject:
             return None
 
     def changes(self, condition: Condition, prediction: Prediction | None) -> list[dict[str, Any]]:
-        """See ``stored_changes``; nothing where nothing was predicted."""
+        """See ``stored_changes``; nothing where nothing was predicted. Of one condition it is worked out once: do not
+        change it."""
         if self.model is None or prediction is None:
             return []
-        return stored_changes(self.model, self.choice, condition, prediction, served=self.served, version=self.version)
+        for known, before, found in self._changes:
+            if known == condition and before == prediction:
+                return found
+        found = stored_changes(self.model, self.choice, condition, prediction, served=self.served, version=self.version)
+        self._changes.insert(0, (condition, prediction, found))
+        del self._changes[_MOST_KEPT:]
+        return found
 
     def cache_bytes_per_token(self, condition: Condition) -> int | None:
         """What one token takes in a cache by the model's shapes alone, whatever an engine reserves; None where it is

@@ -60,8 +60,20 @@ _STROKES = {
     "solid": "",
 }
 
-# Begins the names of the patterns of live charts.
-_LIVE = "live"
+# On paper a pattern is stripes or rings made of a gradient that repeats: Chromium writes those into a PDF as they are,
+# and patterns as pictures, megabytes of them. Pattern → (gradient, width of its stripes, their share in the colour).
+_PRINTED: Mapping[str, tuple[str, int, float]] = {
+    "stripes": ('x2="{w}" y2="{w}"', 4, 0.7),
+    "stripes_back": ('x1="{w}" y2="{w}"', 5, 0.55),
+    "dots": ('y2="{w}"', 3, 0.6),
+    "cross": ('x2="{w}"', 3, 0.6),
+    "lines": ('y2="{w}"', 6, 0.7),
+    "columns": ('x2="{w}"', 6, 0.7),
+    "rings": ('r="{w}" cx="0" cy="0"', 6, 0.7),
+}
+
+# Begins the names of the patterns of live charts, and of those on paper.
+_LIVE, _PAPER = "live", "paper"
 
 _TAG = re.compile(r"<[^>]+>")
 _LONG_NUMBER = re.compile(r"(?<![#.\d])(-?\d+\.\d{2,})")
@@ -220,6 +232,29 @@ def live_colours(text: str) -> str:
     return text
 
 
+def paper_patterns() -> str:
+    """What page.css fills the parts of memory with on paper, for all charts of a page."""
+    made = []
+    for part, (_, variable, _, kind) in PARTS.items():
+        if kind not in _PRINTED:
+            continue
+        place, width, share = _PRINTED[kind]
+        element = "radialGradient" if kind == "rings" else "linearGradient"
+        colours = ((0, variable), (share, variable), (share, "--paper"), (1, "--paper"))
+        stops = "".join(f'<stop offset="{at}" stop-color="var({colour})"/>' for at, colour in colours)
+        ends = f"{'' if 'r=' in place else _ends(place)}{place.format(w=width)}"
+        made.append(
+            f'<{element} id="{_pattern_id(_PAPER, part)}" gradientUnits="userSpaceOnUse" spreadMethod="repeat" '
+            f"{ends}>{stops}</{element}>"
+        )
+    return f'<svg class="patterns" width="0" height="0" aria-hidden="true"><defs>{"".join(made)}</defs></svg>'
+
+
+def _ends(place: str) -> str:
+    """Zeros for those ends that a gradient does not name: by default the second is a percentage."""
+    return "".join(f'{name}="0" ' for name in ("x1", "y1", "x2", "y2") if f"{name}=" not in place)
+
+
 def live_patterns() -> str:
     """The patterns of all parts of memory, for charts that a script draws in the page."""
     patterns = "".join(_pattern(_LIVE, part, in_page=True) for part in PARTS)
@@ -270,13 +305,14 @@ def key(items: Sequence[KeyItem], start: int = -40) -> list[Any]:
 def _key_marks(item: KeyItem, x: int, y: int) -> list[Any]:
     import altair as alt
 
+    channel: Any = alt
     one = plot([{}])
     # Values of the channels' own kinds: of others Altair works out the kind, which takes it longer than all the rest.
-    place = {"x": alt.XValue(x + 9), "y": alt.YValue(y)}
+    place = {"x": channel.XValue(x + 9), "y": channel.YValue(y)}
     text = one.mark_text(text=item.label, align="left", baseline="middle", dx=14, fontSize=13, color=INK)
     if item.sign in ("line", "dashed"):
         dash = [5, 3] if item.sign == "dashed" else [1, 0]
-        span = {"x": alt.XValue(x), "x2": alt.X2Value(x + 19), "y": alt.YValue(y)}
+        span = {"x": channel.XValue(x), "x2": channel.X2Value(x + 19), "y": channel.YValue(y)}
         sign = one.mark_rule(color=item.colour, strokeWidth=2, strokeDash=dash).encode(**span)
     elif item.sign == "cross":
         sign = one.mark_point(shape="cross", angle=45, size=90, filled=True, color=item.colour).encode(**place)

@@ -19,7 +19,7 @@ from kvscope.analysis.study import Analysis, analyse
 from kvscope.language import NAMES, current, speaking
 from kvscope.record.store import open_records
 from kvscope.report.blocks import Chart, Download, StudyPage, Table
-from kvscope.report.charts import draw, live_patterns
+from kvscope.report.charts import draw, live_patterns, paper_patterns
 from kvscope.report.definitions import anchors_of
 from kvscope.report.files import write_file
 from kvscope.report.interactive import bundle, live_data
@@ -57,7 +57,7 @@ def render_page(analysis: Analysis, *, interactive: bool = False) -> str:
             policy=content_policy(scripts),
             version=__version__,
             interactive=interactive,
-            live_patterns=Markup(live_patterns()) if interactive else "",
+            patterns=Markup(paper_patterns() + (live_patterns() if interactive else "")),
             place=_Places(),
         )
     )

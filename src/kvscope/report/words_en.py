@@ -195,8 +195,8 @@ _TIME: dict[str, str] = {
     "summary.limits": "Limit against what was produced",
     "changes.lead": "A baseline, then one changed condition at a time, repeated. Differences are paired by block, "
     "with their 95 % interval.",
-    "changes.summarised": "{total} designs are too many to show whole. Each has its table of levels; {shown} of them, the "
-    "newest and the last of each name, have every difference and finding too. Of the others what contradicts an "
+    "changes.summarised": "{total} designs are too many to show whole. Each has its table of levels; {shown} of them, "
+    "the newest and the last of each name, have every difference and finding too. Of the others what contradicts an "
     "expectation stands here; all findings: kvscope report --records {file} --json.",
     "changes.grid": "Two things vary at once here ({factor}), as was asked for: a difference cannot be laid to either.",
     "changes.baseline": "{level} (baseline)",
