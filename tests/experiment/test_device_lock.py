@@ -432,10 +432,23 @@ def test_a_mark_is_not_believed_while_its_kvscope_runs(folder: Path, start: Star
 
 
 def test_a_folder_without_room_for_locks_is_a_reason_not_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "/proc/no-such-folder")
+    monkeypatch.setenv(VARIABLE, "/proc")
     with hold_devices([CPU], on_wait=print) as not_had:
         assert len(not_had()) == 1
-        assert "/proc/no-such-folder" in not_had()[0]
+        assert "/proc/kvscope-cpu.lock" in not_had()[0]
+
+
+def test_a_folder_that_is_not_there_is_made_or_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistyped name would else be a warning in every trial, with the advice to do what was done."""
+    monkeypatch.setenv(VARIABLE, str(folder / "new" / "locks"))
+    with hold_devices([CPU], on_wait=print) as not_had:
+        assert not_had() == ()
+    assert (folder / "new" / "locks" / "kvscope-cpu.lock").is_file()
+    (folder / "file").write_text("")
+    for name in ("/proc/no-such-folder", str(folder / "file")):
+        monkeypatch.setenv(VARIABLE, name)
+        with pytest.raises(UsageError, match=name), hold_devices([CPU], on_wait=print):
+            pass
 
 
 def test_every_user_can_take_it(folder: Path) -> None:

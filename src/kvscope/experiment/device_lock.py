@@ -27,6 +27,7 @@ from kvscope.experiment.lock_file import (
     close_lock,
     is_still_there,
     lock_path,
+    make_folder,
     open_lock,
     read_note,
     try_lock,
@@ -60,7 +61,8 @@ def hold_devices(
     time it turns out who has a device.
 
     Raises DeviceBusy where one is not free after ``max_wait_s``, and UsageError where something else is in a lock's
-    place."""
+    place, or no folder is where KVSCOPE_LOCKS names one and none can be made."""
+    make_folder()
     until_s = None if max_wait_s is None else time.monotonic() + max_wait_s
     unlocked: list[str] = []
     held: dict[str, int] = {}

@@ -47,6 +47,21 @@ def lock_path(name: str) -> Path:
     return Path(folder) / f"kvscope-{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.lock"
 
 
+def make_folder() -> None:
+    """Make the folder that KVSCOPE_LOCKS names, where it is not there. Raises UsageError where that cannot be done: no
+    trial could lock anything."""
+    named = os.environ.get(VARIABLE)
+    if not named:
+        return
+    try:
+        Path(named).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{VARIABLE} names {named}, and no folder can be made there ({error.strerror}).",
+            hint=f"Set {VARIABLE} to a folder that you may write to, or unset it: locks are in /tmp then.",
+        ) from error
+
+
 def open_lock(path: Path) -> int:
     """The open file, made where it is not there. Raises UsageError where what is there is no plain file of one name,
     and OSError where none can be made."""
