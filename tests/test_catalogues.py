@@ -44,6 +44,10 @@ FORBIDDEN = {
     "컨텍스트 윈도": "컨텍스트 창",
     "베이스라인": "기준선",
     "히트율": "적중률",
+    "플래시 어텐션": "FlashAttention",
+    "연구": "실험",
+    "설계": "실험",
+    " 사본": "복사본",
 }
 # An English term, and what the Korean of its sentence holds.
 TERMS = {
@@ -66,6 +70,19 @@ TERMS = {
     r"\brecurrent state\b": "순환 상태",
     r"\bquanti[sz]ation\b": "양자화",
     r"\bsystem prompt\b": "시스템 프롬프트",
+}
+# The same, in every catalogue: the terms that a study is told in. A value in braces is the term's own name.
+EVERYWHERE = {
+    r"\b(?:this|one|the|of another|other) designs?\b(?! grid)": "실험",
+    r"\bstudy file\b": "실험 파일",
+    r"\bsittings?\b": "측정 회차|kvscope compare",
+    r"\b(?:further|several|old|earlier) trials?\b|\btrials \(": "시행",
+    r"\bbaseline\b(?!,? (?:first|cell))": "기준|메모리\\(기저\\)",
+    r"\bmicrobatch\b": "마이크로배치|kvscope measure",
+    r"\bflash attention\b": "FlashAttention|어텐션",
+    r"\bprefix cach": "접두사 캐시",
+    r"\bpassages?\b": "구절|글|passage",
+    r"\bpool of\b": "풀",
 }
 SPOKEN = re.compile(r"(?<!세)(?<!까)요[.?!](?:\s|$)")  # 해요체
 PLAIN = re.compile(r"(?<!니)(?:한|했|된|됐|있|없|않|는|였|었|았|이)다[.](?:\s|$)")  # 해라체
@@ -179,6 +196,13 @@ def test_sentences_are_polite_and_formal() -> None:
     assert failing(PLAIN) == []
     # The mark of a doubt stands before its words; nothing is called out.
     assert failing("[^ (]!") == []
+
+
+@pytest.mark.parametrize("english", EVERYWHERE)
+def test_one_english_term_has_one_korean_word_in_every_catalogue(english: str) -> None:
+    asked = {place: text for place, text in ALL.items() if re.search(english, re.sub(r"\{[^}]*\}", "", place[2]))}
+    assert asked
+    assert {place[1:]: text for place, text in asked.items() if not re.search(EVERYWHERE[english], text)} == {}
 
 
 @pytest.mark.parametrize("english", TERMS)

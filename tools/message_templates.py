@@ -18,6 +18,10 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "kvscope"
 LARGE = ("model", "prompt", "predict", "engine", "experiment")
 # Modules whose tables say what every number means: a catalogue of their own too.
 DEFINING = ("metrics.py", "quality_metrics.py")
+# Where sentences are written that models read, and data of tests: none of them is said to people.
+FOR_MODELS = re.compile(
+    r"quality/|selftest/truth|prompt/(exact_length|growing|texts)|engine/fake|retrieval_prompts|tokenizers/server"
+)
 # Packages whose texts go another way: words by their slugs, help by its option.
 OTHER_WAYS = ("report",)
 ERRORS = frozenset(
@@ -29,12 +33,30 @@ TELLING = frozenset(
 )
 # Arguments that hold sentences for people, whatever takes them.
 SENTENCES = frozenset(
-    "hint because why why_not cost risk advice says question confounders holds next_step also message doubt".split()
+    "hint because why why_not cost risk advice says question confounders holds next_step also message doubt "
+    "source".split()
 )
 # What joins a text to the one before it: there it is taken apart when it is shown.
 _JOIN = re.compile(r"\A[;.] ")
+# A sentence from its capital letter, or a value, to its full stop; no pattern of one.
+_WHOLE = re.compile(r"[A-Z{](?!.*(?:\\[dswbS]|\(\?))[^\n]*\.\Z")
+# A part of a sentence, no pattern of one.
+_PART = re.compile(r"[a-z][^\\|?]*\Z")
 # Functions that only return sentences of these kinds, by how their names end.
-RETURNING = ("_hint", "_advice", "_because", "_why", "why_not", "unavailable", "_message", "_doubt", "_reason", "_note")
+RETURNING = (
+    "_hint",
+    "_advice",
+    "_because",
+    "_why",
+    "why_not",
+    "unavailable",
+    "_message",
+    "_doubt",
+    "_reason",
+    "_note",
+    "where",
+    "_each",
+)
 
 
 def templates() -> dict[str, str]:
@@ -48,7 +70,12 @@ def templates() -> dict[str, str]:
             if path.name in DEFINING:
                 domain = "definitions"
             module = ast.parse(path.read_text(encoding="utf-8"))
-            for text in (*_of_module(module), *(_formulas(module) if package == "predict" else ())):
+            said = [*_of_module(module)]
+            if package == "predict" or path.stem.startswith(("explain_", "byte_products")):
+                said += _formulas(module)
+            if package != "cli" and not FOR_MODELS.search(path.relative_to(SOURCE).as_posix()):
+                said += _whole_sentences(module)
+            for text in said:
                 if _has_words(text):
                     found.setdefault(_JOIN.sub("", text.strip()), domain)
     return found
@@ -67,16 +94,34 @@ def _of_module(module: ast.Module) -> Iterator[str]:
 
 
 def _formulas(module: ast.Module) -> Iterator[str]:
-    """Every f-string of a module: a prediction's reasons are put together of several."""
+    """Every f-string of a module, and every text of some words: a prediction's reasons are put together of several."""
+    aside = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
+    aside |= {id(part) for node in ast.walk(module) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(module):
         if isinstance(node, ast.JoinedStr):
             yield _template(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in aside:
+            text = node.value if _PART.match(node.value) else ""
+            yield from _texts(node) if len(re.findall(r"\b[a-z]{2,}\b", text)) >= 3 else ()
+
+
+def _whole_sentences(module: ast.Module) -> Iterator[str]:
+    """Texts that are sentences by their form, wherever they stand: from a capital letter to a full stop."""
+    aside = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}  # docstrings
+    aside |= {id(part) for node in ast.walk(module) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(module):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            text = "" if id(node) in aside else next(iter(_texts(node)), "")
+            if _WHOLE.match(text) and len(re.findall(r"\b[a-z]{2,}\b", text)) >= 3:
+                yield text
 
 
 def _is_sentence_name(node: ast.Assign | ast.AnnAssign) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if any(isinstance(target, ast.Subscript) and ast.unparse(target.value).endswith("sources") for target in targets):
+        return True  # where a fact of a model was read
     names = [target.id.lower().strip("_") for target in targets if isinstance(target, ast.Name)]
-    endings = ("_hint", "_hints", "_advice", "_because", "definitions")
+    endings = ("_hint", "_hints", "_advice", "_because", "definitions", "convention")
     return any(name in SENTENCES or name.endswith(endings) for name in names)
 
 

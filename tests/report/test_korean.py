@@ -80,8 +80,8 @@ def test_markdown_has_the_same_language_as_the_terminal(lab: Analysis) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "written"),
-    [(5.256, "5.26초"), (1.0, "1.00초"), (0.31, "0.31초"), (0.266, "0.266초"), (0.9999, "1초"), (0.0452, "45.2 ms"),
-     (-0.31, "-0.31초"), (1234.5, "1,234.50초"), (0.0, "0 ms")],
+    [(5.256, "5.26초"), (1.0, "1.00초"), (0.31, "0.31초"), (0.266, "0.266초"), (0.9999, "1초"), (0.0999999, "0.1초"),
+     (0.0452, "45.2 ms"), (-0.31, "-0.31초"), (1234.5, "1,234.50초"), (0.0, "0 ms")],
 )  # fmt: skip
 def test_seconds_in_sentences(seconds: float, written: str) -> None:
     said = say("size.per_token", low=seconds, high=seconds, num=3)

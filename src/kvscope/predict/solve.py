@@ -93,12 +93,16 @@ class Fit:
             return f"memory does not grow with the context, and fits into {room} B{reserve}"
         if largest == 0:
             beyond = format_count(self.beyond_total_bytes or 0)
-            return f"not even {_tokens(self.block_tokens)} would fit: {beyond} B of {room} B{reserve}"
+            if self.block_tokens == 1:
+                return f"not even 1 token would fit: {beyond} B of {room} B{reserve}"
+            return f"not even {self.block_tokens} tokens would fit: {beyond} B of {room} B{reserve}"
         total = format_count(self.context_total_bytes or 0)
-        text = f"{_tokens(largest)} in {self._each} take {total} B of {room} B{reserve}"
+        text = f"{format_count(largest)} tokens in {self._each} take {total} B of {room} B{reserve}"
         if self.limited_by != "budget":
             return f"{text}; limited by {self.limited_by}, not by memory"
-        return f"{text}; {_tokens(self.block_tokens)} more would take {format_count(self.beyond_total_bytes or 0)} B"
+        beyond, more = format_count(self.beyond_total_bytes or 0), self.block_tokens
+        one = f"{text}; 1 token more would take {beyond} B"
+        return one if more == 1 else f"{text}; {more} tokens more would take {beyond} B"
 
     @property
     def _each(self) -> str:
@@ -377,10 +381,6 @@ def largest_that_fits(bytes_of: Callable[[int], int], room: int, most: int) -> i
         if low + 1 < high and bytes_of(low + 1) > room:
             high = low + 1
     return low
-
-
-def _tokens(count: int) -> str:
-    return "1 token" if count == 1 else f"{format_count(count)} tokens"
 
 
 def _left_out(prediction: Prediction) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvscope.language import shown
+from kvscope.report.layer_words import layer_kind
 from kvscope.report.prediction_text import layer_ranges
 from kvscope.report.terminal_table import aligned
 from kvscope.report.terminal_text import WIDTH, display_width, joined, wrapped
@@ -106,7 +107,7 @@ def _table(groups: Sequence[Mapping[str, Any]], letters: Sequence[str]) -> list[
 
 
 def _group_row(group: Mapping[str, Any], letter: str, *, shows_experts: bool) -> list[str]:
-    cap, kind = group["cap_tokens"], group["kind"]
+    cap, kind = group["cap_tokens"], layer_kind(group["kind"])
     slug = "show.grows" if cap is None else "show.grows_to"
     grows = say(slug, num_bytes=group["bytes_per_token"], cap=cap) if group["bytes_per_token"] else ""
     if shows_experts and group["num_experts"]:
@@ -159,10 +160,10 @@ def _sources(model: Mapping[str, Any]) -> list[list[str]]:
     for name in _SHOWN_FIELDS:
         where = sources.get(name) or sources.get(f"layers[0].{name}")
         if where is not None:
-            found.append([name, where])
+            found.append([name, shown(where)])
     kinds = sources.get("layers[0].cache")
     if kinds is not None and "layer_types" not in sources:
-        found.append([say("show.kinds"), kinds])
+        found.append([say("show.kinds"), shown(kinds)])
     return found
 
 
