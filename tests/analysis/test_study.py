@@ -26,7 +26,8 @@ from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import unexplained_bytes
 from kvscope.analysis.study import Analysis, Study, analyse
 from kvscope.record.store import open_records
-from kvscope.report.section_answer import headline
+from kvscope.report.charts_time import ttft_chart
+from kvscope.report.section_answer import headline, interval_line
 from kvscope.report.section_growth import why
 
 
@@ -256,7 +257,38 @@ def test_only_what_stands_out_of_the_noise_is_said_of_the_wait(
 ) -> None:
     study = first_tokens(tmp_path, times_s)
     assert [s for s in slugs(study) if s.startswith("ttft_")] == [slug]
-    assert ("delays the first token" in headline(study)) is slug.startswith("ttft_grows")
+    assert ("The first token came after" in headline(study)) is slug.startswith("ttft_grows")
+
+
+@pytest.mark.parametrize(
+    ("times_s", "is_line"),
+    [
+        # 0.1 s, and 0.3 s for each 1,000 tokens, give or take 4 ms: one price is true of every step.
+        ({1000: [0.400, 0.404], 2000: [0.700, 0.704], 4000: [1.300, 1.304]}, True),
+        # Two lengths show no bend, and of one repeat none can be told from noise.
+        ({1000: [0.400, 0.404], 2000: [0.700, 0.704]}, False),
+        ({1000: [0.400], 2000: [0.700, 0.704], 4000: [1.300, 1.304]}, False),
+        # By the line through them 128 tokens would take less than no time: least squares give −1.48 s there.
+        ({128: [0.3, 0.4], 512: [0.9, 1.1], 1024: [2.6, 2.2], 4096: [22.0, 30.0]}, False),
+        # 0.2 s, then 0.6 s for each further 1,000.
+        ({1000: [0.40, 0.41], 2000: [0.60, 0.61], 3000: [1.20, 1.21]}, False),
+    ],
+)
+def test_one_price_of_a_token_is_told_only_where_the_waits_lie_on_a_line(
+    tmp_path: Path, times_s: dict[int, list[float]], is_line: bool
+) -> None:
+    study = first_tokens(tmp_path, times_s)
+    assert study.ttft is not None
+    assert study.ttft.is_line is is_line
+    if study.ttft.trend != "grows":
+        return
+    assert ("delays the first token" in headline(study)) is is_line
+    assert ("of prompt delay the first token by" in ttft_chart(study.ttft, []).title) is is_line
+    if not is_line:
+        first, *_, last = sorted(times_s)
+        assert f"with a prompt of {first:,} tokens, and after" in headline(study)
+        assert f"with {last:,}." in headline(study)
+        assert ("one trial, so no interval" in interval_line(study)) is (len(times_s[first]) == 1)
 
 
 def test_what_was_measured_without_a_prediction_is_not_called_nothing(tmp_path: Path) -> None:

@@ -209,13 +209,17 @@ def test_a_titles_sentence_is_the_finding() -> None:
 
 
 def test_of_many_trials_means_and_spans_are_drawn() -> None:
-    chart = ttft_chart(law_of(*[(n, n / 1000 + k / 100) for n in (1000, 2000) for k in range(100)]), [])
+    chart = ttft_chart(law_of(*[(n, n / 1000 + k / 100) for n in (1000, 2000, 3000) for k in range(100)]), [])
     shown = {layer["mark"]["type"]: layer["data"]["values"] for layer in chart.spec["layer"][:4]}
     # The mean of 0 to 99 hundredths is 0.495; the least and the most are 0 and 0.99.
-    assert [(v["x"], round(v["y"], 6)) for v in shown["point"]] == [(1000, 1.495), (2000, 2.495)]
+    assert [(v["x"], round(v["y"], 6)) for v in shown["point"]] == [(1000, 1.495), (2000, 2.495), (3000, 3.495)]
     spans = [layer["data"]["values"] for layer in chart.spec["layer"] if "low" in layer["data"]["values"][0]]
-    assert [(v["x"], round(v["low"], 6), round(v["high"], 6)) for v in spans[0]] == [(1000, 1, 1.99), (2000, 2, 2.99)]
-    assert "200 trials" in chart.description
+    assert [(v["x"], round(v["low"], 6), round(v["high"], 6)) for v in spans[0]] == [
+        (1000, 1, 1.99),
+        (2000, 2, 2.99),
+        (3000, 3, 3.99),
+    ]
+    assert "300 trials" in chart.description
     assert len(draw(chart).encode()) <= 12 * 1024
 
 

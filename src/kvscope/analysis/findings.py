@@ -6,6 +6,7 @@ are slugs too: what else could explain it, and how one would tell.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvscope.analysis.attempts import Attempt, has_engine_rules
@@ -18,12 +19,14 @@ from kvscope.analysis.fit import mean, scaled
 from kvscope.analysis.growth import added_bytes
 from kvscope.analysis.levels import at_level
 from kvscope.analysis.memory_claims import in_used_memory, memory_claims
+from kvscope.analysis.notes import note
 from kvscope.analysis.release_claim import claim_slug, claim_values
 from kvscope.record.metrics import last_mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvscope.analysis.fit import Estimate
     from kvscope.analysis.latency import TimeLaw
     from kvscope.analysis.release import Release
     from kvscope.analysis.study import DesignStudy, MemoryView, Study
@@ -283,11 +286,19 @@ def _ttft(study: Study) -> list[Finding]:
                 "last_step_s": law.steps[-1].per_token_s * 1000,
             },
             evidence=law.evidence,
-            size=scaled(law.line.slope, 1000),
+            size=_price(law),
             also_possible=("busy_machine",),
             how_to_check="more_repeats",
         )
     ]
+
+
+def _price(law: TimeLaw) -> Estimate:
+    """Seconds for each 1,000 tokens; without an interval where several lengths are seen not to lie on a line."""
+    size = scaled(law.line.slope, 1000)
+    if law.is_line or law.trend != "grows" or len(law.steps) == 1:
+        return size
+    return replace(size, low=None, high=None, reason=note("not_on_a_line"))
 
 
 def _tpot(study: Study) -> list[Finding]:

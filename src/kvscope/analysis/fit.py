@@ -39,13 +39,14 @@ class Estimate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """y = intercept + slope · x, by least squares. ``bend`` is the coefficient of x² of the parabola through the same
-    points: above zero where y grows faster than x."""
+    points: above zero where y grows faster than x. ``intercept_high``: the upper end of the intercept's interval."""
 
     intercept: float | None
     slope: Estimate
     bend: Estimate
     num_points: int
     num_levels: int
+    intercept_high: float | None = None
 
     def at(self, x: float) -> float | None:
         if self.intercept is None or self.slope.value is None:
@@ -123,12 +124,14 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Line:
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
     intercept = mean_y - slope * mean_x
     errors = [y - intercept - slope * x for x, y in points]
+    at_zero = _coefficient(intercept, errors, 1 / (1 / len(points) + mean_x**2 / spread), len(points) - 2)
     return Line(
         intercept=intercept,
         slope=_coefficient(slope, errors, spread, len(points) - 2),
         bend=_bend(points, errors),
         num_points=len(points),
         num_levels=levels,
+        intercept_high=at_zero.high,
     )
 
 

@@ -9,6 +9,11 @@ from kvscope.analysis.fit import CONFIDENCE, Estimate, Line, Parabola, fit_line,
 
 # A time that changes by less than this share of where it began, over all its lengths, is called flat.
 FLAT_SHARE = 0.05
+# A line is told of so many lengths, each with so many repeats, and of steps that are off its slope by this share at
+# most, or lie in its interval.
+LINE_LEVELS = 3
+LINE_REPEATS = 2
+LINE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,20 @@ class TimeLaw:
     def bends_up(self) -> bool:
         """The time grows faster than the tokens: the whole interval of the coefficient of x² is above zero."""
         return self.line.bend.low is not None and self.line.bend.low > 0
+
+    @property
+    def is_line(self) -> bool:
+        """Whether one price for each token may be told: it takes three lengths, each repeated, no bend, no time below
+        zero where the line begins, and first and last steps that its slope is true of."""
+        slope, first = self.line.slope, self.line.at(self.levels[0][0])
+        if len(self.levels) < LINE_LEVELS or min(each.num for _, each in self.levels) < LINE_REPEATS:
+            return False
+        if self.bends_up or slope.value is None or first is None or first <= 0:
+            return False
+        if self.line.intercept_high is not None and self.line.intercept_high < 0:
+            return False
+        ends = (self.steps[0].per_token_s, self.steps[-1].per_token_s)
+        return all(slope.contains(each) or abs(each - slope.value) <= LINE_SHARE * abs(slope.value) for each in ends)
 
     @property
     def trend(self) -> str:

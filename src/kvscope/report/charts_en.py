@@ -15,8 +15,8 @@ CHARTS: dict[str, str] = {
     "{last_s:s}",
     "chart.completion.one": "An answer of {tokens:count} tokens takes {time_s:s}",
     "chart.law.many": "{count:count} trials, too many to draw each: a dot is the mean of a length, the thick bar its "
-    "95 % interval, the thin bar goes from the least to the most. The dashed line is the fit. A × is a failed trial; "
-    "its height means nothing.",
+    "95 % interval, the thin bar goes from the least to the most. A dashed line is the fit; there is none where the "
+    "times are not seen to lie on one. A × is a failed trial; its height means nothing.",
     "chart.law.chosen": "{shown} of {total:count} lengths are drawn, evenly chosen; the fit is of all of them. Bars "
     "are 95 % intervals, or from the least to the most of a length's trials. A × is a failed trial; its height means "
     "nothing.",

@@ -33,7 +33,8 @@ def completion_chart(law: TimeLaw, failed_tokens: Sequence[int]) -> Chart:
 
 
 def _law_chart(slug: str, words: str, law: TimeLaw, factor: float, failed_tokens: Sequence[int]) -> Chart:
-    """Every measured point, the mean of each level with its interval, the fitted line, and failures as crosses."""
+    """Every measured point, the mean of each level with its interval, the fitted line where the times lie on one, and
+    failures as crosses."""
     levels = _evenly(law.levels)
     return Chart(
         slug=slug,
@@ -47,7 +48,7 @@ def _law_chart(slug: str, words: str, law: TimeLaw, factor: float, failed_tokens
 def _finding(words: str, law: TimeLaw) -> str:
     """What the chart shows, as a sentence: the price of 1,000 tokens where it can be told, else both ends."""
     slope = law.line.slope
-    if words != "tpot" and law.trend == "grows" and slope.value is not None and slope.low is not None:
+    if words != "tpot" and law.is_line and law.trend == "grows" and slope.value is not None and slope.low is not None:
         high = slope.high if slope.high is not None else slope.value
         tokens = 1 if words == "completion" else 1000
         each = {"each_s": slope.value * tokens, "low_s": slope.low * tokens, "high_s": high * tokens}
@@ -74,7 +75,7 @@ def _drawn(words: str, law: TimeLaw, levels: Sequence[_Level], factor: float, fa
         for x, mean in levels
         if mean.low is not None and mean.high is not None
     ]
-    line = [{"x": x, "y": y * factor} for x, _ in levels if (y := law.line.at(x)) is not None]
+    line = [{"x": x, "y": y * factor} for x, _ in levels if law.is_line and (y := law.line.at(x)) is not None]
     top = max([y * factor for _, y in law.points] + [b["high"] for b in bars])
     lost = [{"x": x, "y": top * 1.08} for x in failed_tokens]
     ticks = sorted({x for x, _ in levels} | set(failed_tokens))

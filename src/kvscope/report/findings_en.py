@@ -160,6 +160,7 @@ _FINDINGS: dict[str, str] = {
     "note.release_left_after_exit": "{left_bytes:mib} were still held when the engine's process had ended.",
     "note.release_not_read": "memory stood still over {conversations} conversations, and was not read after a release: "
     "the engine runs on with its model.",
+    "note.not_on_a_line": "These times are not seen to lie on a line, so there is no one price of a token.",
     "note.two_levels": "Two levels only, so a bend cannot be seen.",
     "note.too_few_points": "Only {count} points, so no interval can be given.",
     "also.other_engine_build": "Could also be: an engine build with other rules than the prediction knows.",

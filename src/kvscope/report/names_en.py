@@ -156,8 +156,9 @@ _CHARTS: dict[str, str] = {
     "chart.release.description": "The process's own memory. Conversations are different from one another and follow "
     "one another in one engine process.",
     "chart.release.caption": "Own memory at each moment, in MiB",
-    "chart.law.description": "Dots are trials, bars the 95 % interval of a level's mean, the dashed line the fit. A "
-    "× is a failed trial; its height means nothing.",
+    "chart.law.description": "Dots are trials, bars the 95 % interval of a level's mean, which ends at zero: no time "
+    "is less. A dashed line is the fit; there is none where the times are not seen to lie on one. A × is a failed "
+    "trial; its height means nothing.",
     "chart.ttft.caption": "Time to first token (TTFT)",
     "chart.tpot.caption": "Time per output token (TPOT), the first token excluded",
     "chart.completion.caption": "Completion time",

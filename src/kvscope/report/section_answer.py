@@ -6,6 +6,7 @@ from statistics import median
 
 from kvscope.analysis.failures import FailureGroup
 from kvscope.analysis.fit import Estimate
+from kvscope.analysis.latency import TimeLaw
 from kvscope.analysis.price import token_price
 from kvscope.analysis.study import Study
 from kvscope.analysis.turns import turn_tables
@@ -50,7 +51,7 @@ def answer(study: Study, anchors: Mapping[str, Link], prefix: str, sections: Col
 def _evidence(study: Study, anchors: Mapping[str, Link]) -> tuple[Link, ...]:
     """The rows behind the headline: of the designs whose slopes it gives, else of all that was measured."""
     factors = [
-        name for name, slope in (("n_ctx", _memory_slope(study)), ("prompt_tokens", _time_slope(study))) if slope
+        name for name, slope in (("n_ctx", _memory_slope(study)), ("prompt_tokens", _first_token(study))) if slope
     ]
     behind = [d for d in study.designs if d.design.factor in factors] or list(study.designs)
     return rows_behind((a for d in behind for a in d.attempts if a.is_measured), anchors)
@@ -82,9 +83,15 @@ def _memory_slope(study: Study) -> Estimate | None:
     return slope if slope.value is not None else None
 
 
-def _time_slope(study: Study) -> Estimate | None:
-    """Seconds to the first token for each prompt token; None where it was not measured or is not seen to grow."""
-    return study.ttft.line.slope if study.ttft is not None and study.ttft.trend == "grows" else None
+def _first_token(study: Study) -> TimeLaw | None:
+    """Time to the first token against the prompt; None where it was not measured or is not seen to grow."""
+    return study.ttft if study.ttft is not None and study.ttft.trend == "grows" else None
+
+
+def _ends(law: TimeLaw) -> str:
+    """The first and the last length measured, of times that are not seen to lie on a line."""
+    (first, start), (last, end) = law.levels[0], law.levels[-1]
+    return say("headline.ends", first=first, first_s=start.value, last=last, last_s=end.value)
 
 
 def headline(study: Study) -> str:
@@ -99,12 +106,16 @@ def is_answered_first(study: Study) -> bool:
     """Whether the head of a study is what was answered alone: nothing else was asked, or measured so that it tells."""
     if is_about_answers(study):
         return bool(answered_text(study))
-    tells = _memory_slope(study) is not None or _time_slope(study) is not None or _last_turns(study) is not None
+    tells = _memory_slope(study) is not None or _first_token(study) is not None or _last_turns(study) is not None
     return not tells and bool(answered_text(study))
 
 
 def _measured(study: Study) -> str:
-    memory, time = _memory_slope(study), _time_slope(study)
+    law = _first_token(study)
+    if law is not None and not law.is_line:
+        before = _without_time(study)
+        return f"{before} {_ends(law)}" if before else _ends(law)
+    memory, time = _memory_slope(study), None if law is None else law.line.slope
     time_s = None if time is None or time.value is None else time.value * THOUSAND
     if memory is not None and memory.value is not None:
         values = {"size_bytes": memory.value * THOUSAND, "time_s": time_s}
@@ -127,6 +138,15 @@ def _measured(study: Study) -> str:
     if price is not None:
         return say("headline.measured_other" if study.is_measured else "headline.predicted", price=price_text(study))
     return _measured_alone(study) if study.is_measured else say("headline.nothing")
+
+
+def _without_time(study: Study) -> str:
+    """What a token of context costs, measured or else predicted; empty where nothing tells."""
+    memory, context, price = _memory_slope(study), study.context, price_text(study)
+    if memory is not None and memory.value is not None and context is not None:
+        slug = "headline.memory" if context.is_straight else "headline.memory_beyond"
+        return say(slug, size_bytes=memory.value * THOUSAND, tokens=context.steps[-1].from_tokens)
+    return "" if price is None else say("headline.predicted_context", price=price)
 
 
 def _measured_alone(study: Study) -> str:
@@ -171,13 +191,13 @@ def interval_line(study: Study) -> str:
     """The intervals of the headline, and on how much they rest."""
     if is_answered_first(study):
         return intervals_text(study)
-    memory, time = _memory_slope(study), _time_slope(study)
+    memory, law = _memory_slope(study), _first_token(study)
     parts = []
     if memory is not None and memory.low is not None and memory.high is not None:
         low, high = (format_number(x * THOUSAND / MIB, 2) for x in (memory.low, memory.high))
         parts.append(say("interval.memory", low=low, high=high))
-    if time is not None and time.low is not None and time.high is not None:
-        parts.append(say("interval.time", low_s=time.low * THOUSAND, high_s=time.high * THOUSAND))
+    if law is not None:
+        parts += _time_intervals(law)
     if not parts:
         if study.is_measured:
             return say("interval.none")
@@ -192,9 +212,23 @@ def interval_line(study: Study) -> str:
     parts.append(say("interval.repeats", fewest=min(counts)))
     if memory is not None and study.context is not None:
         parts.append(say("interval.contexts", count=study.context.measured.num_levels))
-    if time is not None and study.ttft is not None:
-        parts.append(say("interval.inputs", count=study.ttft.line.num_levels))
+    if law is not None:
+        parts.append(say("interval.inputs", count=law.line.num_levels))
     return say("interval.line", parts=" · ".join(parts))
+
+
+def _time_intervals(law: TimeLaw) -> list[str]:
+    """The interval of the price, or those of both ends where the headline has these."""
+    slope = law.line.slope
+    if law.is_line and slope.low is not None and slope.high is not None:
+        return [say("interval.time", low_s=slope.low * THOUSAND, high_s=slope.high * THOUSAND)]
+    told = [
+        say("interval.end", tokens=tokens, low_s=each.low, high_s=each.high)
+        if each.has_interval
+        else say("interval.end_alone", tokens=tokens)
+        for tokens, each in (law.levels[0], law.levels[-1])
+    ]
+    return [*told, say("interval.no_line")] if len(law.levels) > 2 else told
 
 
 def _chart(study: Study, anchors: Mapping[str, Link], prefix: str) -> Chart | None:

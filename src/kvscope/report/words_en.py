@@ -54,6 +54,9 @@ _ANSWER: dict[str, str] = {
     "headline.time": "Each 1,000 tokens of prompt delays the first token by {time_s:s}.",
     "headline.predicted_time": "Each 1,000 tokens of context should add {price} (predicted), and each 1,000 "
     "tokens of prompt delays the first token by {time_s:s} (measured).",
+    "headline.ends": "The first token came after {first_s:s} with a prompt of {first:count} tokens, and after "
+    "{last_s:s} with {last:count}.",
+    "headline.predicted_context": "Each 1,000 tokens of context should add {price} (predicted).",
     "headline.predicted": "Each 1,000 tokens of context should add {price}. Predicted: nothing has been measured yet.",
     "headline.measured_other": "Each 1,000 tokens of context should add {price}. Predicted: the trials of this record "
     "do not tell.",
@@ -69,6 +72,9 @@ _ANSWER: dict[str, str] = {
     "interval.line": "95 % confidence: {parts}",
     "interval.memory": "{low} to {high} MiB",
     "interval.time": "{low_s:s} to {high_s:s}",
+    "interval.end": "at {tokens:count} tokens {low_s:s} to {high_s:s}",
+    "interval.end_alone": "at {tokens:count} tokens one trial, so no interval",
+    "interval.no_line": "not seen to lie on a line, so no price of a token",
     "interval.repeats": "{fewest} or more repeats",
     "interval.contexts": "{count} context limits",
     "interval.inputs": "{count} input lengths",
