@@ -1,7 +1,7 @@
 """One attempt of a trial with everything that is known about it: its rows, its metrics, what was predicted for it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kvscope.errors import SchemaMismatch
@@ -83,8 +83,9 @@ def has_engine_rules(prediction: Mapping[str, Json] | None) -> bool:
     return engine is not None and engine != "logical"
 
 
-# All but the reads of the socket: what they tell is in the tokens' times.
-_PARTS = ALL_PARTS - {"reads"}
+# All but the reads of the socket, what they tell is in the tokens' times, and other programs' memory: that is shown of
+# one attempt (``with_others``).
+_PARTS = ALL_PARTS - {"reads", "occupants"}
 
 
 def load_attempts(records: Records, design: DesignRow, runs: Mapping[str, RunRow]) -> tuple[Attempt, ...]:
@@ -104,6 +105,12 @@ def load_attempt(records: Records, trial: TrialRow, design: DesignRow, runs: Map
         metrics=metrics_of(result),
         prediction=records.prediction(trial),
     )
+
+
+def with_others(records: Records, attempt: Attempt) -> Attempt:
+    """The attempt with what else used memory on its machine. Raises as ``load_attempts``."""
+    read = records.result(attempt.trial, {"occupants"})
+    return replace(attempt, result=replace(attempt.result, occupants=read.occupants))
 
 
 def of_trial(records: Records, trial: TrialRow, what: str, key: str, known: Mapping[str, _Row]) -> _Row:

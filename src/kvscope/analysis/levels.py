@@ -84,6 +84,7 @@ def level_rows(
             by_level.setdefault(level_key(attempt.trial.level), []).append(attempt)
     base_key = level_key(design.baseline_level)
     baseline = by_level.get(base_key, [])
+    before = {name: _by_block([a for a in baseline if a.is_measured], METRICS[name]) for name in metrics}
     levels = sorted(design.levels, key=lambda level: level_key(level) != base_key)
     rows = []
     for level in levels:
@@ -97,7 +98,7 @@ def level_rows(
                 num_measured=len(measured),
                 num_failed=sum(a.is_failure for a in latest_attempts(here)),
                 means={name: mean(_values(measured, METRICS[name]), floor=0.0) for name in metrics},
-                effects={} if is_baseline else {n: _effect(n, baseline, measured, *compared) for n in metrics},
+                effects={} if is_baseline else {n: _effect(n, before[n], measured, *compared) for n in metrics},
             )
         )
     return tuple(rows)
@@ -109,21 +110,16 @@ def error_rates(design: DesignRow) -> ErrorRates:
 
 
 def _effect(
-    metric: str, baseline: Sequence[Attempt], changed: Sequence[Attempt], num_levels: int, rates: ErrorRates
+    metric: str, before: Mapping[int, list[float]], changed: Sequence[Attempt], num_levels: int, rates: ErrorRates
 ) -> Effect:
-    return paired_effect(metric, _pairs(baseline, changed, METRICS[metric]), num_levels=num_levels, rates=rates)
+    """``before``: the baseline's values by block, so that a slow quarter of an hour hits both of a pair alike."""
+    after = _by_block(changed, METRICS[metric]) if before else {}
+    pairs = [(fmean(before[block]), fmean(after[block])) for block in sorted(before.keys() & after.keys())]
+    return paired_effect(metric, pairs, num_levels=num_levels, rates=rates)
 
 
 def _values(attempts: Sequence[Attempt], get: Callable[[Attempt], float | None]) -> list[float]:
     return [value for a in attempts if (value := get(a)) is not None]
-
-
-def _pairs(
-    baseline: Sequence[Attempt], changed: Sequence[Attempt], get: Callable[[Attempt], float | None]
-) -> list[tuple[float, float]]:
-    """(baseline, changed) of every block that holds both, so that a slow quarter of an hour hits both alike."""
-    before, after = _by_block([a for a in baseline if a.is_measured], get), _by_block(changed, get)
-    return [(fmean(before[block]), fmean(after[block])) for block in sorted(before.keys() & after.keys())]
 
 
 def _by_block(attempts: Sequence[Attempt], get: Callable[[Attempt], float | None]) -> dict[int, list[float]]:

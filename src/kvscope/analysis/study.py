@@ -2,7 +2,7 @@
 used by the page and by the terminal alike. Rows of different machines, models or engine builds are never merged."""
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +11,8 @@ from kvscope.analysis.advice import advise
 from kvscope.analysis.advice_kind import Advice, Withheld
 from kvscope.analysis.advice_pressure import NOT_KNOWN, Pressure
 from kvscope.analysis.answer_designs import is_of_answers
-from kvscope.analysis.attempts import Attempt, latest_attempts, load_attempts
+from kvscope.analysis.asked_prediction import AskedPrediction
+from kvscope.analysis.attempts import Attempt, latest_attempts, load_attempts, with_others
 from kvscope.analysis.attribute import Attribution, attribute
 from kvscope.analysis.checks import Check, run_checks
 from kvscope.analysis.compare import Component, compare_components
@@ -32,6 +33,7 @@ from kvscope.analysis.levels import LevelRow, at_level, level_rows
 from kvscope.analysis.limit import ContextLimit, context_limit
 from kvscope.analysis.release import Release, judge_release
 from kvscope.analysis.release_verdict import CANNOT_TELL
+from kvscope.record.metrics import last_mark
 from kvscope.record.rows import DesignRow, Json, RunRow
 from kvscope.record.store import Records
 
@@ -63,7 +65,9 @@ class MemoryView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """``main`` is the attempt whose memory the first screen shows; ``by_context`` has one per context limit measured;
-    ``timeline`` the attempt whose samples are drawn. A part for which there are no measurements is None or empty."""
+    ``timeline`` the attempt whose samples are drawn; ``until_failure``, where nothing was measured, the memory of the
+    last attempt that had loaded its model before it failed. ``row_numbers``: attempt → its place among the record's
+    rows, which stays when more are recorded. A part for which there are no measurements is None or empty."""
 
     model_name: str
     model_source: str
@@ -95,8 +99,12 @@ class Study:
     pressure: Pressure = field(default=NOT_KNOWN)
     advice: tuple[Advice, ...] = ()
     withheld: tuple[Withheld, ...] = ()
-    look: tuple[str, ...] = ()
+    look: tuple[tuple[str, ...], ...] = ()
+    priced: tuple[Advice, ...] = ()
     record_name: str = ""
+    until_failure: MemoryView | None = None
+    row_numbers: Mapping[str, int] = field(default_factory=dict)
+    asked: AskedPrediction | None = None
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -170,7 +178,7 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
     runs = tuple(run for run in all_runs.values() if run.run_id in used)
     first = rows[0]
     by_n_ctx, main = _latest(designs, _varies("n_ctx")), _main_attempt(designs)
-    main_view = None if main is None else _view(main)
+    main_view = None if main is None else _view(with_others(records, main))
     identities = row_identities(attempts)
     study = Study(
         model_name=first.model_name,
@@ -183,6 +191,8 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
         machine=runs[-1].machine if runs else {},
         runs=runs,
         record_name=records.path.name,
+        until_failure=_until_failure(attempts) if main is None else None,
+        row_numbers=_row_numbers(records, {row.design_id for row in rows}),
         designs=designs,
         prediction=_prediction(main, attempts),
         main=main_view,
@@ -196,6 +206,18 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
         identities=identities,
     )
     return _advised(replace(study, findings=find(study)))
+
+
+def _row_numbers(records: Records, design_ids: Collection[str]) -> dict[str, int]:
+    """Attempt → its number among all rows of the record, in the order in which ``kvscope export`` has them."""
+    rows = records.select("SELECT design_id, trial_id, attempt FROM trials ORDER BY rowid")
+    numbered = enumerate(rows, start=1)
+    return {f"{row['trial_id']}/{row['attempt']}": n for n, row in numbered if row["design_id"] in design_ids}
+
+
+def _until_failure(attempts: Sequence[Attempt]) -> MemoryView | None:
+    loaded = [a for a in attempts if a.is_failure and last_mark(a.result, "loaded") is not None]
+    return _view(loaded[-1]) if loaded else None
 
 
 def _of_lengths(designs: Sequence[DesignStudy]) -> dict[str, Any]:
@@ -216,7 +238,14 @@ def _of_lengths(designs: Sequence[DesignStudy]) -> dict[str, Any]:
 
 def _advised(study: Study) -> Study:
     found = advise(study)
-    return replace(study, pressure=found.pressure, advice=found.advice, withheld=found.withheld, look=found.look)
+    return replace(
+        study,
+        pressure=found.pressure,
+        advice=found.advice,
+        withheld=found.withheld,
+        look=found.look,
+        priced=found.priced,
+    )
 
 
 def _design_study(design: DesignRow, attempts: tuple[Attempt, ...]) -> DesignStudy:

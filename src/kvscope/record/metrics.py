@@ -200,7 +200,7 @@ def metrics_of(result: TrialResult) -> TrialMetrics:
     each = [request_metrics(request, tokens.get(request.index, ())) for request in answered]
     gaps = tuple(gap for metrics in each for gap in metrics.itl_s)
     pieces = [tokens.get(request.index, ()) for request in answered]
-    coalesced = coalesced_fraction(pieces)
+    coalesced = each[0].coalesced_fraction if len(each) == 1 else coalesced_fraction(pieces)
     grouped = tokens_in_one_piece(list(zip(answered, pieces, strict=True)))
     one_by_one = gaps if max(coalesced or 0.0, grouped or 0.0) <= COALESCED_SHARE else ()
     tpot = _median([m.tpot_s for m in each])

@@ -35,10 +35,11 @@ def count_doubt(request: RequestRow, tokens: Sequence[TokenRow]) -> str | None:
     if sent is None or request.output_tokens is None:
         return None
     pieces = [(token.at_s, token.kind) for token in tokens if token.text and token.kind != "tool_call"]
-    # The token between the thinking and the answer may be sent as a piece of each.
-    shared = sum(a[0] == b[0] and a[1] != b[1] for a, b in pairwise(pieces))
-    if len(pieces) - shared > sent:
-        return "more-pieces"
+    if len(pieces) > sent:
+        # The token between the thinking and the answer may be sent as a piece of each.
+        shared = sum(a[0] == b[0] and a[1] != b[1] for a, b in pairwise(pieces))
+        if len(pieces) - shared > sent:
+            return "more-pieces"
     return "over-limit" if request.output_tokens > max(request.output_tokens_limit, len(pieces)) else None
 
 
