@@ -71,7 +71,7 @@ def templates() -> dict[str, str]:
                 domain = "definitions"
             module = ast.parse(path.read_text(encoding="utf-8"))
             said = [*_of_module(module)]
-            if package == "predict" or path.stem.startswith(("explain_", "byte_products")):
+            if package == "predict" or path.stem.startswith("explain_"):
                 said += _formulas(module)
             if package != "cli" and not FOR_MODELS.search(path.relative_to(SOURCE).as_posix()):
                 said += _whole_sentences(module)
