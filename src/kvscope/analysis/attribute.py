@@ -48,17 +48,22 @@ CALIBRATED = ("loaded", "after_request")
 
 
 def attribute(
-    result: TrialResult, prediction: Mapping[str, Json] | None, phase: str, *, model_file: str | None = None
+    result: TrialResult,
+    prediction: Mapping[str, Json] | None,
+    phase: str,
+    *,
+    model_file: str | None = None,
+    is_by_place: bool = False,
 ) -> Attribution | None:
     """The identity at the last mark of ``phase`` (loaded, after_request, cache_cleared, unloaded); None if there is no
     such mark. ``model_file``: the name of the mapping that is known to be the model's, whatever it is called.
 
     Where the attempt was recorded with a calibration, the engine's own memory after the load and after requests is
     what that says; heap and arenas are places then, and what they hold beyond it is unexplained. Without one they are
-    terms by their kind of mapping, seen and not explained any further."""
-    found = _with_buffers(
-        result, prediction, phase, model_file, is_by_cause=(own := _own_terms(result, phase)) is not None
-    )
+    terms by their kind of mapping, seen and not explained any further; so they are with ``is_by_place`` always, for a
+    series of moments of which some have no calibration."""
+    own = None if is_by_place else _own_terms(result, phase)
+    found = _with_buffers(result, prediction, phase, model_file, is_by_cause=own is not None)
     if found is None or not found.maps_read:
         return found
     return replace(found, terms=(*found.terms, *(own if own is not None else _terms_by_place(result, phase))))

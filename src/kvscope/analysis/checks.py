@@ -80,12 +80,13 @@ def _failures(attempts: Sequence[Attempt]) -> Check | None:
 
 
 def _repeats(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
+    """The level measured least often. One at which every trial failed wants no repeats: its failure is its doubt."""
     counts = [
-        sum(a.is_measured for a in at_level(attempts, level))
+        sum(a.is_measured for a in at)
         for design, attempts in designs
         if design.name not in SINGLE_DESIGNS
         for level in design.levels
-        if at_level(attempts, level)
+        if (at := at_level(attempts, level)) and not all(a.is_failure for a in at)
     ]
     if not counts:
         return None
@@ -258,19 +259,25 @@ def _precision(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check 
 
 def _late_samples(attempts: Sequence[Attempt]) -> Check | None:
     """Readings that came late or not at all."""
-    readings = [late_s for a in attempts for late_s in late_by_moment(a.result.samples).values()]
-    missed = sum(int(a.trial.client.get("samples_missed") or 0) for a in attempts)
+    counted = [_late(a) for a in attempts]
+    late, missed, due = (sum(each) for each in zip(*counted, strict=True)) if counted else (0, 0, 0)
     warned = {a.key: w.slug for a in attempts for w in a.result.warnings if w.slug in SAMPLING_WARNINGS}
-    due = len(readings) + missed
     if not due and not warned:
         return None
-    late = sum(late_s > LATE_SAMPLE_S for late_s in readings) + missed
     share = late / due if due else None
     values = {"late": late, "missed": missed, "total": due, "share": share, "limit_share": LATE_SHARE,
+              "worst_share": max((each[0] / each[2] for each in counted if each[2]), default=None),
               "late_s": LATE_SAMPLE_S, "stopped": list(warned.values()).count("samples-stopped")}  # fmt: skip
     return Check(
         slug="late_samples", passed=(share or 0.0) <= LATE_SHARE and not warned, values=values, evidence=tuple(warned)
     )
+
+
+def _late(attempt: Attempt) -> tuple[int, int, int]:
+    """Readings of a trial that came late or not at all, of those the latter, and how many were due."""
+    readings = late_by_moment(attempt.result.samples).values()
+    missed = int(attempt.trial.client.get("samples_missed") or 0)
+    return sum(late_s > LATE_SAMPLE_S for late_s in readings) + missed, missed, len(readings) + missed
 
 
 def _client_limits(attempts: Sequence[Attempt]) -> Check | None:
@@ -319,9 +326,17 @@ def _unfinished(attempts: Sequence[Attempt]) -> Check | None:
 
 
 def _not_run(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
-    """Levels that were planned and of which no trial was begun."""
-    levels = sum(not at_level(attempts, level) for design, attempts in designs for level in design.levels)
-    return Check(slug="not_run", passed=False, values={"count": levels}) if levels else None
+    """Levels that were planned and of which no trial was begun. ``trials``: all that were planned and not begun, but
+    for designs that end when their interval is narrow."""
+    begun = [[len(latest_attempts(at_level(rows, level))) for level in design.levels] for design, rows in designs]
+    levels = sum(not count for counts in begun for count in counts)
+    left = sum(
+        max(0, design.repeats - count)
+        for (design, _), counts in zip(designs, begun, strict=True)
+        for count in counts
+        if count == 0 or not design.definition.get("until")
+    )
+    return Check(slug="not_run", passed=False, values={"count": levels, "trials": left}) if levels else None
 
 
 def _grids(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:

@@ -47,9 +47,9 @@ ENDED_OUTCOMES = ("engine_died", "out_of_memory")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One step of the release. ``given_back_bytes``: less than at the step before; None where one of the two was not
-    read. ``remains``: of what the host's memory is made then, over the start. ``stated``: what the engine says that its
-    copies of prompts and its cache hold then, whether they were found in memory or not; without a name it says nothing
-    of."""
+    read. ``remains``: of what the host's memory is made then, over the start, heaps as places at every step alike.
+    ``stated``: what the engine says that its copies of prompts and its cache hold then, whether they were found in
+    memory or not; without a name it says nothing of."""
 
     phase: str
     held_bytes: int | None
@@ -215,7 +215,8 @@ def _steps(attempt: Attempt, device: Curve | None) -> tuple[Step, ...]:
             continue
         held = mark.anon_bytes + mark.swap_bytes
         before = steps[-1].held_bytes if steps else None
-        remains = None if phase in ("exited", "after_quality") else attribute(result, attempt.prediction, phase)
+        has_maps = phase not in ("exited", "after_quality")
+        remains = attribute(result, attempt.prediction, phase, is_by_place=True) if has_maps else None
         steps.append(
             Step(
                 phase=phase,

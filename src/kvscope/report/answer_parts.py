@@ -11,6 +11,7 @@ from kvscope.report.blocks import Badge, Link, Row, Table, columns, row
 from kvscope.report.charts_memory import PART_TERMS
 from kvscope.report.links import rows_behind
 from kvscope.report.numbers import mib_cell
+from kvscope.report.section_trust import doubt_name
 from kvscope.report.words import name_of, say
 from kvscope.units import format_number
 
@@ -63,9 +64,9 @@ def _failed(study: Study, prefix: str) -> Badge:
 
 
 def _warnings(study: Study, prefix: str) -> Badge:
-    doubts = [check for check in study.checks if check.passed is False and check.slug != "failures"]
+    doubts = [check for check in study.checks if check.passed is False]
     if doubts:
-        names = tuple(dict.fromkeys(say(f"check_short.{check.slug}") for check in doubts))
+        names = tuple(map(doubt_name, doubts))
         text = say("badge.warnings", count=len(doubts), names=names)
         return Badge(mark="!", text=text, kind="doubt", anchor=f"{prefix}trust")
     text = say("badge.no_warnings", total=len(study.checks))
@@ -75,7 +76,7 @@ def _warnings(study: Study, prefix: str) -> Badge:
 def answer_table(study: Study, anchors: Mapping[str, Link]) -> Table | None:
     """MiB of the main attempt after load: predicted, engine-reported, measured, and the unexplained rest with its
     sign. Of a prediction alone the predicted column has numbers; None where there is neither."""
-    view = study.main
+    view = study.main or study.until_failure
     if view is None:
         return _predicted_table(study)
     loaded = view.loaded
@@ -127,18 +128,24 @@ def _terms(loaded: Attribution, *parts: str) -> int:
 
 
 def _own(loaded: Attribution) -> str:
-    """The engine's own memory as tiny models had it; no model file tells it."""
-    size = loaded.calibrated_bytes
+    """The engine's own memory as tiny models had it; no model file tells it. What a trial counted is no prediction."""
+    size = _calibrated(loaded)
     return say("resident.calibrated", size=mib_cell(size)) if size else say("unknown")
 
 
+def _calibrated(loaded: Attribution) -> int:
+    return sum(term.num_bytes for term in loaded.terms if term.basis == "calibrated")
+
+
 def _totals(view: MemoryView) -> tuple[str, str]:
-    """Predicted and reported sums. The engine's run time is in neither, so the predicted one is a lower bound."""
+    """Predicted and reported sums. No prediction has libraries, stacks and what the allocator keeps, so the predicted
+    one is a lower bound of what is reserved."""
     known = [c for c in view.components_loaded if any(c.slug in slugs for slugs in _TABLE_PARTS.values())]
-    predicted = mib_cell(_predicted(known))
-    reported = _reported(known)
-    is_bound = _predicted(known) is not None
-    return say("cell.at_least", size=predicted) if is_bound else predicted, reported
+    size, loaded = _predicted(known), view.loaded
+    if size is None:
+        return mib_cell(None), _reported(known)
+    own = _calibrated(loaded) if loaded is not None and loaded.maps_read else 0
+    return say("cell.at_least", size=mib_cell(size + own)), _reported(known)
 
 
 def _predicted(found: Sequence[Component]) -> int | None:

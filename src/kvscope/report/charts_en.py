@@ -22,6 +22,10 @@ CHARTS: dict[str, str] = {
     "nothing.",
     "chart.release.one": "{loaded_bytes:mib} held after the load, {held_bytes:mib} after {count} conversations, "
     "{unloaded_bytes:mib} after the release",
+    "chart.release.one_again": "{loaded_bytes:mib} held after the load, {held_bytes:mib} after {count} conversations "
+    "and the same text again {again} times, {unloaded_bytes:mib} after the release",
+    "chart.release.most_again": "With {level}: {loaded_bytes:mib} held after the load, {held_bytes:mib} after {count} "
+    "conversations and the same text again {again} times, {unloaded_bytes:mib} after the release",
     "chart.release.most": "With {level}: {loaded_bytes:mib} held after the load, {held_bytes:mib} after {count} "
     "conversations, {unloaded_bytes:mib} after the release",
     "effects.chart_seen": "{name}: {seen} of {count} differences are seen; the largest is {share:signed_percent} "

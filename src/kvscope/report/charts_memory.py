@@ -36,8 +36,8 @@ PART_TERMS: Mapping[str, tuple[str, ...]] = {
     "weights": ("weights", "model_file"),
     "kv_cache": ("kv_cache", "recurrent_state"),
     "buffers": ("compute_buffer", "output_buffer", "working_buffers", "work_in_use"),
-    "runtime": ("runtime", "vocabulary", "heap", "heap_kept", "arenas", "python_arenas", "stacks"),
-    "libraries": ("library_data", "library_code"),
+    "runtime": ("runtime", "vocabulary", "heap", "heap_kept", "arenas", "python_arenas"),
+    "libraries": ("stacks", "library_data", "library_code"),
     "host_cache": ("host_cache",),
     "checkpoint": ("checkpoint",),
 }
@@ -65,6 +65,11 @@ def parts_of(attribution: Attribution) -> dict[str, int]:
 def _predicted_parts(view: MemoryView) -> dict[str, int]:
     sizes = {c.slug: c.allocated_bytes or 0 for c in view.components_loaded}
     return {part: sum(sizes.get(slug, 0) for slug in slugs) for part, slugs in _PREDICTED_PARTS.items()}
+
+
+def _sum_cell(parts: Mapping[str, int], used: Sequence[str]) -> str:
+    size = mib_cell(sum(parts.values()))
+    return size if all(part in parts for part in used) else say("cell.at_least", size=size)
 
 
 def by_context_chart(views: Sequence[MemoryView]) -> Chart | None:
@@ -109,8 +114,7 @@ def by_context_chart(views: Sequence[MemoryView]) -> Chart | None:
             caption=say("chart.by_context.caption"),
             columns=columns(say("col.bar"), *names.values(), say("col.sum")),
             rows=tuple(
-                row(label, *[mib_cell(parts.get(p, 0)) for p in used], mib_cell(sum(parts.values())))
-                for label, parts in bars
+                row(label, *[mib_cell(parts.get(p)) for p in used], _sum_cell(parts, used)) for label, parts in bars
             ),
             summary=say("chart.as_table"),
         ),
@@ -179,7 +183,7 @@ def timeline_chart(attempt: Attempt) -> Chart:
     top = max((s.value_bytes for samples in found.values() for s in samples), default=1) / MIB * 1.16
     marks = [m for m in attempt.result.marks if m.phase != "exited"]
     # Labels of moments that lie close together take turns in height, so that none covers another.
-    flags = [{"x": m.at_s, "y": top * (1 - 0.07 * (n % 2)), "n": str(n + 1)} for n, m in enumerate(marks)]
+    flags = [{"x": m.at_s, "y": top * (1 - 0.07 * (n % 4)), "n": str(n + 1)} for n, m in enumerate(marks)]
     curve = plot(curves).mark_line(strokeWidth=2, interpolate="step-after")
     rules = plot(flags).mark_rule(strokeDash=[2, 3], color=AXIS)
     labels = plot(flags).mark_text(dx=7, fontSize=12, fontWeight="bold", color=INK)

@@ -56,12 +56,16 @@ def _finding(releases: Sequence[Release]) -> str:
     if not read:
         return say("chart.release.title")
     most = max(read, key=lambda release: release.judged.conversations[-1].held_bytes)
+    curve = most.judged
+    again = len(curve.conversations) - len(curve.different)
+    slug = "chart.release.one" if len(releases) == 1 else "chart.release.most"
     return say(
-        "chart.release.one" if len(releases) == 1 else "chart.release.most",
+        f"{slug}_again" if again else slug,
         level=say("series.level", factor=most.factor, level=most.level),
         loaded_bytes=most.judged.loaded_bytes,
         held_bytes=most.judged.conversations[-1].held_bytes,
-        count=len(most.judged.conversations),
+        count=len(curve.different),
+        again=again,
         unloaded_bytes=most.judged.unloaded_bytes,
     )
 

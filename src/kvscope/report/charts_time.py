@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kvscope.analysis.fit import Estimate
+from kvscope.analysis.fit import FEW_REPEATS, Estimate
 from kvscope.analysis.latency import TimeLaw
 from kvscope.report.blocks import Chart, Table, columns, row
 from kvscope.report.charts import AXIS, FAILED, HEIGHT, MEASURED, WIDTH, KeyItem, apart, crosses, key, plot, to_spec
@@ -73,7 +73,7 @@ def _drawn(words: str, law: TimeLaw, levels: Sequence[_Level], factor: float, fa
     bars = [
         {"x": x, "low": mean.low * factor, "high": mean.high * factor}
         for x, mean in levels
-        if mean.low is not None and mean.high is not None
+        if mean.low is not None and mean.high is not None and mean.num >= FEW_REPEATS
     ]
     line = [{"x": x, "y": y * factor} for x, _ in levels if law.is_line and (y := law.line.at(x)) is not None]
     top = max([y * factor for _, y in law.points] + [b["high"] for b in bars])

@@ -47,11 +47,10 @@ SHOWN_ROWS = 6
 
 
 def row_anchors(study: Study, prefix: str) -> dict[str, Link]:
-    """Attempt → link to its row of the page. Anchors count rows, so that no recorded text gets into an address."""
-    return {
-        attempt.key: Link(text=str(number), anchor=f"{prefix}row-{number}")
-        for number, attempt in enumerate(study.attempts, start=1)
-    }
+    """Attempt → link to its row of the page, in the order of the record's rows. Anchors count rows, so that no recorded
+    text gets into an address."""
+    numbers = [(study.row_numbers.get(each.key, n), each.key) for n, each in enumerate(study.attempts, start=1)]
+    return {key: Link(text=str(n), anchor=f"{prefix}row-{n}") for n, key in sorted(numbers)}
 
 
 def claim_text(finding: Finding) -> str:

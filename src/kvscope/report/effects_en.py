@@ -97,16 +97,16 @@ EFFECTS: Mapping[str, str] = {
     f"is noise, {{count}} trials cannot tell: along the line through them {_TREND}. {_PAIRED}",
     "memory_drift.unclear_few": f"From first to last {_HELD} changed by {{share:signed_percent}}. Whether that goes on "
     f"or is noise, {{count}} trials cannot tell. {_PAIRED}",
-    "check_name.precision": "As precise as asked",
+    "check_name.precision": "Precision that was asked for",
     "check_short.precision": "wide intervals",
     "check.precision": "The widest interval in {design} reaches {share:percent} of the baseline to either side, after "
     "{blocks} of at most {most} repeats ({asked_share:percent} was asked, at three looks in a row). At this noise "
     "about {needed} repeats would do.",
-    "check_name.drift_unclear": "The machine did not change under way",
+    "check_name.drift_unclear": "Change of the machine under way",
     "check_short.drift_unclear": "drift or noise",
-    "check_name.memory_drift": "Memory did not change under way",
+    "check_name.memory_drift": "Change of memory under way",
     "check_short.memory_drift": "memory drift",
-    "check_name.memory_drift_unclear": "Memory did not change under way",
+    "check_name.memory_drift_unclear": "Change of memory under way",
     "check_short.memory_drift_unclear": "memory drift or noise",
     "check.drift": f"The line through {{count}} trials, each against its level: the time to the first token changes by "
     f"{_TREND} (a doubt where noise makes that in one study of a thousand, and beyond {{trend_limit_share:percent}}). "

@@ -142,7 +142,7 @@ _FINDINGS: dict[str, str] = {
     "note.is_reference": "The others are held against this one.",
     "note.any_ratio": "Too few and too different values: the ratio could be anything.",
     "note.not_above_zero": "Not all values are above zero, so no ratio can be given.",
-    "note.few_repeats": "Only {count} repeats, so the interval is wide.",
+    "note.few_repeats": "Only {count} repeats: the interval itself is uncertain.",
     "note.one_level": "One level only, so there is no slope.",
     "note.one_conversation": "One conversation only, so there is no slope.",
     "note.release_requests_active": "requests were running or waiting ({count}), so that memory was not at rest. "
@@ -174,7 +174,8 @@ _FINDINGS: dict[str, str] = {
     "also.server_cut_prompt": "Could also be: the server cut or changed the prompt.",
     "also.busy_machine": "Could also be: other programs on this machine; see the checks.",
     "also.allocator_keeps": "Could also be: an allocator that keeps freed memory for reuse.",
-    "check_by.compare_log": "To check: compare with the engine's own lines at the end of this page.",
+    "check_by.compare_log": "To check: compare with the engine's own lines of one trial at the end of "
+    "this page.",
     "check_by.more_context_levels": "To check: kvscope measure context_limit with more --levels.",
     "check_by.look_at_smaps": "To check: the mappings are in the record, table maps.",
     "check_by.vary_context_not_input": "To check: hold the input and vary the context limit (kvscope measure "

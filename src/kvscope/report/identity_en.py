@@ -32,9 +32,10 @@ IDENTITY: Mapping[str, str] = {
     "identity.seen_apart": "The two ways to read the same memory, totals and mappings, differed by "
     "{seen_apart_bytes:signed_mib2}.",
     "identity.lead": "Every row, from start to peak: at most {share:percent2} of what grew has no name "
-    "({rows:count} rows).",
+    "({rows:count} rows). The most is {unexplained_bytes:signed_mib2}, in row {row}.",
+    "identity.beyond": "In {count:count} rows, {rows:list}, more has no name than the readings can be off.",
     "identity.between": "Between two rows of one run, what has no name differs by at most {share:percent2} of the "
-    "smaller growth ({unexplained_bytes:signed_mib2}).",
+    "smaller growth ({unexplained_bytes:signed_mib2}, from row {first} to row {second}).",
     "caption.identity": "Where the memory of that trial is, in MiB, by cause; what grew since the start",
     "caption.identity_rows": "What grew from start to peak in each row, in MiB",
     "caption.identity_between": "Between rows, from the baseline's to each level's, at the peak, in MiB",

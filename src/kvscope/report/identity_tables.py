@@ -10,6 +10,8 @@ from kvscope.analysis.identity_lines import Line, identity_lines
 from kvscope.analysis.levels import at_level
 from kvscope.analysis.study import Study
 from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Table, row
+from kvscope.report.claims import row_anchors
+from kvscope.report.links import SHOWN_ROWS
 from kvscope.report.numbers import mib_cell
 from kvscope.report.section_time import level_text
 from kvscope.report.words import name_of, say
@@ -61,17 +63,33 @@ def _shown(study: Study) -> tuple[Attempt, RowIdentity] | None:
 
 
 def _worst(study: Study) -> list[Paragraph]:
-    shares = [
-        each.unexplained_share
-        for identity in study.identities
-        if (each := identity.peak or identity.after or identity.loaded) and each.unexplained_share is not None
-    ]
-    said = [say("identity.lead", share=max(shares), rows=len(shares))] if shares else []
+    """What has no name in the row that has most of it, and which rows have more than their readings can be off."""
+    rows = row_anchors(study, "")
+    last = {identity.key: identity.peak or identity.moments[-1] for identity in study.identities}
+    shares = {key: moment.unexplained_share for key, moment in last.items() if moment.unexplained_share is not None}
+    said = []
+    if shares:
+        key = max(shares, key=lambda each: shares[each])
+        left = last[key].unexplained_bytes
+        said.append(
+            say("identity.lead", share=shares[key], rows=len(shares), unexplained_bytes=left, row=rows[key].text)
+        )
+    beyond = [rows[key].text for key, moment in last.items() if _is_beyond(moment)]
+    if beyond:
+        more = ("…",) if len(beyond) > SHOWN_ROWS else ()
+        said.append(say("identity.beyond", count=len(beyond), rows=(*beyond[:SHOWN_ROWS], *more)))
     pairs = [pair for pair in worst_between(study.identities) if pair.unexplained_share is not None]
     worst = max(pairs, key=lambda pair: pair.unexplained_share or 0.0, default=None)
     if worst is not None:
-        said.append(say("identity.between", share=worst.unexplained_share, unexplained_bytes=worst.unexplained_bytes))
+        ends = {"first": rows[worst.first].text, "second": rows[worst.second].text}
+        size = worst.unexplained_bytes
+        said.append(say("identity.between", share=worst.unexplained_share, unexplained_bytes=size, **ends))
     return [Paragraph(text=text) for text in said]
+
+
+def _is_beyond(moment: Moment) -> bool:
+    bound = moment.bound.total_bytes
+    return bound is not None and abs(moment.unexplained_bytes) > bound
 
 
 def _moments_table(attempt: Attempt, identity: RowIdentity) -> Table:

@@ -55,7 +55,7 @@ _COLUMNS: dict[str, str] = {
     "col.host_added": "host prompt cache",
     "col.checkpoints_added": "context checkpoints",
     "col.runtime_added": "heap, stacks",
-    "col.unexplained": "unexplained (MiB)",
+    "col.unexplained": "unexplained after load (MiB)",
     "col.if_kv": "if the KV cache came with tokens",
     "col.program": "program",
     "col.pid": "process",
@@ -156,9 +156,9 @@ _CHARTS: dict[str, str] = {
     "chart.release.description": "The process's own memory. Conversations are different from one another and follow "
     "one another in one engine process.",
     "chart.release.caption": "Own memory at each moment, in MiB",
-    "chart.law.description": "Dots are trials, bars the 95 % interval of a level's mean, which ends at zero: no time "
-    "is less. A dashed line is the fit; there is none where the times are not seen to lie on one. A × is a failed "
-    "trial; its height means nothing.",
+    "chart.law.description": "Dots are trials, bars the 95 % interval of a level's mean where it has three repeats or "
+    "more. In the table an interval ends at zero: no time is less. A dashed line is the fit; there is none where the "
+    "times are not seen to lie on one. A × is a failed trial; its height means nothing.",
     "chart.ttft.caption": "Time to first token (TTFT)",
     "chart.tpot.caption": "Time per output token (TPOT), the first token excluded",
     "chart.completion.caption": "Completion time",
@@ -188,7 +188,7 @@ _CHARTS: dict[str, str] = {
     "part.kv_cache": "KV cache",
     "part.buffers": "compute, output",
     "part.runtime": "the engine's own",
-    "part.libraries": "libraries",
+    "part.libraries": "libraries, stacks",
     "part.host_cache": "host prompt cache",
     "part.checkpoint": "context checkpoints",
     "part.unexplained": "unexplained",

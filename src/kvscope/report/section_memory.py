@@ -24,7 +24,12 @@ OWN_TERMS = (
 def memory_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     """Section 2."""
     blocks: list[Block] = [*claims(study, anchors, "unexplained_", "reported_", "kv_not_resident", "kv_swapped_out")]
-    if study.main is None:
+    until = study.until_failure
+    if study.main is None and until is not None:
+        cause = name_of("outcome", str(until.attempt.trial.outcome))
+        blocks.append(Paragraph(text=f"{say('memory.until_failure', cause=cause)} {_lead(until)}", kind="lead"))
+        blocks += [component_table(until), *_remarks(until)]
+    elif study.main is None:
         blocks.append(Paragraph(text=say("memory.not_measured"), kind="lead"))
         blocks += _predicted_only(study)
     else:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.match import SHARED_SLACK_BYTES
 from kvscope.analysis.release import Release, Step
-from kvscope.analysis.release_curve import STILL_BYTES
+from kvscope.analysis.release_curve import GROWTH_STEP_BYTES, STILL_BYTES
 from kvscope.analysis.study import Study
 from kvscope.report.blocks import Block, Bullets, Column, Link, Paragraph, Row, Section, Table, columns, row
 from kvscope.report.charts_release import release_chart
@@ -60,7 +60,11 @@ def per_token_text(release: Release) -> str:
         high_bytes=each.growth.high,
         predicted_bytes=each.predicted_bytes,
     )
-    return say("release.copies_carry", text=text) if release.copies_carry_checkpoints else text
+    if release.copies_carry_checkpoints:
+        return say("release.copies_carry", text=text)
+    if each.growth.low is None or each.growth.low <= each.predicted_bytes:
+        return text
+    return f"{text} {say('release.per_token_more', more_bytes=each.growth.value - each.predicted_bytes)}"
 
 
 def slope_text(slope: Estimate | None) -> str:
@@ -158,7 +162,7 @@ def _remarks(releases: Sequence[Release]) -> tuple[str, ...]:
     items[:0] = [f"{level_text(r.level)}: {text}" for r in releases if (text := per_token_text(r))]
     steps = [max(2, len(r.host.different) // 2) for r in releases if len(r.host.different) > 2]
     if steps:
-        items.insert(-1, say("release.detectable", step_bytes=STILL_BYTES / max(steps)))
+        items.insert(-1, say("release.detectable", step_bytes=max(GROWTH_STEP_BYTES, STILL_BYTES / max(steps))))
     if any(r.verdict == "growing" for r in releases):
         items.insert(-1, say("release.period"))
     if any(r.cause == "host_cache" for r in releases):

@@ -46,7 +46,8 @@ def shown_attempts(study: Study) -> tuple[Attempt, ...]:
 
 def rows_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     """Section 10. ``anchors``: the row of each attempt that is shown."""
-    attempts = [attempt for attempt in study.attempts if attempt.key in anchors]
+    known = {attempt.key: attempt for attempt in study.attempts}
+    attempts = [known[key] for key in anchors]
     total = len(study.attempts)
     blocks: list[Block] = [Paragraph(text=say("rows.lead", total=total), kind="lead")]
     if len(attempts) < total:

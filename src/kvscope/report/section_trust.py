@@ -6,6 +6,7 @@ from kvscope.analysis.checks import Check
 from kvscope.analysis.failures import FailureGroup
 from kvscope.analysis.study import Study
 from kvscope.language import shown
+from kvscope.record.rows import DesignRow
 from kvscope.report.blocks import Block, Bullets, Column, Fold, Link, Paragraph, Row, Section, Table, row
 from kvscope.report.links import some_rows
 from kvscope.report.section_time import level_text
@@ -16,6 +17,8 @@ _GRAVEST = (
     *("cut_prompts", "stuck_count", "token_counts", "own_counts", "cached_tokens", "swap", "client_limits"),
     *("memory_drift", "drift", "late_samples", "coalesced", "unexplained"),
 )
+# Factors that put several requests on their way at once.
+_AT_ONCE = ("concurrency", "rate_per_s")
 _SIGNS = {True: "passed", False: "doubt", None: "not_looked"}
 
 
@@ -88,9 +91,7 @@ def trust_section(study: Study) -> Section:
         columns=tuple(Column(title=say(f"col.{name}")) for name in ("result", "check", "seen", "why_and_next")),
         rows=tuple(_check_row(check) for check in study.checks),
     )
-    unknown = ("device", "concurrency", "others")
-    names = unknown if study.has_answers else ("quality", *unknown)
-    missing = Bullets(items=tuple(say(f"not_measured.{name}") for name in names))
+    missing = Bullets(items=tuple(say(f"not_measured.{name}") for name in _not_measured(study)))
     blocks: tuple[Block, ...] = (
         Paragraph(text=lead, kind="lead"),
         *((table,) if study.checks else ()),
@@ -98,6 +99,20 @@ def trust_section(study: Study) -> Section:
         missing,
     )
     return Section(slug="trust", title=say("title.trust"), blocks=blocks)
+
+
+def _not_measured(study: Study) -> list[str]:
+    """What the record cannot tell, for want of anything that measured it."""
+    has_devices = any(m.device_bytes is not None for a in study.attempts for m in a.result.marks)
+    told = [] if study.has_answers else ["quality"]
+    told += [] if has_devices else ["device"]
+    told += [] if not study.attempts or any(_asks_at_once(each.design) for each in study.designs) else ["concurrency"]
+    return [*told, "others"]
+
+
+def _asks_at_once(design: DesignRow) -> bool:
+    """Whether a design may have several requests on their way at once."""
+    return any(name in design.factor or name in design.held for name in _AT_ONCE)
 
 
 def _check_row(check: Check) -> Row:
@@ -108,6 +123,11 @@ def _check_row(check: Check) -> Row:
         why_and_next(check) if check.passed is False else "",
         kind="" if check.passed is not False else "doubt",
     )
+
+
+def doubt_name(check: Check) -> str:
+    """A doubt in a word or two; of one that trials recorded, which."""
+    return say(f"check_short.{check.slug}", warning=check.values.get("warning"))
 
 
 def by_weight(doubts: Sequence[Check]) -> list[Check]:

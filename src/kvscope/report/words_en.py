@@ -64,6 +64,8 @@ _ANSWER: dict[str, str] = {
     "price.beyond": "{size_bytes:mib}, and {beyond_bytes:mib} beyond the first {tokens:count}",
     "cell.at_most": "≤ {size}",
     "headline.failed": "Nothing could be measured: {failed} of {total} trials failed ({cause}).",
+    "headline.failed_late": "No trial came to its end: {failed} of {total} failed ({cause}). What was read of the "
+    "engine until then is shown.",
     "headline.measured_time": "The first token came after {time_s:s}, with a prompt of {tokens:count} tokens. Nothing "
     "was predicted, and the trials of this record do not tell what a token of context costs.",
     "headline.measured_alone": "{count:count} trials were measured. Nothing was predicted, and they do not tell what a "
@@ -83,7 +85,9 @@ _ANSWER: dict[str, str] = {
     "badge.explained": "{share:percent} of what grew has a name",
     "badge.failed": "{failed} of {total} trials failed: why",
     "badge.no_failures": "none of {total} trials failed",
-    "caption.answer": "After loading, context limit {context_tokens:count} tokens, in MiB",
+    "caption.answer": "After loading, context limit {context_tokens:count} tokens, in MiB. Predicted and stated is "
+    "what is reserved, measured what is in memory: a buffer counts there once it is touched. No prediction has the "
+    "libraries, the stacks and what the allocator keeps (≥), and the engine states none of its run time.",
     "remark.at_load": "{engine} takes that memory when it loads the model, for the whole context limit, used or not. "
     "Longer prompts then add no KV cache.",
     "remark.limit_trained": "Fits here: {tokens:count} tokens for one conversation. What binds is the length the "
@@ -124,6 +128,7 @@ _MEMORY: dict[str, str] = {
     "read. By what is known without it: {named}; {unexplained_bytes:signed_mib} have no name.",
     "memory.not_read": "The engine's memory after loading was not read.",
     "memory.not_measured": "Nothing was measured. What follows is predicted from the model's own file.",
+    "memory.until_failure": "This is what was read of the engine until the trial failed ({cause}).",
     "memory.no_prediction": "Nothing was predicted either.",
     "memory.no_occupants": "Other programs' memory was not recorded.",
     "caption.components": "The same component four ways, in MiB, at a context limit of {context_tokens:count} "
@@ -226,7 +231,7 @@ _RELEASE: dict[str, str] = {
     "conversations did not add to it, or a known limit ends the growth. Growing: memory rises to the end, and nothing "
     "says where that ends. Memory that is swapped out counts as held. The warm-up and the first conversation do not "
     "count: they touch buffers for the first time.",
-    "release.detectable": "Over so few conversations, growth of less than {step_bytes:bytes} for each would pass "
+    "release.detectable": "Over so few conversations, growth of less than {step_bytes:mib} for each would pass "
     "unseen: a process's heap moves by as much.",
     "release.period": "A rise and fall whose period is longer than the conversations looks like growth, and noise of "
     "some MiB does so once in 20 to 50 checks of four to six conversations. To be sure: --requests 12.",
@@ -247,14 +252,17 @@ _RELEASE: dict[str, str] = {
     "bound.nobody": "by whom is not known",
     "place.device": "device memory",
     "caption.verdicts": "Verdicts, in MiB of the process's own memory",
-    "caption.steps": "What each step of the release gave back, and what is held by name, in MiB. x of y: the engine "
-    "states y, and x was found in memory of its own; the rest lies in the heaps or without a name",
+    "caption.steps": "What each step of the release gave back, and what is held by name, in MiB: start and names add "
+    "up to what is held. Heaps are a place here, at every step: what is in them is told apart after the load and after "
+    "requests alone, where the memory of each trial is named. x of y: the engine states y, and x was found in memory "
+    "of its own; the rest lies in the heaps or without a name",
     "cell.of_stated": "{found} of {stated}",
     "moment.conversation": "conversation {number}",
     "moment.again": "same text again {number}",
     "release.slope": "From one conversation to the next {value}; with the same text again {again}",
     "release.per_token": "For each of its {tokens:count} tokens: {growth_bytes:count} bytes (95 %: {low_bytes:count} "
     "to {high_bytes:count}); the cache takes {predicted_bytes:count} by prediction.",
+    "release.per_token_more": "The other {more_bytes:count} bytes of each token have no name here.",
     "release.copies_carry": "{text} The copies carry context checkpoints too, beside the cache.",
     "release.slope_alone": "{value} MiB",
     "release.slope_interval": "{value} MiB (95 %: {low} to {high})",
@@ -278,36 +286,36 @@ _TRUST: dict[str, str] = {
     "trust.clean": "All {total} checks passed.",
     "trust.not_measured": "What this record cannot tell:",
     "not_measured.quality": "Whether the answers are right.",
-    "not_measured.device": "Memory of a GPU or other device: this release has no probe for it.",
-    "not_measured.concurrency": "Several requests at once: each trial sent one at a time.",
+    "not_measured.device": "Memory of a GPU or other device: none was read here.",
+    "not_measured.concurrency": "Several requests at once: every trial here sent one at a time.",
     "not_measured.others": "Other machines, models and engine builds: nothing here carries over to them by itself.",
     "caption.checks": "Checks, with what they saw and the limit they used",
     "check.passed": "= passed",
     "check.doubt": "! doubt",
     "check.not_looked": "? not checked",
     "check.nothing": "There was nothing to look at.",
-    "check_name.failures": "No trial failed",
-    "check_name.repeats": "Enough repeats",
-    "check_name.unexplained": "Memory has names",
-    "check_name.token_counts": "Prompt as long as asked",
-    "check_name.own_counts": "Our count of prompts is the server's",
-    "check_name.cut_prompts": "No prompt cut in silence",
-    "check_name.stuck_count": "No prompt cut in silence",
-    "check_name.cached_tokens": "No reuse of earlier prompts",
-    "check_name.spread": "Repeats agree",
-    "check_name.drift": "The machine did not change under way",
-    "check_name.late_samples": "Memory sampled on time",
-    "check_name.coalesced": "Tokens seen one by one",
-    "check_name.swap": "Nothing swapped out",
-    "check_name.others": "Other programs kept still",
-    "check_name.unfinished": "Every trial ended",
-    "check_name.grids": "One thing varied at a time",
+    "check_name.failures": "Failed trials",
+    "check_name.repeats": "Number of repeats",
+    "check_name.unexplained": "Memory without a name",
+    "check_name.token_counts": "Length of prompts",
+    "check_name.own_counts": "Our count of prompts beside the server's",
+    "check_name.cut_prompts": "Prompts cut in silence",
+    "check_name.stuck_count": "Prompts cut in silence",
+    "check_name.cached_tokens": "Reuse of earlier prompts",
+    "check_name.spread": "Spread of the repeats",
+    "check_name.drift": "Change of the machine under way",
+    "check_name.late_samples": "Late readings of memory",
+    "check_name.coalesced": "Tokens that came together",
+    "check_name.swap": "Memory swapped out",
+    "check_name.others": "Other programs",
+    "check_name.unfinished": "Trials that did not end",
+    "check_name.grids": "Things varied at once",
     "check_name.warning": "Recorded while measuring",
     "check.failures": "{failed} of {total} trials failed.",
-    "check.repeats": "The least repeated level has {fewest} measured repeats; fewer than {limit} make wide "
+    "check.repeats": "Measured repeats of the least repeated level: {fewest}. Fewer than {limit} make wide "
     "intervals. More: --repeats N.",
-    "check.unexplained": "At most {share:percent} of the growth after load is unexplained, over {count} trials "
-    "(limit {limit_share:percent}).",
+    "check.unexplained": "At most {share:percent} of the growth up to the end of the load is unexplained, over {count} "
+    "trials (limit {limit_share:percent}). What is at each trial's peak stands where its memory is named.",
     "check.token_counts": "{wrong} of {total} requests were counted differently by the server; {unknown} were not "
     "counted by it.",
     "check.own_counts": "{wrong} of {total} requests, warm-ups included, were counted otherwise by the server than by "
@@ -321,8 +329,9 @@ _TRUST: dict[str, str] = {
     "check.spread": "The time to the first token varies by {share:percent} (standard deviation) among repeats at "
     "worst, at {factor} = {level} (limit {limit_share:percent}).",
     "check.late_samples": "{late:count} of {total:count} readings that were due came more than {late_s:s} late or, "
-    "{missed:count} of them, not at all ({share:percent}, limit {limit_share:percent}); in {stopped:count} trials "
-    "reading stopped with an error. Short peaks may be missed.",
+    "{missed:count} of them, not at all ({share:percent}); in the trial with the most {worst_share:percent} (limit for "
+    "each trial and for all {limit_share:percent}); in {stopped:count} trials reading stopped with an error. Short "
+    "peaks may be missed.",
     "check.coalesced": "At most {share:percent} of the tokens of a trial arrived together with the one before (limit "
     "{limit_share:percent}). Beyond it, percentiles of the gaps mean little; averages hold.",
     "check.swap": "At most {most_bytes:mib} of the engine were swapped out.",
@@ -332,38 +341,9 @@ _TRUST: dict[str, str] = {
     "again to go on.",
     "check.grids": "Two things vary at once in: {factors:list}.",
     "check.warning": "{warning}, {count} trials. {message}",
-    "check_name.not_run": "Everything planned was run",
-    "check.not_run": "{count} levels were planned and not begun: the time was up, or the run was stopped. Run the "
-    "same command again to go on.",
-}
-
-_ROWS: dict[str, str] = {
-    "rows.lead": "{total:count} trials in the order in which they ran, failures like any other. Memory is the "
-    "process's own, in MiB; times are in seconds.",
-    "rows.unfinished": "not ended",
-    "rows.warmup": "{outcome}, warm-up",
-    "rows.download": "Save these {count} rows as JSON Lines",
-    "caption.rows": "Every trial",
-    "caption.facts": "What was measured",
-    "caption.designs": "The designs, as they can be repeated",
-    "summary.designs": "Designs, levels and seeds",
-    "caption.machine": "The machine",
-    "summary.machine": "Machine",
-    "summary.commands": "The commands that made this record",
-    "summary.engine_lines": "The engine's own lines",
-    "fact.model": "model",
-    "fact.model_source": "file",
-    "fact.fingerprint": "fingerprint of its header",
-    "fact.architecture": "architecture",
-    "fact.parameters": "parameters",
-    "fact.trained_context": "trained for (tokens)",
-    "fact.engine": "engine",
-    "fact.engine_version": "engine version",
-    "fact.engine_build": "engine build",
-    "fact.rules": "rules of the prediction",
-    "fact.kvscope_version": "kvscope",
-    "fact.machine_id": "machine id",
-    "fact.started": "begun (UTC)",
+    "check_name.not_run": "Planned and not run",
+    "check.not_run": "{trials} planned trials were not begun, and none at all of {count} levels: the time was up, or "
+    "the run was stopped.",
 }
 
 WORDS: Mapping[str, str] = {
@@ -389,5 +369,4 @@ WORDS: Mapping[str, str] = {
     **_TIME,
     **_RELEASE,
     **_TRUST,
-    **_ROWS,
 }
