@@ -15,9 +15,10 @@ from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.study import Study, analyse
 from kvscope.cli.main import cli
 from kvscope.record.store import open_records
-from kvscope.report.blocks import Bullets, Claim, Paragraph
+from kvscope.report.blocks import Block, Bullets, Claim, Paragraph, Table
 from kvscope.report.claims import row_anchors
 from kvscope.report.section_advice import advice_lines, advice_section
+from kvscope.report.sections import kept_sections
 from kvscope.units import MIB
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "records"
@@ -27,7 +28,8 @@ SAVES = Level(settings=Q8, more_kib=-22 * 1024, ttft_s=1.3, saves_bytes=21 * MIB
 def a_study(attempts: list[Attempt], *, binds: str = "trained") -> Study:
     study = study_of(attempts, limit=trained_limit(attempts, binds=binds))
     found = advise(study)
-    return replace(study, pressure=found.pressure, advice=found.advice, withheld=found.withheld, look=found.look)
+    study = replace(study, pressure=found.pressure, advice=found.advice, withheld=found.withheld, look=found.look)
+    return replace(study, priced=found.priced)
 
 
 def cache_types(available: int) -> Study:
@@ -37,13 +39,24 @@ def cache_types(available: int) -> Study:
 
 
 def paragraphs(study: Study) -> list[str]:
-    return [b.text for b in advice_section(study, {}).blocks if isinstance(b, Paragraph)]
+    """The lead, whether memory is short (a claim, for it has rows), and what stands between."""
+    blocks = advice_section(study, {}).blocks
+    return [b.text for b in blocks if isinstance(b, Paragraph) or _is_pressure(b)]  # type: ignore[union-attr]
+
+
+def _is_pressure(block: Block) -> bool:
+    return isinstance(block, Claim) and block.text.startswith(("Memory is", "All that ran", "Whether memory"))
+
+
+def told_of(study: Study, prefix: str = "") -> list[Claim]:
+    """What is advised."""
+    blocks = advice_section(study, row_anchors(study, prefix) if prefix else {}).blocks
+    return [block for block in blocks if isinstance(block, Claim) and not _is_pressure(block)]
 
 
 def test_a_change_is_told_with_its_size_price_answers_risk_rows_and_check() -> None:
     study = cache_types(TIGHT)
-    section = advice_section(study, row_anchors(study, "s1-"))
-    (claim,) = [block for block in section.blocks if isinstance(block, Claim)]
+    (claim,) = told_of(study, "s1-")
     assert claim.text == "Keep the KV cache in fewer bits: --cache-type-k q8_0 --cache-type-v q8_0"
     told = [remark.replace("\u00a0", " ") for remark in claim.remarks]
     assert told[0].startswith("Measured: 22.0 MiB less at the peak (95 % interval ")
@@ -66,7 +79,7 @@ def test_trials_in_which_kvscope_itself_was_slow_are_counted_beside_the_times() 
         replace(a, result=replace(a.result, trial=replace(a.trial, client={"client_limited": a.trial.block < 2})))
         for a in attempts
     ]
-    (claim,) = [block for block in advice_section(a_study(slow), {}).blocks if isinstance(block, Claim)]
+    (claim,) = told_of(a_study(slow))
     assert any(remark.startswith("In 4 of these 10 trials kvscope itself") for remark in claim.remarks)
 
 
@@ -90,7 +103,7 @@ def test_a_prediction_is_never_told_as_a_measurement() -> None:
     ]
     levels = {64: Level(settings={"n_ctx": 2048})}
     study = a_study(attempts_of("input_length", "prompt_tokens", levels, changes=kept, available=TIGHT))
-    (claim,) = [block for block in advice_section(study, {}).blocks if isinstance(block, Claim)]
+    (claim,) = told_of(study)
     assert claim.remarks[0].startswith("Predicted only: ")
     assert not claim.evidence
     assert all("(predicted only)" in line for line in advice_lines(study))
@@ -138,3 +151,88 @@ def test_the_json_has_all_of_it() -> None:
     (study,) = json.loads(done.stdout)["studies"]
     assert study["pressure"]["slug"] == "free"
     assert (study["advice"], study["withheld"]) == ([], [])
+
+
+def failed(*, slug: str, outcome: str, tokens: int, context: int, available: int | None = None) -> Study:
+    """One trial that left no measurement. By hand, in the prediction of these tests: 23,040 bytes for each token."""
+    change = {"change": Q8, "saved_bytes": 22 * MIB, "is_estimate": False, "harm": 1, "axis": "cache type"}
+    settings = {"n_ctx": context}
+    (tried,) = attempts_of("input_length", "prompt_tokens", {64: Level(settings=settings)}, repeats=1, changes=[change])
+    predicted = dict(tried.prediction or {})
+    predicted["scenario"] = {**predicted.get("scenario", {}), "tokens": tokens - 1}
+    predicted["model"] = {**predicted.get("model", {}), "trained_context_tokens": 8192}
+    limits = {"context_tokens": context, "slot_limit_tokens": min(context, 8192), "streams": 1}
+    predicted["effective"] = {**predicted.get("effective", {}), **limits}
+    evidence = {} if available is None else {"available_bytes": available}
+    row = replace(tried.trial, outcome=outcome, error_slug=slug, error_message="It failed.", evidence=evidence)
+    result = replace(tried.result, trial=row, marks=(), requests=(), tokens=(), effective={})
+    return a_study([replace(tried, prediction=predicted, result=result)])
+
+
+def test_what_a_longer_context_mends_is_not_told_to_save_memory() -> None:
+    study = failed(slug="context-overflow", outcome="context_overflow", tokens=1532, context=1024)
+    (claim,) = told_of(study)
+    assert claim.text.startswith("Make the context longer: --ctx-size 1536.")
+    assert "need 1,532 tokens" in claim.text
+    assert any("--set n_ctx=1536" in remark for remark in claim.remarks)
+    (line,) = advice_lines(study)
+    assert line.startswith("--ctx-size 1536 makes room for the 1,532 tokens")
+    assert "advice" in kept_sections(study)  # the page says what the terminal says
+
+
+def test_a_prompt_longer_than_the_model_was_trained_for_is_to_be_shorter() -> None:
+    study = failed(slug="context-overflow", outcome="refused", tokens=9000, context=2048)
+    (claim,) = told_of(study)
+    assert claim.text.startswith("Send shorter prompts")
+    assert "8,192" in claim.text
+
+
+def test_a_limit_far_beyond_what_the_model_was_trained_for_is_named_and_no_change_that_does_not_suffice() -> None:
+    # 100,000,000 tokens are asked for; q8_0 saves 22 MiB and leaves it too large for what is available by far.
+    study = failed(slug="out-of-memory", outcome="refused", tokens=3032, context=100_000_000, available=MIB)
+    (claim,) = told_of(study)
+    assert claim.text.startswith("Lower the context limit to what the model was trained for: --ctx-size 8192.")
+    assert not [line for line in advice_lines(study) if "q8_0" in line]
+
+
+def test_a_failure_that_memory_did_not_cause_is_given_no_advice_of_memory() -> None:
+    study = failed(slug="engine-died", outcome="engine_died", tokens=64, context=2048)
+    assert not told_of(study)
+    assert not advice_lines(study)
+    assert paragraphs(study)[0].startswith("No setting is known that would mend what failed here.")
+
+
+def test_the_price_list_is_there_where_nothing_is_needed_and_the_wait_comes_first() -> None:
+    kept = [
+        {"change": {"n_ubatch": 256}, "saved_bytes": 9 * MIB, "is_estimate": False, "harm": 1, "axis": "microbatch"},
+        {"change": Q8, "saved_bytes": 22 * MIB, "is_estimate": False, "harm": 1, "axis": "cache type"},
+        {"change": {"flash_attn": "off"}, "saved_bytes": -MIB, "is_estimate": False, "harm": 1, "axis": "flash"},
+    ]
+    levels = {64: Level(settings={"n_ctx": 2048})}
+    study = a_study(attempts_of("input_length", "prompt_tokens", levels, changes=kept))
+    assert study.pressure.is_free
+    lead, look, pressure = paragraphs(study)
+    assert "What costs is the wait" in lead
+    assert "kvscope measure microbatch" in look
+    assert pressure.startswith("Memory is no trouble")
+    (table,) = [block for block in advice_section(study, {}).blocks if isinstance(block, Table)]
+    assert table.summary is not None
+    assert table.summary.startswith("If memory were short")
+    assert [(row.cells[0], row.cells[1]) for row in table.rows] == [
+        ("--cache-type-k q8_0 --cache-type-v q8_0", "22.0"),
+        ("--ubatch-size 256", "9.0"),
+    ]
+
+
+def test_what_the_engine_took_is_what_it_grew_by() -> None:
+    # By hand: own memory and files at the peak, less each at the start.
+    attempts = attempts_of("input_length", "prompt_tokens", {64: Level(settings={"n_ctx": 2048})})
+    study = a_study(attempts)
+    grown = []
+    for each in attempts:
+        start = next(mark for mark in each.result.marks if mark.phase == "launched")
+        own = (each.metrics.memory_peak_bytes or 0) - start.anon_bytes
+        grown.append(own + (each.metrics.memory_peak_bytes_file or 0) - start.file_bytes)
+    assert study.pressure.values["used_bytes"] == max(grown)
+    (claim,) = [b for b in advice_section(study, row_anchors(study, "")).blocks if isinstance(b, Claim)]
+    assert len(claim.evidence) == 1

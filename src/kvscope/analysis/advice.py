@@ -20,9 +20,10 @@ from kvscope.analysis.advice_flags import HAS_MICROBATCH, flags_of
 from kvscope.analysis.advice_host_cache import host_cache_advice
 from kvscope.analysis.advice_kind import Advice, Advised, Helps, Withheld
 from kvscope.analysis.advice_measured import MEMORY, TIMES, Measured, measured_changes, surely_less
-from kvscope.analysis.advice_predicted import predicted_advice
+from kvscope.analysis.advice_predicted import predicted_advice, priced_changes
 from kvscope.analysis.advice_pressure import Pressure, pressure_of
 from kvscope.analysis.advice_reuse import reuse_advice
+from kvscope.analysis.advice_room import room_advice
 from kvscope.analysis.effects import Effect
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.levels import level_key
@@ -43,7 +44,8 @@ _MEMORY_DESIGNS = frozenset({"kv_dtype", "host_cache"})
 
 
 def advise(study: Study) -> Advised:
-    """What helps most first: memory before waiting where memory is short or ends the length, else waiting first."""
+    """What helps most first: what lets it run at all, then memory before waiting where memory is short or ends the
+    length, else waiting first."""
     pressure = pressure_of(study)
     changes = measured_changes(study)
     memory, not_memory = _of_memory(study, changes, pressure)
@@ -55,23 +57,32 @@ def advise(study: Study) -> Advised:
     memory = sorted([*memory, *others], key=lambda each: -each.size)
     waiting = sorted([*waiting, *reuse_advice(study)], key=lambda each: -each.size)
     first, second = (waiting, memory) if pressure.is_free or pressure.slug == "unknown" else (memory, waiting)
-    advice = _one_of_each_axis((*first, *second))
+    advice = _one_of_each_axis((*room_advice(study), *first, *second))
     advised = {level_key(each.change) for each in advice}
     withheld = [each for each in (*not_memory, *not_waiting) if level_key(each.change) not in advised]
     look = () if any(_has_times(each) for each in changes) else _where_to_look(study)
-    return Advised(pressure=pressure, advice=advice, withheld=_worth_naming(withheld), look=look)
+    return Advised(
+        pressure=pressure,
+        advice=advice,
+        withheld=_worth_naming(withheld),
+        look=look,
+        priced=priced_changes(study),
+    )
 
 
 def _has_times(each: Measured) -> bool:
     return any(each.effects[name].num_pairs for name in TIMES)
 
 
-def _where_to_look(study: Study) -> tuple[str, ...]:
-    """The design that compares a setting of waiting on this engine; () where there is none."""
+def _where_to_look(study: Study) -> tuple[tuple[str, ...], ...]:
+    """The designs that tell what shortens the wait on this engine: a setting of it, and reuse of what was sent before;
+    () where there is none."""
     measured = [a for a in study.attempts if a.is_measured]
     if study.engine not in HAS_MICROBATCH or not measured:
         return ()
-    return design_command("microbatch", measured[-1])
+    asked = {each.design.name for each in study.designs if each.num_measured}
+    names = [name for name in ("microbatch", "prefix_reuse") if name not in asked]
+    return tuple(words for name in names if (words := design_command(name, measured[-1])))
 
 
 def _one_of_each_axis(found: Sequence[Advice]) -> tuple[Advice, ...]:

@@ -9,7 +9,8 @@ from kvscope.analysis.advice_pressure import Pressure
 from kvscope.analysis.fit import Estimate
 from kvscope.record.rows import Json
 
-Helps = Literal["memory", "waiting"]
+# "running": without it what was asked cannot run at all, or memory is paid for what cannot be used.
+Helps = Literal["memory", "waiting", "running"]
 # What the answers say of a change. "moved": the model's distributions moved by more than noise, and no question lost
 # its answer, or none was asked.
 QualitySlug = Literal["not_measured", "no_loss", "moved", "loss", "gain", "cannot_tell", "not_touched"]
@@ -100,10 +101,12 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advised:
-    """Everything that is said of what to change. ``advice``: what helps most first. ``look``: words of a command that
-    would compare a setting, where no design of the study compared any."""
+    """Everything that is said of what to change. ``advice``: what helps most first. ``look``: words of each command
+    that would compare something, where no design of the study compared times. ``priced``: every single change that was
+    predicted to save memory, the largest saving first, whether or not it is advised."""
 
     pressure: Pressure
     advice: tuple[Advice, ...] = ()
     withheld: tuple[Withheld, ...] = ()
-    look: tuple[str, ...] = ()
+    look: tuple[tuple[str, ...], ...] = ()
+    priced: tuple[Advice, ...] = ()

@@ -13,7 +13,7 @@ from kvscope.analysis.advice_axes import axis_of
 from kvscope.analysis.advice_command import change_command
 from kvscope.analysis.advice_flags import LLAMA_CPP, LLAMA_DEFAULTS, flags_of
 from kvscope.analysis.advice_kind import NOT_MEASURED, Advice, Quality
-from kvscope.analysis.advice_pressure import Pressure
+from kvscope.analysis.advice_pressure import Pressure, most_saved_in_vain
 from kvscope.analysis.levels import at_level
 from kvscope.dtypes import row_bytes
 from kvscope.record.rows import Json
@@ -39,21 +39,33 @@ def predicted_advice(
     study: Study, pressure: Pressure, taken: Collection[str], measured: Sequence[Mapping[str, Json]]
 ) -> list[Advice]:
     """``taken``: axes that measured advice speaks of; ``measured``: changes that a design measured. Only what costs
-    nothing where memory is no trouble."""
+    nothing where memory is no trouble; nothing where nothing ran, for another reason than memory; and of what did not
+    fit only what makes it fit."""
     attempt = _attempt(study)
-    if attempt is None or attempt.prediction is None:
+    if attempt is None or attempt.prediction is None or not (study.is_measured or pressure.is_short):
         return []
+    most = most_saved_in_vain(study) if pressure.slug == "ran_out" else 0
     total = (attempt.prediction.get("totals") or {}).get("total_bytes") or 0
     by_axis: dict[str, list[Advice]] = {}
     for change, saved, is_estimate in _changes(attempt):
         found = _advice(study, attempt, change, saved, is_estimate)
         is_told = found.slug in (*_ADVISED, *_ADVISED_MORE) and found.harm < (1 if pressure.is_free else 2)
-        if not is_told or found.axis in taken or change in measured or saved <= max(0, _WORTH_SHARE * total):
+        if not is_told or found.axis in taken or change in measured or saved <= max(0, most, _WORTH_SHARE * total):
             continue
         if found.slug == "slots" and not _is_alone(study, change):
             continue
         by_axis.setdefault(found.axis, []).append(found)
     return [_mildest(changes) for changes in by_axis.values()]
+
+
+def priced_changes(study: Study) -> tuple[Advice, ...]:
+    """Every single change that the rules say would save memory, the largest saving first: a price list, not advice."""
+    attempt = _attempt(study)
+    if attempt is None or attempt.prediction is None:
+        return ()
+    found = [_advice(study, attempt, *change) for change in _changes(attempt) if change[1] > 0]
+    told = [each for each in found if each.slug != "slots" or _is_alone(study, each.change)]
+    return tuple(sorted(told, key=lambda each: -each.size))
 
 
 def _attempt(study: Study) -> Attempt | None:

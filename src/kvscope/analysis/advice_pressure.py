@@ -74,6 +74,19 @@ def pressure_of(study: Study) -> Pressure:
     return Pressure(slug="limits_length" if limit.binds == "memory" else "free", values=values, evidence=(attempt.key,))
 
 
+def most_saved_in_vain(study: Study) -> int:
+    """Bytes by which the smallest trial that had no room was predicted to be too large for the memory that was
+    available, as recorded, else for all of the machine's; 0 where it was predicted to fit, or nothing was."""
+    machine = study.machine.get("memory_limit_bytes") or study.machine.get("memory_total_bytes")
+    lacking = []
+    for attempt in study.trials:
+        if _had_no_room(attempt):
+            needed = ((attempt.prediction or {}).get("totals") or {}).get("total_bytes") or 0
+            available = attempt.trial.evidence.get("available_bytes") or machine
+            lacking.append(max(0, needed - available) if available else 0)
+    return min(lacking, default=0)
+
+
 def _had_no_room(attempt: Attempt) -> bool:
     """Ended for lack of memory, or not run because it was predicted not to fit."""
     trial = attempt.trial
@@ -81,11 +94,12 @@ def _had_no_room(attempt: Attempt) -> bool:
 
 
 def _used(attempt: Attempt) -> tuple[int, int] | None:
-    """What the engine took at its peak, file-backed pages included, and what was free before it; None where a device
-    has it (whose free memory no record states), or where either was not read."""
+    """What the engine grew by up to its peak, file-backed pages included, and what was free before it; None where a
+    device has it (whose free memory no record states), or where either was not read."""
     start = last_mark(attempt.result, "launched")
     peak, before = attempt.metrics.memory_peak_bytes, attempt.metrics.memory_baseline_bytes or 0
     free = None if start is None else start.machine_available_bytes
     if not attempt.is_measured or attempt.metrics.memory_peak_bytes_device or peak is None or not free:
         return None
-    return max(0, peak - before) + (attempt.metrics.memory_peak_bytes_file or 0), free
+    of_file = (attempt.metrics.memory_peak_bytes_file or 0) - (0 if start is None else start.file_bytes)
+    return max(0, peak - before) + max(0, of_file), free

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 
+from kvscope.analysis.asked_prediction import AskedPrediction
 from kvscope.analysis.study import Analysis, Study
 from kvscope.record.rows import Json
 
 
-def predicted_analysis(prediction: Mapping[str, Json], *, model_source: str) -> Analysis:
-    """One study that holds only this prediction (kvscope.prediction/1). ``model_source``: where the model is."""
+def predicted_analysis(
+    prediction: Mapping[str, Json], *, model_source: str, asked: AskedPrediction | None = None
+) -> Analysis:
+    """One study that holds only this prediction (kvscope.prediction/1). ``model_source``: where the model is.
+    ``asked``: all lengths that were asked for, and what fits."""
     model = prediction.get("model") or {}
     scenario = prediction.get("scenario") or {}
     study = Study(
@@ -36,5 +40,6 @@ def predicted_analysis(prediction: Mapping[str, Json], *, model_source: str) -> 
         limit=None,
         failures=(),
         checks=(),
+        asked=asked,
     )
     return Analysis(studies=(study,))

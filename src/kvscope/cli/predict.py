@@ -4,9 +4,10 @@ from typing import Any
 
 import click
 
+from kvscope.analysis.advice_flags import CONTEXT_SETTINGS
 from kvscope.cli.options import parse_single_settings
 from kvscope.cli.output import say, say_json
-from kvscope.errors import UsageError
+from kvscope.errors import KvscopeError, UsageError
 from kvscope.model.load import load_model
 from kvscope.model.spec import ModelSpec
 from kvscope.predict.curve import growth_curve
@@ -92,7 +93,7 @@ def predict(
     if chart is not None:
         draw(predictions, chart, force)
     if out is not None:
-        write_page(found, model, out, force)
+        write_page(predictions, found, model, out, force, _room(questions[-1]))
     if as_json:
         say_json(found if len(found) > 1 else found[0])
     elif len(found) > 1:
@@ -152,13 +153,47 @@ def draw(predictions: list[Prediction], chart: str, force: bool) -> None:
     say(words("report.wrote", file=path), err=True)
 
 
-def write_page(found: list[dict[str, Any]], model: str, out: str, force: bool) -> None:
-    """The page of the last question: its answer, its layers, every term with its rule, every fact with its source."""
+def _room(question: Question) -> dict[str, Any] | None:
+    """What fits into this machine's memory now (kvscope.fit/1); None where that is not known, or fit cannot ask it."""
+    from kvscope.predict.solve import fit
+    from kvscope.probe.cgroup import available_bytes
+
+    settings = {name: value for name, value in question.settings.items() if name not in CONTEXT_SETTINGS.values()}
+    try:
+        budget = available_bytes()
+        if not budget:
+            return None
+        return fit(
+            question.model,
+            budget_bytes=budget,
+            engine=question.engine,
+            engine_version=question.engine_version,
+            sequences=question.sequences,
+            settings=settings,
+            dtype=question.dtype,
+        ).to_dict()
+    except KvscopeError:
+        return None
+
+
+def write_page(
+    predictions: list[Prediction],
+    found: list[dict[str, Any]],
+    model: str,
+    out: str,
+    force: bool,
+    fits: dict[str, Any] | None,
+) -> None:
+    """The page of the longest length: its answer, its layers, every term with its rule, every fact with its source;
+    and all lengths in one table and chart."""
+    from kvscope.analysis.asked_prediction import AskedPrediction
     from kvscope.analysis.predicted import predicted_analysis
     from kvscope.report.files import write_file
     from kvscope.report.page import render_page
 
-    page = render_page(predicted_analysis(found[-1], model_source=model))
+    asked = AskedPrediction(lengths=tuple(predictions), found=tuple(found), fits=fits)
+    longest = max(found, key=lambda each: int(each["scenario"]["tokens"]))
+    page = render_page(predicted_analysis(longest, model_source=model, asked=asked))
     say(words("report.wrote", file=write_file(out, page, force=force)), err=True)
 
 

@@ -16,24 +16,52 @@ _LEADS = {
     "prediction "
     "promises anything worth its price.",
     "advice.none_free": "Nothing needs to be changed for memory, and nothing that was measured here shortens the wait.",
+    "advice.none_failed": "No setting is known that would mend what failed here. What to do is said where the failures "
+    "are.",
+    "advice.none_mends": "No single change that kvscope knows makes this fit.",
+    "advice.lead_wait": "Memory is no trouble here. What costs is the wait: the first token of a prompt of "
+    "{tokens:count} tokens came after {time_s:s}. What would shorten it was not compared.",
     "advice.nothing_compared": "No design of this record compared settings, so nothing can be said of what would "
     "shorten the wait. To look: {command}",
-    "pressure.free": "Memory is no trouble for what was run here: the engine took {used_bytes:bytes} of the "
-    "{free_bytes:bytes} that "
-    "were free, and all {trained_tokens:count} tokens that the model was trained for would fit. So nothing is "
-    "advised "
-    "that would pay for memory with time or answers.",
+    "advice.look_too": "And: {command}",
+    "summary.priced_free": "If memory were short: what single changes would save, and what they may cost (predicted "
+    "only)",
+    "summary.priced": "All single changes that should save memory, and what they may cost (predicted only)",
+    "caption.priced": "What each change alone should save at {context_tokens:count} tokens of context, by the "
+    "engine's allocation rules. Predicted only: nothing of it was measured for this table.",
+    "caption.priced_alone": "What each change alone should save, by the engine's allocation rules. Predicted only: "
+    "nothing of it was measured for this table.",
+    "col.priced_change": "single change",
+    "col.priced_saves": "saves, MiB (predicted)",
+    "col.priced_costs": "may cost",
+    "price.few_bits": "So few bits are known to cost answers on many models.",
+    "pressure.partly": "Only {run} of {planned} planned trials were run, so this is about those alone.",
+    "pressure.free": "Memory is no trouble for what was run here: the engine grew by {used_bytes:bytes} up to its "
+    "peak, of the {free_bytes:bytes} that were free before it started, and all {trained_tokens:count} tokens that the "
+    "model was trained for would fit. So nothing is advised that would pay for memory with time or answers.",
     "pressure.limits_length": "All that ran fitted. Memory ends at {tokens:count} tokens (predicted), before the "
     "{trained_tokens:count} that the model was trained for: what saves memory makes longer contexts possible.",
     "pressure.ran_out": "Memory is short here: {failed} of {total} trials ran out of it, or were not run because "
     "they "
     "would not fit.",
     "pressure.swapping": "Memory is short here: the machine swapped during {count} of {total} trials.",
-    "pressure.nearly_full": "Memory is short here: the engine took {used_bytes:bytes} of the {free_bytes:bytes} that "
+    "pressure.nearly_full": "Memory is short here: the engine grew by {used_bytes:bytes} up to its peak, of the "
+    "{free_bytes:bytes} that "
     "were free before it started.",
     "pressure.unknown": "Whether memory is short here is not known: the record does not say how much was free, or "
     "what "
     "binds the length.",
+}
+
+_LEFT_OUT = {
+    "left_out.trials": "{left} of {planned} planned trials were not run: the time was over, or it was ended.",
+    "left_out.memory": "So what a token of context costs is not measured.",
+    "left_out.wait": "So the headline says nothing of how the wait grows with the prompt.",
+    "left_out.next": "The same command goes on where it stopped.",
+    "left_out.designs": "Planned, and not begun: {names:list}. They are left out here; the same command goes on where "
+    "it stopped.",
+    "left_out.repeats": "{run} of {planned}",
+    "left_out.repeats_span": "{fewest} to {most} of {planned}",
 }
 
 _CHANGES = {
@@ -41,6 +69,14 @@ _CHANGES = {
     "advice.cache_offloaded": "Keep the KV cache in host memory: {flags}",
     "advice.context": "Reserve the context that is used: {flags}. The longest request here held {need_tokens:count} "
     "tokens, and {limit_tokens:count} are reserved.",
+    "advice.context_longer": "Make the context longer: {flags}. A prompt and its answer need {need_tokens:count} "
+    "tokens here, and one conversation may hold {limit_tokens:count}. Or send shorter prompts.",
+    "advice.prompt_shorter": "Send shorter prompts, or ask for shorter answers: together they need "
+    "{need_tokens:count} tokens here, and the model was trained for {trained_tokens:count}. A longer context limit "
+    "would not help.",
+    "advice.context_trained": "Lower the context limit to what the model was trained for: {flags}. "
+    "{limit_tokens:count} tokens are asked for, and the model was trained for {trained_tokens:count}: no "
+    "conversation can use more.",
     "advice.microbatch_smaller": "Compute fewer prompt tokens at once: {flags}",
     "advice.microbatch_larger": "Compute more prompt tokens at once: {flags}",
     "advice.window_only": "Keep only the windows of sliding layers: {flags}",
@@ -81,6 +117,7 @@ _SAVES = {
     "it.",
     "advice.memory_too_few": "Predicted only: {value:mib} less. It was run here, but one repeat gives no interval.",
     "advice.memory_bounded": "Predicted only: at most {value:bytes} less, once the copies are full.",
+    "advice.memory_more_predicted": "It costs memory: {value:mib} more are reserved. Predicted only.",
     "advice.also_predicted": "Predicted were {value:mib}.",
     "advice.time_measured": "Measured: {metric} is {value:s} shorter " + _SECONDS + ", {num} pairs.",
     "advice.time_predicted": "Predicted only, from the times of this record: the first token should come {value:s} "
@@ -122,6 +159,10 @@ _RISKS = {
     "risk.cache_type": "Fewer bits can cost answers, first in long documents, exact copying and arithmetic.",
     "risk.cache_offloaded": "Every layer's cache travels to the device when it is needed, which takes time.",
     "risk.context": "A request that is longer than this is refused or cut.",
+    "risk.context_longer": "The cache is reserved when the engine loads, so the memory is taken whether or not it is "
+    "used.",
+    "risk.prompt_shorter": "What is left out of a prompt cannot be answered from.",
+    "risk.context_trained": "Nothing is lost: what is longer is refused or cut with either limit.",
     "risk.microbatch_smaller": "Long prompts are read in smaller pieces, so the first token may come later.",
     "risk.microbatch_larger": "The compute buffer grows with it, and a machine that is nearly full may run out of "
     "memory.",
@@ -188,9 +229,18 @@ _SHORT = {
     "advice_short.history": "A history that is reused should bring the first token {size:s} sooner (predicted only).",
     "advice_short.host_cache_limit": "{flags} keeps copies of prompts from taking up to {size:bytes} more (predicted "
     "only).",
+    "advice_short.context_longer": "{flags} makes room for the {need_tokens:count} tokens of a prompt and its answer "
+    "({limit_tokens:count} are allowed now), or send shorter prompts.",
+    "advice_short.prompt_shorter": "Shorter prompts: a prompt and its answer need {need_tokens:count} tokens, and the "
+    "model was trained for {trained_tokens:count}.",
+    "advice_short.context_trained": "{flags} is all that the model was trained for; {limit_tokens:count} are asked "
+    "for. It should save {size:mib} (predicted only).",
+    "advice_short.look": "What costs here is the wait, and nothing was compared that may shorten it. To look: "
+    "{command}",
     "advice_short.line": "What to change first: {line}",
     "advice_short.none": "Nothing stands out that should be changed.",
     "advice_short.none_free": "Nothing needs to be changed: memory is no trouble for what was run here.",
+    "advice_short.none_free_partly": "Memory is no trouble for the {run} of {planned} planned trials that were run.",
 }
 
-ADVICE: Mapping[str, str] = {**_LEADS, **_CHANGES, **_SAVES, **_COSTS, **_RISKS, **_WITHHELD, **_SHORT}
+ADVICE: Mapping[str, str] = {**_LEADS, **_LEFT_OUT, **_CHANGES, **_SAVES, **_COSTS, **_RISKS, **_WITHHELD, **_SHORT}

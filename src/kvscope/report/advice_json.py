@@ -7,12 +7,13 @@ from kvscope.analysis.advice_command import command_text
 from kvscope.analysis.advice_kind import Advice, Withheld
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.study import Study
-from kvscope.report.advice_words import advice_remarks, advice_text, withheld_text
+from kvscope.report.advice_words import advice_remarks, advice_text, price_text, withheld_text
 from kvscope.report.words import NO_BREAK, say
 
 
 def advice_json(study: Study) -> dict[str, Any]:
-    """Keys ``pressure``, ``advice`` and ``withheld``. Sizes are in the unit of their metric; unknown is None."""
+    """Keys ``pressure``, ``advice``, ``withheld``, ``priced`` and ``look``. Sizes are in the unit of their
+    metric; unknown is None."""
     pressure = study.pressure
     return {
         "pressure": {
@@ -22,6 +23,18 @@ def advice_json(study: Study) -> dict[str, Any]:
         },
         "advice": [_advice(each) for each in study.advice],
         "withheld": [_withheld(each) for each in study.withheld],
+        "priced": [_priced(each) for each in study.priced],
+        "look": [command_text(words) for words in study.look],
+    }
+
+
+def _priced(change: Advice) -> dict[str, Any]:
+    return {
+        "change": dict(change.change),
+        "flags": change.flags,
+        "predicted_saved_bytes": change.predicted,
+        "is_estimate": change.is_estimate,
+        "costs": _plain(price_text(change)),
     }
 
 

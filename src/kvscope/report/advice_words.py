@@ -3,6 +3,7 @@
 from kvscope.analysis.advice_command import command_text
 from kvscope.analysis.advice_kind import Advice, Cost, Quality, Withheld
 from kvscope.analysis.advice_measured import MEMORY
+from kvscope.analysis.left_out import trials_left
 from kvscope.analysis.study import Study
 from kvscope.report.words import name_of, say
 
@@ -11,7 +12,11 @@ _LIMIT = "host_cache_limit"
 # Advice of what is sent has no setting.
 _OF_PROMPTS = ("stable_prefix", "history", "history_reasoning")
 # Whose short sentence is its own.
-_OWN_SHORT = {**dict.fromkeys(_OF_PROMPTS, "history"), "stable_prefix": "stable_prefix", _LIMIT: _LIMIT}
+_ROOM = ("context_longer", "context_trained", "prompt_shorter")
+_OWN_SHORT = {
+    **dict.fromkeys(_OF_PROMPTS, "history"),
+    **{slug: slug for slug in ("stable_prefix", _LIMIT, *_ROOM)},
+}
 # Lines that a first screen or a terminal has room for.
 SHORT_LINES = 3
 
@@ -38,8 +43,11 @@ def advice_remarks(advice: Advice) -> tuple[str, ...]:
 
 
 def saving_texts(advice: Advice) -> list[str]:
-    """The size with its interval, or that it is predicted only."""
+    """The size with its interval, or that it is predicted only; of more room, what it costs."""
     saved = advice.saved
+    if advice.helps == "running" and advice.predicted is None:
+        more = advice.values.get("more_bytes")
+        return [] if more is None else [say("advice.memory_more_predicted", value=more)]
     if saved is None:
         return [say(f"advice.{_predicted_slug(advice)}", value=advice.predicted)]
     values = {"value": saved.value, "low": saved.low, "high": saved.high, "num": saved.num}
@@ -83,6 +91,12 @@ def quality_text(quality: Quality) -> str:
     return say(f"advice_quality.{quality.slug}", value=None if quality.size is None else quality.size.value)
 
 
+def price_text(change: Advice) -> str:
+    """What a single change that was only predicted may cost."""
+    risk = say(f"risk.{change.slug}")
+    return f"{risk} {say('price.few_bits')}" if change.axis == "cache_type" and change.harm > 1 else risk
+
+
 def check_texts(advice: Advice) -> tuple[str, ...]:
     """The command that would measure it, or measure it again."""
     if not advice.check:
@@ -118,16 +132,29 @@ def _against(withheld: Withheld) -> list[str]:
 
 def advice_lines(study: Study) -> tuple[str, ...]:
     """For the first screen and a terminal: what to change first, in at most three short sentences; or that there is
-    nothing. Empty where nothing was measured, and nothing ran out either."""
+    nothing, with what would tell how to wait less. Empty where nothing was measured, and nothing ran out either."""
     if not study.advice:
         if not study.is_measured:
             return ()
-        return (say("advice_short.none_free" if study.pressure.is_free else "advice_short.none"),)
+        return _nothing_to_change(study)
     return tuple(_short(advice) for advice in study.advice[:SHORT_LINES])
+
+
+def _nothing_to_change(study: Study) -> tuple[str, ...]:
+    """That nothing is advised, of how much of the plan that is known, and what would tell how to wait less."""
+    left, planned = trials_left(study)
+    slug = "none_free" if study.pressure.is_free else "none"
+    if study.pressure.is_free and left:
+        told = say("advice_short.none_free_partly", run=planned - left, planned=planned)
+    else:
+        told = say(f"advice_short.{slug}")
+    return (told, say("advice_short.look", command=command_text(study.look[0]))) if study.look else (told,)
 
 
 def _short(advice: Advice) -> str:
     basis = "measured" if advice.is_measured else "predicted"
     slug = _OWN_SHORT.get(advice.slug, f"{advice.helps}_{basis}")
     metric = name_of("metric", advice.metric)
-    return say(f"advice_short.{slug}", flags=advice.flags, size=advice.size, metric=metric)
+    return say(
+        f"advice_short.{slug}", **{**advice.values, "flags": advice.flags, "size": advice.size, "metric": metric}
+    )

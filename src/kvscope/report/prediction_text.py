@@ -76,7 +76,7 @@ def render_predictions(predictions: Sequence[Mapping[str, Any]], curve: Mapping[
         *wrapped(say("predict.rules", rules=scenario["engine_version"])),
         *_effective_lines(first),
         "",
-        *aligned(_length_rows(predictions), left=0),
+        *aligned(length_rows(predictions), left=0),
     ]
     if curve is not None:
         lines += ["", *_curve_lines(curve, predictions)]
@@ -87,7 +87,8 @@ def render_predictions(predictions: Sequence[Mapping[str, Any]], curve: Mapping[
     return joined(lines)
 
 
-def _length_rows(predictions: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def length_rows(predictions: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The table of several lengths, its head first; ``predictions``: shortest first."""
     rows = [[say(f"predict.col_{name}") for name in _COLUMNS]]
     before: tuple[int, int] | None = None
     for prediction in predictions:

@@ -19,7 +19,9 @@ from kvscope.report.charts_answer import answer_chart
 from kvscope.report.charts_memory import by_context_chart
 from kvscope.report.charts_time import ttft_chart
 from kvscope.report.claims import claim
+from kvscope.report.left_out_text import left_out_text
 from kvscope.report.links import failed_levels, rows_behind, with_rows
+from kvscope.report.section_asked import length_chart, reach_texts
 from kvscope.report.section_growth import by_context
 from kvscope.report.section_trust import clipped
 from kvscope.report.words import has_words, name_of, say
@@ -131,7 +133,8 @@ def _measured(study: Study) -> str:
     if study.failures and not study.is_measured:
         group = study.failures[0]
         cause = name_of("outcome", group.outcome)
-        return say("headline.failed", failed=study.num_failed, total=len(study.trials), cause=cause)
+        slug = "headline.failed" if study.until_failure is None else "headline.failed_late"
+        return say(slug, failed=study.num_failed, total=len(study.trials), cause=cause)
     turns = _last_turns(study)
     if turns is not None:
         return turns
@@ -201,6 +204,8 @@ def interval_line(study: Study) -> str:
     if not parts:
         if study.is_measured:
             return say("interval.none")
+        if study.until_failure is not None:
+            return say("interval.failed_late")
         return say("interval.failed" if study.failures else "interval.predicted")
     counts = [
         level.num_measured
@@ -244,6 +249,8 @@ def _chart(study: Study, anchors: Mapping[str, Link], prefix: str) -> Chart | No
         chart = ttft_chart(study.ttft, failed)
     if chart is None and study.main is not None:
         chart, failed = by_context_chart((study.main,)), []
+    if chart is None and study.asked is not None:
+        chart = length_chart(study.asked)
     links = (Link(text=say("page.why_failed"), anchor=f"{prefix}failed"),) if failed else ()
     return chart and replace(chart, links=links)
 
@@ -259,19 +266,27 @@ def _failure(group: FailureGroup) -> str:
     return say("remark.failure", cause=cause, message=message, hint=clipped(hint))
 
 
+def limit_text(study: Study) -> str | None:
+    """How far this machine goes; None where that is not known."""
+    if study.limit is None:
+        return None
+    return say(
+        f"remark.limit_{study.limit.binds}",
+        tokens=study.limit.tokens,
+        available_bytes=study.limit.available_bytes,
+    )
+
+
 def remarks(study: Study) -> tuple[str, ...]:
     """What the headline leaves out: when the memory is taken, how far this machine goes, what was not asked."""
     items = []
     if study.context is not None and any(a.kv_cache_bytes == 0 for a in (study.inputs.added if study.inputs else ())):
         items.append(say("remark.at_load", engine=study.engine))
-    if study.limit is not None:
-        items.append(
-            say(
-                f"remark.limit_{study.limit.binds}",
-                tokens=study.limit.tokens,
-                available_bytes=study.limit.available_bytes,
-            )
-        )
+    if (far := limit_text(study)) is not None:
+        items.append(far)
+    if (missing := left_out_text(study)) is not None:
+        items.append(missing)
+    items += reach_texts(study)
     if not study.is_measured:
         items += [_failure(group) for group in study.failures[:MOST_FAILURES]]
     if not study.has_answers and (study.is_measured or not study.failures):

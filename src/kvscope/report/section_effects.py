@@ -17,6 +17,7 @@ from kvscope.report.doubts_text import is_limited
 from kvscope.report.effect_cells import effect_cells, shown_metrics
 from kvscope.report.effects_text import drift_text, effects_lead, is_time, limited_behind, until_text
 from kvscope.report.held_text import held_text
+from kvscope.report.left_out_text import not_begun_text
 from kvscope.report.links import rows_behind
 from kvscope.report.numbers import difference_cell, estimate_cell, mib_cell, seconds_cell
 from kvscope.report.quality_words import is_of_quality
@@ -43,7 +44,11 @@ def changes_section(study: Study, anchors: Mapping[str, Link]) -> Section:
     said: dict[str | None, list[Finding]] = {}
     for finding in study.findings:
         said.setdefault(finding.design_id, []).append(finding)
+    missing = not_begun_text(study)
+    blocks += [] if missing is None else [Paragraph(text=missing, kind="doubt")]
     for number, design in enumerate(study.designs, start=1):
+        if not design.attempts:
+            continue
         own = said.get(design.design.design_id, [])
         is_whole = design.design.design_id in whole
         told: list[Block] = [

@@ -14,6 +14,7 @@ from kvscope.report.charts_memory import added_chart, context_chart
 from kvscope.report.claims import claims
 from kvscope.report.layer_words import layer_kind
 from kvscope.report.links import failed_levels, rows_behind, with_rows
+from kvscope.report.section_asked import length_blocks, reach_texts, reserved_text
 from kvscope.report.section_prediction import prediction_blocks, ranges
 from kvscope.report.words import say
 from kvscope.units import format_count
@@ -22,10 +23,13 @@ from kvscope.units import format_count
 def growth_section(study: Study, anchors: Mapping[str, Link], prefix: str) -> Section:
     """Section 3. ``prefix`` begins the anchors of the prediction's terms and facts."""
     blocks: list[Block] = [Paragraph(text=why(study), kind="lead")]
+    blocks += [Paragraph(text=text) for text in reach_texts(study)]
     blocks += claims(study, anchors, "slope_", "step_", "window_saves_nothing", "kv_paid_at_load", "weights_unchanged")
     if study.context is not None:
         chart = context_chart(study.context, failed_levels(study, "n_ctx"))
         blocks.append(replace(chart, table=_each_row(chart.table, _behind(study.context, study), anchors)))
+    elif study.asked is not None:
+        blocks += length_blocks(study)
     else:
         blocks.append(Paragraph(text=say("growth.no_context_design")))
     blocks += _layers(study.prediction)
@@ -50,6 +54,8 @@ def why(study: Study) -> str:
     formula = formula_line(study)
     if formula is None:
         return say("growth.why_other", bytes_per_token=price.beyond_bytes)
+    if reserved_text(study) is not None:
+        return say("asked.reserved", engine=study.engine, formula=formula)
     compared = [f.slug for f in study.findings if f.slug.startswith(("slope_", "step_"))]
     is_seen = bool(compared) and all(slug.endswith("_agrees") for slug in compared)
     return say("growth.why" if is_seen else "growth.why_predicted", formula=formula)

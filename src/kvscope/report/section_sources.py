@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from kvscope import __version__
 from kvscope.analysis.study import Study
 from kvscope.language import LANGUAGES
 from kvscope.report.blocks import Block, Column, Fold, Row, Section, Table, row
 from kvscope.report.definitions import TERMS, Term, anchor, meaning, names_by_language
+from kvscope.report.left_out_text import repeats_text
 from kvscope.report.numbers import mib_cell, number_cell
 from kvscope.report.section_time import level_text
 from kvscope.report.section_trust import clipped
@@ -62,12 +64,12 @@ def _facts(study: Study) -> Table:
         ("engine_version", study.engine_version),
         ("engine_build", study.engine_build),
         ("rules", str(rules or say("unknown"))),
-        ("kvscope_version", ", ".join(dict.fromkeys(r.kvscope_version for r in study.runs)) or say("unknown")),
+        ("kvscope_version", ", ".join(dict.fromkeys(r.kvscope_version for r in study.runs)) or __version__),
         ("machine_id", study.machine_id),
-        ("started", ", ".join(r.started_at for r in study.runs) or say("unknown")),
+        ("started", ", ".join(r.started_at for r in study.runs)),
     )
     return Table(
-        caption=say("caption.facts"),
+        caption=say("caption.facts" if study.attempts else "caption.facts_predicted"),
         columns=(Column(title=say("col.fact")), Column(title=say("col.value"))),
         rows=tuple(row(say(f"fact.{name}"), clipped(value)) for name, value in facts if value),
     )
@@ -83,7 +85,7 @@ def _designs(study: Study) -> Table:
                 d.design.name,
                 name_of("factor", d.design.factor),
                 ", ".join(level_text(level) for level in d.design.levels),
-                str(d.design.repeats),
+                repeats_text(d),
                 str(d.design.seed),
                 level_text(d.design.settings),
             )

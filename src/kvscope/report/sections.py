@@ -39,7 +39,7 @@ NUMBERS: Mapping[str, int] = {
 }
 # What a page keeps where nothing was measured; failures and rows beside them where anything was tried.
 _PREDICTED_ALONE = ("memory", "growth", "trust", "sources")
-_TRIED = ("failed", "rows")
+_TRIED = ("failed", "advice", "rows")
 
 
 def study_page(study: Study, prefix: str) -> StudyPage:
@@ -69,6 +69,8 @@ def kept_sections(study: Study) -> tuple[str, ...]:
     if study.is_measured:
         return tuple(NUMBERS)
     tried = (*_TRIED, *(("quality",) if _asked(study) else ())) if study.attempts else ()
+    if "what_if" in (study.prediction or {}):
+        tried = (*tried, "advice")
     return tuple(name for name in NUMBERS if name in (*_PREDICTED_ALONE, *tried))
 
 

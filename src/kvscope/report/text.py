@@ -1,5 +1,7 @@
 """The same findings in a terminal, in few lines."""
 
+from collections.abc import Sequence
+
 from kvscope.analysis.checks import Check
 from kvscope.analysis.findings import Finding
 from kvscope.analysis.study import Analysis, DesignStudy, Study
@@ -8,11 +10,13 @@ from kvscope.report.advice_words import advice_lines
 from kvscope.report.answer_headline import is_main
 from kvscope.report.claims import claim_text, spoken
 from kvscope.report.held_text import design_title
+from kvscope.report.left_out_text import left_out_text
 from kvscope.report.quality_words import is_of_quality
-from kvscope.report.section_answer import headline, interval_line, is_answered_first, strip
+from kvscope.report.section_answer import headline, interval_line, is_answered_first, limit_text, strip
 from kvscope.report.section_growth import formula_line
-from kvscope.report.section_trust import by_weight, next_step
+from kvscope.report.section_trust import by_weight, doubt_name, next_step
 from kvscope.report.sections import several_studies
+from kvscope.report.spoken import in_each
 from kvscope.report.terminal_text import display_width, wrapped
 from kvscope.report.turns import turn_lines
 from kvscope.report.words import NO_BREAK, has_words, name_of, say
@@ -26,6 +30,8 @@ MOST_STEPS = 3
 # Findings that the lines above them already say.
 _SAID = ("failed",)
 _PER_TOKEN = ("slope_", "step_")
+# What has no name, how the wait grows, and whether memory comes back.
+_VERDICTS = ("unexplained_", "ttft_", "release_")
 
 
 def render_text(analysis: Analysis) -> str:
@@ -45,20 +51,77 @@ def study_lines(study: Study) -> list[str]:
     lines += _failed(study)
     lines += _wrapped(headline(study))
     lines += _wrapped(interval_line(study), "  ")
-    formula = None if is_answered_first(study) else formula_line(study)
-    overall = [f for f in study.findings if f.design_id is None and f.slug not in _SAID]
-    per_token = [f for f in overall if f.slug.startswith(_PER_TOKEN)]
-    for finding in per_token:
-        lines += _finding_lines(finding)
-    lines += _wrapped(f"{formula}.", "  ") if formula else []
+    doubts, shown = _doubts(study), _shown_findings(study)
+    overall = _overall(study)
     for finding in overall:
-        if finding not in per_token:
+        if finding in shown and finding.slug.startswith(_PER_TOKEN):
             lines += _finding_lines(finding)
-    doubts = _doubts(study)
-    lines = [*_cut(lines, MOST_LINES - len(doubts)), *change_first(study), *doubts, *_steps(study)]
+    lines += _formula_lines(study)
+    for finding in overall:
+        if finding in shown and not finding.slug.startswith(_PER_TOKEN):
+            lines += _finding_lines(finding)
+    lines += [*_how_far(study), *_left_out(study)]
+    lines += [say("text.more")] if len(shown) < len(overall) else []
+    lines += [*change_first(study), *doubts, *_steps(study)]
     for design in study.designs:
         lines += _design_lines(study, design)
     return lines
+
+
+def _overall(study: Study) -> list[Finding]:
+    """What is found of the study as a whole: what a token costs first."""
+    found = [f for f in study.findings if f.design_id is None and f.slug not in _SAID]
+    return sorted(found, key=lambda f: not f.slug.startswith(_PER_TOKEN))
+
+
+def _formula_lines(study: Study) -> list[str]:
+    formula = None if is_answered_first(study) else formula_line(study)
+    return _wrapped(f"{formula}.", "  ") if formula else []
+
+
+def _how_far(study: Study) -> list[str]:
+    """How far this machine goes, in a line."""
+    text = limit_text(study)
+    return _wrapped(text, "- ") if text and study.is_measured else []
+
+
+def _left_out(study: Study) -> list[str]:
+    """What was planned and not run, and what the headline lacks for it."""
+    return _wrapped(left_out_text(study) or "", "- ")
+
+
+def _shown_findings(study: Study) -> list[Finding]:
+    """Those that there is room for, the weightiest first. Every language shows the same: a finding has room where it
+    has in the language that needs the most lines."""
+    overall = _overall(study)
+    weighty = sorted(overall, key=_is_detail)
+    shown = overall
+    for lines in in_each(lambda: _heights(study, weighty)).values():
+        room = MOST_LINES - lines[0] - 1  # a line for that there is more
+        if sum(lines[1:]) <= room + 1:
+            continue
+        fits = []
+        for finding, count in zip(weighty, lines[1:], strict=True):
+            if count <= room:
+                fits.append(finding)
+                room -= count
+        shown = [finding for finding in shown if finding in fits]
+    return shown
+
+
+def _heights(study: Study, findings: Sequence[Finding]) -> list[int]:
+    """Lines of what is never left out, then of each finding."""
+    always = [_wrapped(", ".join(strip(study))), _failed(study), _wrapped(headline(study))]
+    always += [_wrapped(interval_line(study), "  "), _formula_lines(study), _how_far(study), _left_out(study)]
+    always.append(_doubts(study))
+    return [sum(map(len, always)), *(len(_finding_lines(finding)) for finding in findings)]
+
+
+def _is_detail(finding: Finding) -> int:
+    """What a token costs, then contradictions and the verdicts of the main questions, then all else."""
+    if finding.slug.startswith(_PER_TOKEN):
+        return 0
+    return 1 if finding.is_contradiction or finding.slug.startswith(_VERDICTS) else 2
 
 
 def _cut(lines: list[str], most: int) -> list[str]:
@@ -111,13 +174,13 @@ def change_first(study: Study) -> list[str]:
 
 
 def _doubts(study: Study) -> list[str]:
-    names = dict.fromkeys(say(f"check_short.{c.slug}") for c in _failing(study))
+    names = dict.fromkeys(map(doubt_name, _failing(study)))
     return _wrapped(say("text.doubts", names=", ".join(names))) if names else [say("text.no_doubts")]
 
 
 def _steps(study: Study) -> list[str]:
     """What to do about the gravest doubts."""
-    steps = {say(f"check_short.{c.slug}"): next_step(c) for c in reversed(by_weight(_failing(study)))}
+    steps = {doubt_name(c): next_step(c) for c in reversed(by_weight(_failing(study)))}
     told = [say("text.doubt_step", name=name, step=step) for name, step in reversed(steps.items())]
     return [line for text in told[:MOST_STEPS] for line in _wrapped(text, "  ")]
 
