@@ -47,7 +47,15 @@ def test_few_repeats() -> None:
 def test_levels_never_begun_are_not_few_repeats_but_not_run() -> None:
     found = checks(*(one(512, r, **memory()) for r in range(3)))
     assert found["repeats"].passed is True
-    assert found["not_run"].values == {"count": 1}
+    assert found["not_run"].values == {"count": 1, "trials": 3}
+
+
+def test_a_level_of_which_every_trial_failed_is_no_want_of_repeats() -> None:
+    refused = [one(2048, r, trial={"outcome": "refused"}) for r in range(3)]
+    found = checks(*(one(512, r, **memory()) for r in range(3)), *refused)
+    assert found["repeats"].passed is True
+    assert found["failures"].values == {"failed": 3, "total": 6}
+    assert "repeats" not in checks(*refused)
 
 
 def test_the_release_check_needs_no_repeats() -> None:
@@ -155,6 +163,13 @@ def test_sampling_that_its_trial_doubts(slug: str) -> None:
     warned = sampled(0, 0, warnings=(WarningRow(slug=slug, message="m", hint="h"),))
     found = checks(*complete(warned))["late_samples"]
     assert (found.passed, found.evidence) == (False, (warned.key,))
+
+
+def test_the_trial_with_the_most_late_readings_is_told_beside_all() -> None:
+    # 10 of 90 late in one trial, none of 90 in another: 11.1 % where the limit is 5 %, and 5.6 % of both.
+    found = checks(*complete(sampled(10, 0), sampled(0, 0)))["late_samples"]
+    assert found.values["worst_share"] == pytest.approx(10 / 90)
+    assert found.values["share"] == pytest.approx(10 / 180)
 
 
 def test_sampling_that_stopped_before_its_first_reading() -> None:

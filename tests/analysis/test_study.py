@@ -25,10 +25,16 @@ from study_rows import (
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import unexplained_bytes
 from kvscope.analysis.study import Analysis, Study, analyse
+from kvscope.analysis.table import table_rows
 from kvscope.record.store import open_records
+from kvscope.report.blocks import Bullets, Paragraph, Table
 from kvscope.report.charts_time import ttft_chart
+from kvscope.report.claims import row_anchors
 from kvscope.report.section_answer import headline, interval_line
 from kvscope.report.section_growth import why
+from kvscope.report.section_rows import rows_section
+from kvscope.report.section_trust import trust_section
+from kvscope.report.sections import study_page
 
 
 def analysed(path: Path, attempts: list[Attempt], **more: Any) -> Analysis:
@@ -391,3 +397,53 @@ def test_an_attempt_that_was_repeated_is_no_failed_trial(tmp_path: Path) -> None
     assert [level.num_failed for d in study.designs for level in d.levels] == [
         level.num_failed for d in whole.designs for level in d.levels
     ]
+
+
+def test_rows_keep_their_numbers_when_more_are_recorded(tmp_path: Path) -> None:
+    # Two designs in turn, then a second sitting of the first one: as the record and its export have them.
+    context, inputs = design_row(), design_row("input_length")
+    rows = [attempt(trial_row(d, level), design=d, **answered()) for level in (0, 1) for d in (context, inputs)]
+    later = attempt(trial_row(context, 2, started_at="2026-11-30T10:00:00.000+00:00"), design=context, **answered())
+    for name, recorded in (("first", rows), ("second", [*rows, later])):
+        path = write_record(tmp_path / name, recorded)
+        with open_records(path) as records:
+            (study,) = analyse(records).studies
+            exported = [(row["trial_id"], row["attempt"]) for row in table_rows(records)]
+        numbers = {key: int(link.text) for key, link in row_anchors(study, "").items()}
+        assert numbers == {f"{trial}/{number}": n for n, (trial, number) in enumerate(exported, start=1)}
+        assert [numbers[each.key] for each in rows] == [1, 2, 3, 4]
+        shown = rows_section(study, row_anchors(study, "")).blocks[1]
+        assert isinstance(shown, Table)
+        assert [row.cells[0] for row in shown.rows] == [str(n) for n in range(1, len(recorded) + 1)]
+
+
+def test_a_run_that_failed_after_the_load_shows_what_was_read_until_then(tmp_path: Path) -> None:
+    design = design_row()
+    trial = trial_row(design, 2048, outcome="context_overflow", error_message="Too long.")
+    lost = attempt(trial, design=design, **memory(), reported=log_lines(), effective={"n_ctx": 2048})
+    study = study_of(tmp_path, [lost])
+    assert not study.is_measured
+    page = study_page(study, "")
+    assert page.answer.headline.startswith("No trial came to its end: 1 of 1 failed (over the context limit).")
+    assert page.answer.table is not None
+    cells = {row.cells[0]: row.cells for row in page.answer.table.rows}
+    # 23,040 B for each of 2,048 cells are 45.0 MiB: predicted, stated in the log, and seen.
+    assert cells["KV cache"][1:] == ("45.0", "45.0", "45.0")
+    told = " ".join(block.text for section in page.sections for block in section.blocks if isinstance(block, Paragraph))
+    assert "until the trial failed (over the context limit)" in told
+    assert "Nothing was measured" not in told
+
+
+def test_what_a_record_does_not_tell_is_said_of_what_it_holds(tmp_path: Path) -> None:
+    alone = trust_section(study_of(tmp_path, [measured(512)])).blocks[-1]
+    assert isinstance(alone, Bullets)
+    assert any("Several requests at once" in item for item in alone.items)
+    assert any("none was read here" in item for item in alone.items)
+    (tmp_path / "at_once").mkdir()
+    design = design_row(held={"concurrency": 2})
+    row = attempt(trial_row(design, 512), design=design, **memory(), **answered())
+    on_device = tuple(replace(mark, device_bytes=1) for mark in row.result.marks)
+    row = replace(row, result=replace(row.result, marks=on_device))
+    both = trust_section(study_of(tmp_path / "at_once", [row])).blocks[-1]
+    assert isinstance(both, Bullets)
+    assert len(both.items) == len(alone.items) - 2

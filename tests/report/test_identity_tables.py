@@ -10,7 +10,9 @@ from study_rows import KIB, attempt, design_row, memory, trial_row, write_record
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.study import Study, analyse
 from kvscope.record.store import open_records
+from kvscope.report.answer_parts import answer_table
 from kvscope.report.blocks import Bullets, Link, Paragraph, Table
+from kvscope.report.charts_memory import by_context_chart
 from kvscope.report.identity_json import between_json, identities_json
 from kvscope.report.identity_tables import identity_blocks
 
@@ -98,3 +100,32 @@ def test_an_older_record_is_not_calibrated_and_says_so(tmp_path: Path) -> None:
     names = [row.cells[0] for row in table.rows]
     assert "arenas (heap of threads)" in names
     assert "engine's fixed run time" not in names
+
+
+def test_what_has_no_name_is_told_of_the_row_that_has_most_of_it(tmp_path: Path) -> None:
+    # 1,024 KiB more than the tiny models had, in the second row; in both the files, 94,320 and 15,000 KiB, are not
+    # among the mappings after the request: 110,344 KiB together.
+    found = study(tmp_path)
+    told = [block.text for block in identity_blocks(found, anchors(found)) if isinstance(block, Paragraph)]
+    assert "The most is +107.76\xa0MiB, in row 2." in told[0]
+    assert "from row 1 to row 2" in told[-1]
+
+
+def test_the_predicted_column_adds_up_and_holds_nothing_that_this_trial_counted(tmp_path: Path) -> None:
+    found = study(tmp_path)
+    table = answer_table(found, anchors(found))
+    assert table is not None
+    cells = {row.cells[0]: row.cells[1] for row in table.rows}
+    # 25,000 KiB of the tiny models; what the allocator keeps and the stacks are of the trial itself.
+    assert cells["run time, libraries"] == "24.4 (calibrated)"
+    parts = [float(cells[name].split(" ")[0]) for name in ("weights", "KV cache", "compute, output")]
+    assert cells["total"].split() == ["≥", f"{sum(parts) + 24.4:.1f}"]
+
+
+def test_parts_that_nobody_predicted_are_unknown_and_no_zero(tmp_path: Path) -> None:
+    chart = by_context_chart(study(tmp_path).by_context)
+    assert chart is not None
+    titles = [column.title for column in chart.table.columns]
+    predicted = next(row.cells for row in chart.table.rows if "predicted" in row.cells[0])
+    assert predicted[titles.index("the engine's own")] == "unknown"
+    assert predicted[-1].startswith("≥")

@@ -18,12 +18,17 @@ from kvscope.report.terminal_text import WIDTH
 CAPTURED = Path(__file__).parent.parent / "analysis" / "captured_smollm2.json"
 
 
-def captured(name: str) -> Release:
+TINY = {"moments": {"loaded": {"own_bytes": 9 * MIB, "kept_bytes": 0},
+                    "after_request": [{"prompt_tokens": 64, "own_bytes": 9 * MIB}]}}  # fmt: skip
+CALIBRATION = {"fixed": TINY, "vocabulary": None}
+
+
+def captured(name: str, **trial: Any) -> Release:
     rows: dict[str, Any] = json.loads(CAPTURED.read_text())[name]
     design = design_row("release")
     found = judge_release(
         attempt(
-            trial_row(design, 8192),
+            trial_row(design, 8192, **trial),
             design=design,
             marks=tuple(MarkRow(**m) for m in rows["marks"]),
             maps=tuple(MapRow(**m) for m in rows["maps"]),
@@ -77,6 +82,12 @@ def test_the_names_in_a_row_add_up_to_what_is_held(real: Release) -> None:
             # Each of nine cells is rounded to a hundredth.
             assert sum(numbers) == pytest.approx(float(cells[2].replace(",", "")), abs=0.05)
     assert titles[4] == "start"
+
+
+def test_every_step_of_a_release_is_named_alike_whether_or_not_the_engine_was_calibrated() -> None:
+    # The same marks and mappings twice; a calibration names the heap by cause after requests alone.
+    plain, calibrated = captured("release_8192"), captured("release_8192", client={"calibration": CALIBRATION})
+    assert steps_table([calibrated], "cache_ram_mib") == steps_table([plain], "cache_ram_mib")
 
 
 def test_copies_that_were_not_found_in_memory_are_no_zero() -> None:
