@@ -115,9 +115,9 @@ def _printed_weights(attempt: Attempt) -> tuple[str, ...]:
 
 def in_used_memory(finding: Finding, views: Sequence[MemoryView]) -> Finding | None:
     """A cost of context that is not the predicted one because a small buffer of the cache lies in memory that the
-    engine had used and freed before, so that it added less there: no contradiction where the engine's own log agrees
+    engine had used and freed before, so that it added less there: no contradiction, and nothing unclear, where the engine's own log agrees
     with the prediction at both ends, and as much of the cache lies so. None where that does not explain it."""
-    if not finding.is_contradiction:
+    if not finding.slug.endswith(("_differs", "_unclear")):
         return None
     ends = [_view_at(views, finding.values[name]) for name in ("from_tokens", "to_tokens")]
     measured, predicted = finding.values["measured_bytes"], finding.values["predicted_bytes"]
