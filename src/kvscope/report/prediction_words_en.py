@@ -61,13 +61,12 @@ PREDICTION: dict[str, str] = {
     "asked.lengths": "Each length that was asked for on {engine}, predicted",
     "asked.fits_memory": "How far it goes: {tokens:count} tokens in one sequence fit into the {budget:bytes} that "
     "programs could get on this machine when this page was made; beyond that memory ends. Predicted, not run.",
-    "asked.fits_trained": "How far it goes: all {tokens:count} tokens of the context that is asked about at most (what "
-    "the model was trained for) fit into the {budget:bytes} that programs could get on this machine when this page was "
-    "made. Predicted, not run.",
+    "asked.fits_trained": "How far it goes: all {tokens:count} tokens that the model was trained for fit into the "
+    "{budget:bytes} that programs could get on this machine when this page was made. Predicted, not run.",
     "asked.fits_endless": "How far it goes: its memory has no end by length, and it fits into the {budget:bytes} that "
     "programs could get on this machine when this page was made. Predicted, not run.",
     "asked.what_if_lead": "Each change alone, what it would save and what it is known to cost. All of it is predicted.",
-    "asked.reserved": "Predicted: {engine} reserves the whole cache when it loads, {formula}. So memory grows with the "
+    "asked.reserved": "Predicted: {engine} reserves the whole cache when it loads: {formula}. So memory grows with the "
     "context limit that is set (n_ctx), and not with the conversation. The weights do not change.",
     "title.advice_predicted": "What could be changed, and what would it cost?",
     "col.priced_total": "total then, MiB (predicted)",

@@ -21,15 +21,12 @@ def length_chart(asked: AskedPrediction) -> Chart | None:
 
 
 def length_blocks(study: Study) -> list[Block]:
-    """The growth with the lengths asked for, and that the cache is reserved whole where it is."""
+    """The lengths asked for in a table; the first screen has their chart."""
     asked = study.asked
     if asked is None:
         return []
-    chart = length_chart(asked)
-    blocks: list[Block] = [] if chart is None else [chart]
     head, *rows = length_rows(sorted(asked.found, key=lambda each: int(each["scenario"]["tokens"])))
     return [
-        *blocks,
         Table(
             caption=say("asked.lengths", engine=study.engine),
             columns=columns(*head),
@@ -46,12 +43,14 @@ def reserved_text(study: Study) -> str | None:
 
 
 def reach_texts(study: Study) -> tuple[str, ...]:
-    """How far it goes: with these settings, and in this machine's memory."""
+    """When the memory is taken, and how far it goes: with these settings, and in this machine's memory."""
     asked = study.asked
     if asked is None:
         return ()
     limit = growth_curve(asked.longest).limit_tokens
-    told = [] if limit is None else [say("predict.ends", tokens=limit)]
+    reserved = reserved_text(study)
+    told = [] if reserved is None else [reserved]
+    told += [] if limit is None else [say("predict.ends", tokens=limit)]
     fits = asked.fits
     if fits is None:
         return tuple(told)

@@ -14,7 +14,7 @@ from kvscope.report.charts_memory import added_chart, context_chart
 from kvscope.report.claims import claims
 from kvscope.report.layer_words import layer_kind
 from kvscope.report.links import failed_levels, rows_behind, with_rows
-from kvscope.report.section_asked import length_blocks, reach_texts, reserved_text
+from kvscope.report.section_asked import length_blocks, reserved_text
 from kvscope.report.section_prediction import prediction_blocks, ranges
 from kvscope.report.words import say
 from kvscope.units import format_count
@@ -23,7 +23,6 @@ from kvscope.units import format_count
 def growth_section(study: Study, anchors: Mapping[str, Link], prefix: str) -> Section:
     """Section 3. ``prefix`` begins the anchors of the prediction's terms and facts."""
     blocks: list[Block] = [Paragraph(text=why(study), kind="lead")]
-    blocks += [Paragraph(text=text) for text in reach_texts(study)]
     blocks += claims(study, anchors, "slope_", "step_", "window_saves_nothing", "kv_paid_at_load", "weights_unchanged")
     if study.context is not None:
         chart = context_chart(study.context, failed_levels(study, "n_ctx"))

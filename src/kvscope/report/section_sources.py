@@ -1,5 +1,6 @@
 """11. Definitions and sources: the words of the page in every language, what was measured on what, how to repeat it."""
 
+from collections.abc import Collection
 from typing import Any
 
 from kvscope import __version__
@@ -14,8 +15,8 @@ from kvscope.report.section_trust import clipped
 from kvscope.report.words import name_of, say
 
 
-def sources_section(study: Study, prefix: str) -> Section:
-    """Section 11. ``prefix`` begins its anchors."""
+def sources_section(study: Study, prefix: str, used: Collection[str] | None = None) -> Section:
+    """Section 11. ``prefix`` begins its anchors. ``used``: slugs of the terms that are defined; None: all."""
     blocks: list[Block] = [_facts(study)]
     blocks += [_designs(study)] if study.designs else []
     blocks += [_machine(study)] if study.machine else []
@@ -24,7 +25,7 @@ def sources_section(study: Study, prefix: str) -> Section:
     lines = engine_lines(study)
     if lines:
         blocks.append(Fold(summary=say("summary.engine_lines"), text="\n".join(lines), anchor=f"{prefix}engine-lines"))
-    blocks.append(definitions_table(prefix))
+    blocks.append(definitions_table(prefix, used))
     return Section(slug="sources", title=say("title.sources"), blocks=tuple(blocks))
 
 
@@ -35,13 +36,13 @@ def engine_lines(study: Study) -> tuple[str, ...]:
     return tuple(lines or dict.fromkeys(r.line for a in study.attempts[:1] for r in a.result.reported))
 
 
-def definitions_table(prefix: str) -> Table:
-    """Each term with its names in every language side by side, and what it means."""
+def definitions_table(prefix: str, used: Collection[str] | None = None) -> Table:
+    """Each term, or each of those ``used``, with its names in every language side by side, and what it means."""
     titles = [Column(title=say(f"col.in_{language}")) for language in LANGUAGES]
     return Table(
         caption=say("caption.definitions"),
         columns=(*titles, Column(title=say("col.meaning"))),
-        rows=tuple(_definition(term, prefix) for term in TERMS),
+        rows=tuple(_definition(term, prefix) for term in TERMS if used is None or term.slug in used),
     )
 
 

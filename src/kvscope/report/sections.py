@@ -1,11 +1,11 @@
 """The report's argument, in order: the answer, where, why it grows, why it slows, one change, back?, right?, failed,
 trusted, every row, sources. A part keeps its number on every page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from kvscope.analysis.study import Analysis, Study
-from kvscope.report.blocks import Link, Section, StudyPage
+from kvscope.report.blocks import Answer, Link, Section, StudyPage
 from kvscope.report.charts import unvalidated
 from kvscope.report.claims import row_anchors
 from kvscope.report.links import anchors_in, sourced, sourced_table
@@ -21,6 +21,7 @@ from kvscope.report.section_rows import rows_section, shown_attempts
 from kvscope.report.section_sources import sources_section
 from kvscope.report.section_time import time_section
 from kvscope.report.section_trust import failures_section, trust_section
+from kvscope.report.used_words import used_words
 from kvscope.report.words import say
 
 # Section → its number. 1 is the answer; 0 has none.
@@ -59,9 +60,16 @@ def study_page(study: Study, prefix: str) -> StudyPage:
         "rows": lambda: rows_section(study, anchors),
     }
     kept = kept_sections(study)
+
+    def made() -> list[Section]:
+        return [replace(make(), number=NUMBERS[name]) for name, make in makers.items() if name in kept]
+
+    def all_but_words() -> list[Answer | Section]:
+        return [answer(study, anchors, prefix, kept), *made(), sources_section(study, prefix, frozenset())]
+
     with unvalidated():
-        sections = [replace(make(), number=NUMBERS[name]) for name, make in makers.items() if name in kept]
-        return _with_sources(study, anchors, prefix, sections)
+        used = None if study.attempts else used_words(all_but_words)
+        return _with_sources(study, anchors, prefix, made(), used)
 
 
 def kept_sections(study: Study) -> tuple[str, ...]:
@@ -79,10 +87,16 @@ def _asked(study: Study) -> bool:
     return any(TASK_FACTOR in each.design.held or TASK_FACTOR in each.design.factor for each in study.designs)
 
 
-def _with_sources(study: Study, anchors: Mapping[str, Link], prefix: str, sections: list[Section]) -> StudyPage:
-    """The page, its words defined and its numbers led to their sources in the last section."""
+def _with_sources(
+    study: Study,
+    anchors: Mapping[str, Link],
+    prefix: str,
+    sections: list[Section],
+    used: Collection[str] | None,
+) -> StudyPage:
+    """The page, its words defined (those ``used``, or all) and its numbers led to their sources in the last section."""
     first = answer(study, anchors, prefix, kept_sections(study))
-    sources = replace(sources_section(study, prefix), number=NUMBERS["sources"])
+    sources = replace(sources_section(study, prefix, used), number=NUMBERS["sources"])
     known = anchors_in([*sections, sources]) | {f"{prefix}engine-lines"}
     if first.table is not None:
         first = replace(first, table=sourced_table(first.table, known, prefix))
