@@ -91,11 +91,13 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """Long text, kept as it is and folded behind ``summary``. ``anchor``: what links name."""
+    """Long text, kept as it is and folded behind ``summary``. ``anchor``: what links name. ``is_raw``: what a program
+    wrote, such as a log: on paper only where the reader unfolded it."""
 
     summary: str
     text: str
     anchor: str | None = None
+    is_raw: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,10 @@ _NOISE = re.compile(
 )
 _EMPTY_PATH = re.compile(r'<path(?: d=""| d="M0,0h0v0h0Z")+\s*(?:stroke="[^"]*")?\s*/>')
 _EMPTY_GROUP = re.compile(r"<g(?: [^>]*)?></g>")
+# A dot as Vega draws it, all around by two arcs: a third of the letters as a circle.
+_DOT = re.compile(
+    r'<path transform="translate\(([-\d.]+),([-\d.]+)\)" d="M([\d.]+),0A\3,\3,0,1,1,-\3,0A\3,\3,0,1,1,\3,0"'
+)
 _ATTRIBUTELESS_GROUP = re.compile(r"<g>((?:(?!<g[ >]|</g>).)*)</g>")
 
 
@@ -191,7 +195,7 @@ def _compact(svg: str) -> str:
         short = _NOISE.sub("", tag[0])
         return _LONG_NUMBER.sub(lambda n: f"{float(n[1]):.1f}".removesuffix(".0"), short)
 
-    svg = _TAG.sub(tidy, svg)
+    svg = _DOT.sub(r'<circle cx="\1" cy="\2" r="\3"', _TAG.sub(tidy, svg))
     before = None
     while before != svg:
         before = svg

@@ -18,7 +18,7 @@ from kvscope import __version__
 from kvscope.analysis.study import Analysis, analyse
 from kvscope.language import NAMES, current, speaking
 from kvscope.record.store import open_records
-from kvscope.report.blocks import Chart, Download, StudyPage, Table
+from kvscope.report.blocks import Chart, Download, StudyPage
 from kvscope.report.charts import draw, live_patterns, paper_patterns
 from kvscope.report.definitions import anchors_of
 from kvscope.report.files import write_file
@@ -27,6 +27,7 @@ from kvscope.report.plain_characters import plain
 from kvscope.report.sections import several_studies, study_pages
 from kvscope.report.spoken import SpokenChart, in_each, languages, said_in_each, together
 from kvscope.report.spoken_chart import labelled, one_drawing
+from kvscope.report.table_layout import attributes
 from kvscope.report.words import say
 
 __all__ = ["render_page", "write_file", "write_report"]
@@ -34,8 +35,6 @@ __all__ = ["render_page", "write_file", "write_report"]
 _SCRIPT = re.compile(r"(<script[^>]*>.*?</script>)", re.DOTALL)
 # Characters that stay as they are in a data: address inside a single-quoted attribute.
 _SAFE = ' !$"()*+,-./:;=?@[]^_`{|}~'
-# A cell of more characters than this is read, not looked up: its column stays wide enough.
-_LONG = 60
 # Nothing may be loaded, sent or framed; scripts only by their hash.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
@@ -52,7 +51,7 @@ def render_page(analysis: Analysis, *, interactive: bool = False) -> str:
             languages={name: NAMES[name] for name in languages()},
             several=said_in_each(lambda: several_studies(analysis) or ""),
             pages=together(in_each(lambda: study_pages(analysis))),
-            style=Markup(_asset("page.css")),
+            style=Markup(_style()),
             scripts=[Markup(script) for script in scripts],
             policy=content_policy(scripts),
             version=__version__,
@@ -112,6 +111,13 @@ def _asset(name: str) -> str:
 
 
 @cache
+def _style() -> str:
+    """The style sheet without comments and the blanks that are there for its writers."""
+    sheet = re.sub(r"/\*.*?\*/", "", _asset("page.css"), flags=re.DOTALL)
+    return re.sub(r"\s*([{}:;,])\s+", r"\1", re.sub(r"\s+\{", "{", sheet)).replace(";}", "}").strip() + "\n"
+
+
+@cache
 def _environment() -> Environment:
     from jinja2 import FunctionLoader
 
@@ -125,21 +131,11 @@ def _environment() -> Environment:
         live=_live,
         kind=lambda block: type(block).__name__,
         data_address=_data_address,
-        numbers=_numbers,
+        attributes=attributes,
         defined=anchors_of,
         language=current,
     )
     return environment
-
-
-def _numbers(table: Table) -> dict[str, str]:
-    """The columns of numbers (n), and of long texts (t), as classes of the table: shorter than a class a cell."""
-    places = [f"n{place}" for place, column in enumerate(table.columns, start=1) if column.is_number]
-    for place, column in enumerate(table.columns, start=1):
-        cells = [row.cells[place - 1] for row in table.rows if len(row.cells) >= place]
-        if not column.is_number and any(len(cell) > _LONG for cell in cells):
-            places.append(f"t{place}")
-    return {"class": " ".join(places)} if places else {}
 
 
 def _draw(
