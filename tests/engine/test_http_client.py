@@ -149,7 +149,12 @@ class TestEvents:
 
     def test_what_the_server_states_is_taken_and_what_it_does_not_is_none(self) -> None:
         usage = {"prompt_tokens": 7, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0}}
-        timings = event({"choices": [], "timings": {"prompt_ms": 3, "predicted_ms": 2.5, "note": "x", "n": 10**400}})
+        timings = event(
+            {
+                "choices": [],
+                "timings": {"prompt_ms": 3, "predicted_ms": 2.5, "note": "x", "total_ms": 10**400, "of the vault": 1},
+            }
+        )
         full = ask(writing(HEAD + chunk(token("a") + timings + finish("stop", **usage)) + END))
         assert (full.prompt_tokens, full.cached_tokens, full.output_tokens) == (7, 0, 1)
         assert full.finish_reason == "stop"

@@ -2,13 +2,15 @@
 sent, the key too; then every byte that kvscope has written or said is searched."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from click.testing import CliRunner
-from scripted_server import answering, chunk, finish, plain, token
+from scripted_server import answering, chunk, event, finish, plain, token
 
 from kvscope.cli.main import cli
 from kvscope.experiment.echoed_text import OwnText
@@ -128,6 +130,26 @@ def test_a_text_of_ones_own_is_left_out_of_prompts_answers_and_errors(echo: str,
         assert text.encode() not in found, text
 
 
+def test_what_a_server_puts_beside_an_answer_is_no_door(tmp_path: Path) -> None:
+    def reply(path: str, body: Any) -> bytes:
+        if path.endswith("/models"):
+            return plain("200 OK", json.dumps({"object": "list", "data": [{"id": "echo", "object": "model"}]}).encode())
+        said = json.dumps(body.get("messages") or body.get("prompt"))
+        timings = {"choices": [], "timings": {"prompt_ms": 1, said[:60]: 1}, "system_fingerprint": said}
+        return HEAD + b"".join(map(chunk, (token("a"), event(timings), finish(said[:90])))) + b"0\r\n\r\n"
+
+    path = own_text(tmp_path)
+    with answering(reply) as url:
+        asked = ("input_length", *server(url), "--text", str(path), "--levels", "64", "--output-tokens", "8")
+        found = measured(tmp_path, *asked)
+    for text in (IN_TEXT, CODE_WORD, IN_TEXT[:14], "Sentence 1"):
+        assert text.encode() not in found, text
+    with open_records(tmp_path / "r.db") as records:
+        requests = [row for trial in records.trials() for row in records.result(trial).requests]
+    assert {row.finish_reason for row in requests} == {"other"}
+    assert all(row.engine_timings == {"prompt_ms": 1.0} for row in requests)
+
+
 def test_an_error_that_quotes_a_text_of_ones_own_keeps_the_servers_words(echo: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("\n".join(f"Day {n}: marzipan, and the {IN_TEXT} {n}." for n in range(40)))
@@ -183,6 +205,17 @@ QUOTED = {
     "cut": IN_TEXT[:24] + "…",
     "a code word alone": f"no such thing: {CODE_WORD}",
     "percent of a page": IN_TEXT.replace(" ", "&nbsp;"),
+    "behind a line's end": '{"m": "' + rf"a\n{CODE_WORD}\nend" + '"}',
+    "behind a tab": rf"x\t{CODE_WORD}\n",
+    "behind a blank that is escaped": rf"\u0020{CODE_WORD}",
+    "its first letter escaped": rf"\u{ord(CODE_WORD[0]):04x}{CODE_WORD[1:]}",
+    "in an address": f"q=%20{CODE_WORD}%20",
+    "in an address, twice": f"q=%2520{CODE_WORD}%2520",
+    "as tokens of GPT-2": IN_TEXT.replace(" ", "Ġ") + f"Ġ{CODE_WORD}Ċ",
+    "as tokens of SentencePiece": IN_TEXT.replace(" ", "▁") + f"▁{CODE_WORD}",
+    "coloured": "\x1b[0m".join(IN_TEXT) + " " + "\\u001b[1;31m".join(CODE_WORD),
+    "with marks that nobody sees": "\u200b".join(IN_TEXT + " " + CODE_WORD),
+    "as a C string": "".join(f"\\{ord(letter):03o}" for letter in IN_TEXT),
     "escaped letters": "".join(f"\\u{ord(letter):04x}" for letter in IN_TEXT),
 }
 
@@ -193,8 +226,45 @@ def test_own_text_is_found_however_it_is_quoted(how: str) -> None:
     hidden = own.hide(f"The server said: {QUOTED[how]} (400)")
     assert hidden.startswith("The server said: ")
     assert hidden.endswith("(400)")
+    assert len(hidden) < 100 or how.startswith("in Python")
     for rest in (IN_TEXT[:20], CODE_WORD, "lantern", "Larkspur", "\\u006c"):
         assert rest.casefold() not in hidden.casefold().replace("\n   ", " ")
+
+
+OWN_KOREAN = "카나리아 보관실의 열쇠는 파란 상자 속에"
+KOREAN_QUOTED = {
+    "address": quote(OWN_KOREAN),
+    "address with plus signs": quote_plus(OWN_KOREAN).lower(),
+    "bytes in Python's writing": repr(OWN_KOREAN.encode()),
+    "bytes in C's writing": "".join(f"\\{byte:03o}" for byte in OWN_KOREAN.encode()),
+    "JSON": json.dumps(OWN_KOREAN),
+    "read as Latin-1": OWN_KOREAN.encode().decode("latin-1"),
+    "tokens of GPT-2": "ì¹´ëĤĺë¦¬ìķĦĠë³´ê´Ģìĭ¤ìĿĺĠìĹ´ìĩłëĬĶĠíĮĮëŀĢĠìĥģìŀĲĠìĨįìĹĲ",
+}
+
+
+@pytest.mark.parametrize("how", KOREAN_QUOTED)
+def test_korean_is_found_in_bytes_that_are_escaped(how: str) -> None:
+    hidden = OwnText([f"글: {OWN_KOREAN} 들어 있다."]).hide(f"said: {KOREAN_QUOTED[how]} (400)")
+    assert re.fullmatch(r"said: b?['\"]?\[\d+ characters left out\]['\"]? \(400\)", hidden)
+
+
+HOSTILE = ("\\", "%25", "%", "&#", "&a", "\x1b[0", "\\u00", "\\ud8", "ì¹", "ì¹´", "Ġ", "a1", "\\x1b[", "\\3", "%EC")
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_long_texts_of_escapes_are_read_in_one_pass(piece: str) -> None:
+    # A pattern that looks twice at each character of these would take minutes.
+    own = OwnText([f"On Sunday the {IN_TEXT} was lit, says {CODE_WORD}."])
+    text = piece * (200_000 // len(piece))
+    assert CODE_WORD not in own.hide(f"{text} {CODE_WORD} {text}")
+
+
+def test_a_path_that_looks_escaped_is_found_and_nothing_else_changes() -> None:
+    own = OwnText([r"It lies in C:\new7lantern\table, 카나리아."])
+    assert "new7lantern" not in own.hide(r"cannot open C:\new7lantern")
+    told = r'a\n b\t %41 \x41 &amp; café Ġ▁ \ud83d {"n": 1}'
+    assert own.hide(told) == told
 
 
 def test_korean_is_found_and_words_of_anybody_stay() -> None:

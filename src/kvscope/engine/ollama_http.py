@@ -15,6 +15,7 @@ from kvscope.engine.http_client import Exchange, Limits, Reply, body_evidence, r
 from kvscope.engine.ollama_errors import NOT_OLLAMA_HINT, error_of
 from kvscope.engine.openai_http import MOST_PIECES_PER_TOKEN
 from kvscope.engine.prepared import Prepared, ask
+from kvscope.engine.stated_words import known_end
 from kvscope.engine.usage import read_ollama_counts
 from kvscope.errors import EngineError, EngineReplyError, UsageError
 from kvscope.prompt.conversation import Image
@@ -238,7 +239,7 @@ class _Answer:
             prompt_tokens=usage.prompt_tokens if counts_whole_prompt else None,
             cached_tokens=None,
             output_tokens=usage.output_tokens,
-            finish_reason=reason if isinstance(reason, str) else None,
+            finish_reason=known_end(reason if isinstance(reason, str) else None),
             engine_timings={
                 ours: self.last[theirs] / 1e9
                 for theirs, ours in _DURATIONS.items()

@@ -15,6 +15,7 @@ from kvscope.engine.base import Generation, Read, TokenEvent
 from kvscope.engine.event_stream import EventStream
 from kvscope.engine.http_client import Chunk, Exchange, body_evidence, verbatim
 from kvscope.engine.server_errors import REPLY_HINT, event_error, is_error, read_words
+from kvscope.engine.stated_words import known_end, known_timings
 from kvscope.engine.usage import Usage, read_usage
 from kvscope.errors import ConnectionLost, EngineError, EngineReplyError, ServerError
 
@@ -233,10 +234,10 @@ class _Answer:
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
             output_tokens=usage.output_tokens,
-            finish_reason=self.finish_reason,
+            finish_reason=known_end(self.finish_reason),
             engine_timings={
                 name: float(value)
-                for name, value in self.timings.items()
+                for name, value in known_timings(self.timings).items()
                 # Neither infinite nor too large for a float, which no time is.
                 if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
             },

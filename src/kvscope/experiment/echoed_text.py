@@ -10,12 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from kvscope.experiment.decoded_text import Decoded, decoded
 from kvscope.record.rows import left_out
 
-# Escapes of JSON, Python, addresses and pages: what they stand for, so that no letter of theirs is compared.
-_ESCAPE = re.compile(
-    r"\\{1,8}(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|[nrtbf])|&#x([0-9A-Fa-f]{1,6});|&#(\d{1,7});|&[a-z]{1,30};"
-)
 # A run of 8 letters holds one of the grams that are looked up: those of _GRAM letters at every _STRIDE-th place.
 _GRAM, _STRIDE = 4, 5
 _WEIGHT = 16
@@ -44,28 +41,32 @@ class OwnText:
 
     @cached_property
     def _plain(self) -> str:
-        meant = _ESCAPE.sub(_meant, "\n".join(self._texts))
+        meant = decoded("\n".join(self._texts)).letters
         return "".join(letter.casefold()[:1] for letter in _NO_LETTER.sub("", meant))
 
     @cached_property
     def _mixed(self) -> frozenset[str]:
-        return frozenset(word.casefold() for text in self._texts for word in _WORD.findall(text) if _is_mixed(word))
+        texts = (*self._texts, *(decoded(text).letters for text in self._texts))
+        return frozenset(word.casefold() for text in texts for word in _WORD.findall(text) if _is_mixed(word))
 
     def _hidden(self, text: str) -> str:
-        spans = [*self._runs(text), *self._words(text)]
+        meant = decoded(text)
+        spans = [*self._runs(meant), *self._words(meant)]
+        if meant.spans is not None:  # what looks like an escape may be none: C:\new7
+            spans += self._words(Decoded(text, None))
         for first, end in reversed(_joined(spans)):
             text = f"{text[:first]}{left_out(text[first:end])}{text[end:]}"
         return text
 
-    def _words(self, text: str) -> Iterator[tuple[int, int]]:
-        for match in _WORD.finditer(text):
+    def _words(self, text: Decoded) -> Iterator[tuple[int, int]]:
+        for match in _WORD.finditer(text.letters):
             if _is_mixed(match[0]) and match[0].casefold() in self._mixed:
-                yield match.span()
+                yield text.span(*match.span())
 
-    def _runs(self, text: str) -> Iterator[tuple[int, int]]:
-        """(From, to) in ``text`` of each run of letters that stands in the own text too."""
-        letters, places = _letters(text)
-        said = "".join(letters)
+    def _runs(self, text: Decoded) -> Iterator[tuple[int, int]]:
+        """(From, to) in the text of each run of letters that stands in the own text too."""
+        places = [place for place, letter in enumerate(text.letters) if letter.isalnum()]
+        said = "".join(text.letters[place].casefold()[:1] for place in places)
         if _weight(said) < _WEIGHT:
             return
         where: dict[str, list[int]] = {}
@@ -79,40 +80,11 @@ class OwnText:
                 first, end = _extended(said, place, plain, at)
                 if _weight(said[first:end]) >= _WEIGHT:
                     done[first:end] = [True] * (end - first)
-                    yield places[first][0], places[end - 1][1]
+                    yield text.span(places[first], places[end - 1] + 1)
 
 
 def _is_mixed(word: str) -> bool:
     return any(map(str.isdigit, word)) and not word.isdigit()
-
-
-def _letters(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Letters and digits of a text, in one case, and where each stands in it."""
-    letters: list[str] = []
-    places: list[tuple[int, int]] = []
-    at = 0
-    for match in _ESCAPE.finditer(text):
-        _add(text, at, match.start(), letters, places)
-        meant = _meant(match)
-        if meant.isalnum():
-            letters.append(meant.casefold()[:1])
-            places.append(match.span())
-        at = match.end()
-    _add(text, at, len(text), letters, places)
-    return letters, places
-
-
-def _add(text: str, first: int, end: int, letters: list[str], places: list[tuple[int, int]]) -> None:
-    for place in range(first, end):
-        if text[place].isalnum():
-            letters.append(text[place].casefold()[:1])
-            places.append((place, place + 1))
-
-
-def _meant(match: "re.Match[str]") -> str:
-    by_hex = match[1] or match[2] or match[3]
-    number = int(by_hex, 16) if by_hex else int(match[4]) if match[4] else 0
-    return chr(number) if 0 < number < 0x110000 and not 0xD800 <= number < 0xE000 else ""
 
 
 def _extended(said: str, place: int, plain: str, at: int) -> tuple[int, int]:

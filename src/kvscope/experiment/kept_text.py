@@ -12,10 +12,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from kvscope.engine.stated_words import END_WORDS, TIMINGS
 from kvscope.experiment.design import Condition
 from kvscope.experiment.echoed_text import OwnText
 from kvscope.hiding import hide_secrets
-from kvscope.record.rows import LEFT_OUT, AnswerRow, TokenRow, TrialResult, TrialRow, WarningRow, left_out
+from kvscope.record.rows import LEFT_OUT, AnswerRow, RequestRow, TokenRow, TrialResult, TrialRow, WarningRow, left_out
 
 # Among what is noted of an attempt (TrialRow.client): whether its texts were kept.
 TEXT = "text"
@@ -43,6 +44,7 @@ def kept_of(result: TrialResult, condition: Condition, *, keep_text: bool, comma
     return replace(
         kept,
         trial=_noted(_trial(kept.trial, own, logs_prompts=_logs_prompts(condition, command)), LEFT_OUT),
+        requests=tuple(_request(each, own) for each in kept.requests),
         warnings=tuple(_warning(each, own) for each in kept.warnings),
         answers=tuple(_answer(each, condition) for each in kept.answers),
     )
@@ -95,6 +97,15 @@ def _trial(trial: TrialRow, own: OwnText, *, logs_prompts: bool) -> TrialRow:
         engine_log_tail=own.hide(tail),
         evidence=own.hide(trial.evidence),
     )
+
+
+def _request(row: RequestRow, own: OwnText) -> RequestRow:
+    """Known words and names of times are nobody's, and there may be very many of them: they are not searched."""
+    if (row.finish_reason or "").lower() not in END_WORDS:
+        row = replace(row, finish_reason=own.hide(row.finish_reason))
+    if not TIMINGS.issuperset(row.engine_timings):
+        row = replace(row, engine_timings=own.hide(row.engine_timings))
+    return row
 
 
 def _warning(warning: WarningRow, own: OwnText) -> WarningRow:
