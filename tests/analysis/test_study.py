@@ -294,7 +294,8 @@ def test_one_price_of_a_token_is_told_only_where_the_waits_lie_on_a_line(
         first, *_, last = sorted(times_s)
         assert f"with a prompt of {first:,} tokens, and after" in headline(study)
         assert f"with {last:,}." in headline(study)
-        assert ("one trial, so no interval" in interval_line(study)) is (len(times_s[first]) == 1)
+        told = f"at {first:,} tokens one trial, so no interval"
+        assert (told in interval_line(study)) is (len(times_s[first]) == 1 < len(times_s[last]))
 
 
 def test_what_was_measured_without_a_prediction_is_not_called_nothing(tmp_path: Path) -> None:

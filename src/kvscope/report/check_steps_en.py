@@ -60,8 +60,7 @@ CHECK_STEPS: Mapping[str, str] = {
     "check_why.late_samples": "The machine was too busy to be read on time: short peaks in between are missed.",
     "check_next.late_samples": "Close other programs, and repeat.",
     "check_why.client_limits": "Times may be longer than the engine's own: the client came late to what it was sent.",
-    "check_next.client_limits": "Free a processor for kvscope. Where several requests ran at once, "
-    "try fewer.",
+    "check_next.client_limits": "Free a processor for kvscope: less load, or fewer programs.",
     "check_why.coalesced": "Tokens that come together hide the time between them.",
     "check_next.coalesced": "Measure without a proxy that gathers.",
     "check_why.swap": "What is swapped out is counted as held, and is slow to come back: times are of the disk.",

@@ -21,9 +21,9 @@ from kvscope.units import format_percent
 PARTS: Mapping[str, tuple[str, ...]] = {
     "weights": ("weights", "model_file"),
     "cache": ("kv_cache", "recurrent_state"),
-    "work": ("compute_buffer", "output_buffer", "working_buffers", "work_in_use"),
+    "work": ("compute_buffer", "output_buffer", "working_buffers", "work_buffer", "work_in_use"),
     "kept_copies": ("host_cache", "checkpoint"),
-    "own": ("runtime", "vocabulary", "heap", "heap_kept", "arenas", "python_arenas"),
+    "own": ("runtime", "vocabulary", "prompt_growth", "heap", "heap_kept", "arenas", "python_arenas", "swapped"),
     "library": ("stacks", "library_data", "library_code"),
 }
 _MOMENTS = {"loaded": "col.at_load", "after_request": "col.at_after", PEAK: "col.at_peak"}
@@ -74,7 +74,7 @@ def _worst(study: Study) -> list[Paragraph]:
         said.append(
             say("identity.lead", share=shares[key], rows=len(shares), unexplained_bytes=left, row=rows[key].text)
         )
-    beyond = [rows[key].text for key, moment in last.items() if _is_beyond(moment)]
+    beyond = sorted((rows[key].text for key, moment in last.items() if _is_beyond(moment)), key=int)
     if beyond:
         more = ("…",) if len(beyond) > SHOWN_ROWS else ()
         said.append(say("identity.beyond", count=len(beyond), rows=(*beyond[:SHOWN_ROWS], *more)))

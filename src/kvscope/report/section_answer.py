@@ -227,12 +227,14 @@ def _time_intervals(law: TimeLaw) -> list[str]:
     slope = law.line.slope
     if law.is_line and slope.low is not None and slope.high is not None:
         return [say("interval.time", low_s=slope.low * THOUSAND, high_s=slope.high * THOUSAND)]
+    ends = (law.levels[0], law.levels[-1])
     told = [
         say("interval.end", tokens=tokens, low_s=each.low, high_s=each.high)
         if each.has_interval
         else say("interval.end_alone", tokens=tokens)
-        for tokens, each in (law.levels[0], law.levels[-1])
+        for tokens, each in ends
     ]
+    told = told if any(each.has_interval for _, each in ends) else [say("interval.ends_alone")]
     return [*told, say("interval.no_line")] if len(law.levels) > 2 else told
 
 

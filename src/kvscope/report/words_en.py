@@ -75,6 +75,7 @@ _ANSWER: dict[str, str] = {
     "interval.memory": "{low} to {high} MiB",
     "interval.time": "{low_s:s} to {high_s:s}",
     "interval.end": "at {tokens:count} tokens {low_s:s} to {high_s:s}",
+    "interval.ends_alone": "one trial at each end, so no interval of these times",
     "interval.end_alone": "at {tokens:count} tokens one trial, so no interval",
     "interval.no_line": "not seen to lie on a line, so no price of a token",
     "interval.repeats": "{fewest} or more repeats",
