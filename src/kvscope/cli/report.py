@@ -35,7 +35,7 @@ Examples:
 @click.option("--records", default=DEFAULT_RECORDS, show_default=True, help="Record file.")
 @click.option("--out", type=click.Path(dir_okay=False), help="File to write; standard output if left out.")
 @click.option("--format", "file_format", type=click.Choice(FORMATS), help="By default from the file's name; else text.")
-@click.option("--interactive", is_flag=True, help="Page with live charts: values under the pointer, 900 KB more.")
+@click.option("--interactive", is_flag=True, help="Page with live charts: values under the pointer, about 1 MB more.")
 @click.option("--charts", type=click.Path(file_okay=False), help="Folder for the charts as SVG and PNG files.")
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")

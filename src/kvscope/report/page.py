@@ -41,7 +41,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-ur
 
 def render_page(analysis: Analysis, *, interactive: bool = False) -> str:
     """The whole page, opened in the current language. The same analysis gives the same bytes. ``interactive``: with the
-    bundle that draws its charts anew where scripts run, about 900 KB more."""
+    bundle that draws its charts anew where scripts run, about 1 MB more."""
     scripts = (_asset("page.js"), *((bundle(), _asset("live.js")) if interactive else ()))
     return _plain(
         _environment()

@@ -10,6 +10,7 @@ from kvscope.report.blocks import Block, Column, Fold, Row, Section, Table, row
 from kvscope.report.definitions import TERMS, Term, anchor, meaning, names_by_language
 from kvscope.report.left_out_text import repeats_text
 from kvscope.report.numbers import mib_cell, number_cell
+from kvscope.report.private_paths import without_home
 from kvscope.report.section_time import level_text
 from kvscope.report.section_trust import clipped
 from kvscope.report.words import name_of, say
@@ -21,10 +22,11 @@ def sources_section(study: Study, prefix: str, used: Collection[str] | None = No
     blocks += [_designs(study)] if study.designs else []
     blocks += [_machine(study)] if study.machine else []
     commands = dict.fromkeys(run.command for run in study.runs)
-    blocks += [Fold(summary=say("summary.commands"), text="\n".join(commands))] if commands else []
+    blocks += [Fold(summary=say("summary.commands"), text=without_home("\n".join(commands)))] if commands else []
     lines = engine_lines(study)
     if lines:
-        blocks.append(Fold(summary=say("summary.engine_lines"), text="\n".join(lines), anchor=f"{prefix}engine-lines"))
+        text = without_home("\n".join(lines))
+        blocks.append(Fold(summary=say("summary.engine_lines"), text=text, anchor=f"{prefix}engine-lines"))
     blocks.append(definitions_table(prefix, used))
     return Section(slug="sources", title=say("title.sources"), blocks=tuple(blocks))
 

@@ -9,6 +9,7 @@ from kvscope.language import shown
 from kvscope.record.rows import DesignRow
 from kvscope.report.blocks import Block, Bullets, Column, Fold, Link, Paragraph, Row, Section, Table, row
 from kvscope.report.links import some_rows
+from kvscope.report.private_paths import last_line, without_home, without_places
 from kvscope.report.section_time import level_text
 from kvscope.report.words import name_of, say
 
@@ -54,9 +55,9 @@ def _failure_row(group: FailureGroup, anchors: Mapping[str, Link]) -> Row:
         name_of("outcome", group.outcome),
         str(len(group.attempts)),
         ", ".join(list(levels)[:SHOWN_ROWS]),
-        clipped(shown(group.message or "") or say("unknown")),
+        clipped(without_home(shown(group.message or "")) or say("unknown")),
         name_of("known_by", group.known_by) if group.known_by is not None else say("none"),
-        clipped(group.first_line or say("none")),
+        clipped(without_home(group.first_line or "") or say("none")),
         clipped(shown(group.hint or "") or name_of("advice", group.outcome)),
         ", ".join(link.text for link in rows),
         kind="failed",
@@ -70,9 +71,12 @@ def _evidence(group: FailureGroup) -> list[Block]:
     cause = name_of("outcome", group.outcome)
     blocks: list[Block] = []
     if first.engine_log_tail:
-        blocks.append(Fold(summary=say("summary.log", cause=cause), text=clipped(first.engine_log_tail, 4000)))
+        log = clipped(without_home(first.engine_log_tail), 4000)
+        blocks.append(Fold(summary=say("summary.log", cause=cause), text=log, is_raw=True))
     if first.traceback:
-        blocks.append(Fold(summary=say("summary.traceback", cause=cause), text=clipped(first.traceback, 4000)))
+        trace = without_places(first.traceback)
+        summary = say("summary.traceback", cause=cause, error=clipped(last_line(trace)))
+        blocks.append(Fold(summary=summary, text=clipped(trace, 4000), is_raw=True))
     return blocks
 
 

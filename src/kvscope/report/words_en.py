@@ -280,7 +280,7 @@ _TRUST: dict[str, str] = {
     "every row.",
     "caption.failures": "Failures by cause",
     "summary.log": "{cause}: the end of the engine's log",
-    "summary.traceback": "{cause}: traceback",
+    "summary.traceback": "{cause}: {error} (all of the traceback)",
     "advice.internal": "This is a fault of kvscope. Please report it with the traceback below.",
     "advice.interrupted": "Run the same command again: finished trials are kept and not repeated.",
     "trust.lead": "{doubts} of {total} checks raise a doubt.",
