@@ -6,7 +6,8 @@ Each term was read from the operating system's list of mappings, or follows from
 is added to make the sum come out: what no term covers is ``unexplained``, with its sign.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kvscope.analysis.attribution import Attribution as Attribution
@@ -14,17 +15,12 @@ from kvscope.analysis.attribution import Resident as Resident
 from kvscope.analysis.attribution import Term as Term
 from kvscope.analysis.buffer_terms import HEAP_BLOCK_BYTES as HEAP_BLOCK_BYTES
 from kvscope.analysis.buffer_terms import buffer_terms, joined_terms, not_grown, with_model_file
-from kvscope.analysis.calibration import (
-    FIXED,
-    VOCABULARY,
-    OwnMemory,
-    calibration_of,
-    kept_growth,
-    longest_prompt,
-)
+from kvscope.analysis.calibrated_terms import CALIBRATED as CALIBRATED
+from kvscope.analysis.calibrated_terms import bounded, own_terms, work_buffer
+from kvscope.analysis.calibration import OwnMemory, kept_growth
 from kvscope.analysis.match import Buffer, Place, new_mappings, place_buffers, without
 from kvscope.analysis.notes import note
-from kvscope.analysis.own_heap import OwnHeap, own_heap, work_in_use
+from kvscope.analysis.own_heap import OwnHeap, own_heap
 from kvscope.analysis.prompt_copies import copies_after_clearing, stated_checkpoints, stated_copies
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, MapRow, MarkRow, TrialResult
@@ -43,8 +39,12 @@ FILLED_AT_LOAD: Mapping[str, frozenset[str]] = {
 RUNTIME_KINDS = {"heap": "heap", "arena": "arenas", "stack": "stacks"}
 # Of the run time what a mapping of its own kind always tells, calibrated or not.
 _ALWAYS_BY_PLACE = frozenset({"stacks", "library_data"})
-# Moments for which the engine's own memory is calibrated.
-CALIBRATED = ("loaded", "after_request")
+# Terms of these bases are held, and may be swapped out.
+_NOT_SEEN = ("rule", "reported", "calibrated", "counted")
+# Files that a program maps to run: libraries, with their version or without.
+_LIBRARY = re.compile(r"\.so(\.[0-9.]+)?( \(deleted\))?$")
+# Memory shared between processes, which the kernel lists like files and counts apart from them (RssShmem).
+_SHARED_MEMORY = ("/dev/zero", "/memfd:", "/dev/shm/", "/SYSV")
 
 
 def attribute(
@@ -62,11 +62,26 @@ def attribute(
     what that says; heap and arenas are places then, and what they hold beyond it is unexplained. Without one they are
     terms by their kind of mapping, seen and not explained any further; so they are with ``is_by_place`` always, for a
     series of moments of which some have no calibration."""
-    own = None if is_by_place else _own_terms(result, phase)
+    own, mark = None if is_by_place else own_terms(result, phase), last_mark(result, phase)
     found = _with_buffers(result, prediction, phase, model_file, is_by_cause=own is not None)
-    if found is None or not found.maps_read:
+    if found is None or mark is None or not found.maps_read:
         return found
-    return replace(found, terms=(*found.terms, *(own if own is not None else _terms_by_place(result, phase))))
+    if own is None:
+        whole = replace(found, terms=(*found.terms, *_terms_by_place(result, phase)))
+    else:
+        whole = replace(found, terms=(*bounded(found.terms, result, mark), *own))
+    return replace(whole, terms=(*whole.terms, *_swapped(whole, result)))
+
+
+def _swapped(found: Attribution, result: TrialResult) -> list[Term]:
+    """What is swapped out: held by the process, and in no mapping's resident pages, so in no term that was seen. Terms
+    that were not seen (by rule, calibration or a count) may be swapped out themselves; where there are such, only what
+    they and the others leave is said to be."""
+    start, mark = last_mark(result, "launched"), last_mark(result, found.phase)
+    size = (mark.swap_bytes if mark else 0) - (start.swap_bytes if start else 0)
+    if size > 0 and any(term.num_bytes for term in found.terms if term.basis in _NOT_SEEN):
+        size = min(size, max(0, found.unexplained_anon_bytes))
+    return [Term(slug="swapped", backing="anonymous", num_bytes=size, basis="measured")] if size else []
 
 
 def own_memory_bytes(result: TrialResult, prediction: Mapping[str, Json] | None, phase: str) -> OwnMemory | None:
@@ -80,6 +95,7 @@ def own_memory_bytes(result: TrialResult, prediction: Mapping[str, Json] | None,
     return OwnMemory(
         own=found.unexplained_anon_bytes - (kept or 0),
         kept=kept,
+        python=found.term_bytes("python_arenas"),
         stacks=found.term_bytes("stacks"),
         library_data=found.term_bytes("library_data"),
         library_code=found.term_bytes("library_code"),
@@ -130,34 +146,11 @@ def _with_buffers(
         maps_read=bool(after),
         anon_growth_bytes=held_bytes(mark) - (held_bytes(start) if start else 0),
         file_growth_bytes=mark.file_bytes - (start.file_bytes if start else 0),
+        shared_growth_bytes=mark.shmem_bytes - (start.shmem_bytes if start else 0),
         terms=tuple(terms),
         residents=residents,
         leftovers=tuple(without(new, taken)),
     )
-
-
-def _own_terms(result: TrialResult, phase: str) -> list[Term] | None:
-    """The engine's own memory as it was calibrated, and what its allocator keeps by its own count; None where nothing
-    was calibrated for such a moment."""
-    calibration = calibration_of(result) if phase in CALIBRATED else None
-    start, mark = last_mark(result, "launched"), last_mark(result, phase)
-    if calibration is None or start is None or mark is None:
-        return None
-    tokens = longest_prompt(result, mark)
-    fixed, vocabulary = calibration.fixed_bytes(phase, tokens), calibration.vocabulary_bytes(phase, tokens)
-    sizes = [("runtime", fixed, FIXED), ("vocabulary", vocabulary, VOCABULARY)]
-    terms = [
-        Term(slug=slug, backing="anonymous", num_bytes=size, basis="calibrated", calibrated_on=on)
-        for slug, size, on in sizes
-        if size is not None
-    ]
-    work = work_in_use(result, mark, fixed - calibration.fixed_bytes("loaded", None))
-    counts = [("work_in_use", None if phase == "loaded" else work), ("heap_kept", kept_growth(result, start, mark))]
-    return terms + [
-        Term(slug=slug, backing="anonymous", num_bytes=size, basis="counted")
-        for slug, size in counts
-        if size is not None
-    ]
 
 
 def _terms_by_place(result: TrialResult, phase: str) -> list[Term]:
@@ -245,6 +238,7 @@ def _buffers(result: TrialResult, prediction: Mapping[str, Json] | None, mark: M
         return [*buffers, *copies_after_clearing(result)]
     if mark.phase != "after_request":
         return buffers
+    buffers += work_buffer(result, predicted, mark.request_index)
     return [*buffers, *stated_copies(result, mark.request_index), *stated_checkpoints(result, mark.request_index)]
 
 
@@ -296,7 +290,8 @@ def _file_terms(
     mapped_weights = _mapped_weights_bytes(prediction)
     model = _model_file(before, after, mapped_weights, model_file)
     size = sum(m.resident_bytes - m.anonymous_bytes for m in model)
-    code = _file_resident(after) - size - _file_resident(before)
+    known = {m.name for m in before}
+    code = _file_resident(m for m in after if m not in model and _is_library(m, known)) - _file_resident(before)
     terms = [Term(slug="library_code", backing="file", num_bytes=code, basis="measured")]
     if not model:
         return None, terms
@@ -318,8 +313,15 @@ def _model_file(
     return [m for m in new if 0 <= m.size_bytes - mapped_weights <= MIB]
 
 
-def _file_resident(maps: Sequence[MapRow]) -> int:
-    return sum(m.resident_bytes - m.anonymous_bytes for m in maps if m.kind == "file")
+def _is_library(mapping: MapRow, known: Collection[str]) -> bool:
+    """Whether a file is mapped to be run: by its name, or it was there before the load. Small ones are listed
+    together, without a name."""
+    return mapping.count > 1 or mapping.name in known or _LIBRARY.search(mapping.name) is not None
+
+
+def _file_resident(maps: Iterable[MapRow]) -> int:
+    files = (m for m in maps if m.kind == "file" and not m.name.startswith(_SHARED_MEMORY))
+    return sum(m.resident_bytes - m.anonymous_bytes for m in files)
 
 
 def unexplained_bytes(result: TrialResult, prediction: Mapping[str, Json] | None) -> int | None:

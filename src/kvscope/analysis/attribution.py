@@ -13,7 +13,8 @@ class Term:
     engine states the size, the memory was seen), rule (not seen, resident by the engine's rule), shared (at most so
     much: memory seen in a mapping that is larger than its known buffers, so that some of it may be something else),
     measured (seen, and predicted nowhere), calibrated (measured beforehand on another model, see ``calibrated_on``, and
-    not seen apart from the rest here), counted (the allocator's own count, not seen)."""
+    not seen apart from the rest here), counted (the allocator's own count, not seen), computed (the allocator's own
+    count, no more of it than follows from the model's widths)."""
 
     slug: str
     backing: str
@@ -36,8 +37,10 @@ class Resident:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
     """The identity of one attempt at one moment. ``from_start`` is False where memory could not be read before the
-    load: then the growth is all that the process holds. ``leftovers`` are new anonymous mappings, kept one by one, in
-    which no buffer was found: part of what is unexplained, and where to look for it."""
+    load: then the growth is all that the process holds. ``shared_growth_bytes``: memory shared with other processes
+    (the kernel's RssShmem), of which no engine here is known to need any: no term covers it. ``leftovers`` are new
+    anonymous mappings, kept one by one, in which no buffer was found: part of what is unexplained, and where to look
+    for it."""
 
     phase: str
     request_index: int | None
@@ -48,6 +51,7 @@ class Attribution:
     terms: tuple[Term, ...]
     residents: Mapping[str, Resident]
     leftovers: tuple[MapRow, ...] = ()
+    shared_growth_bytes: int = 0
 
     def term_bytes(self, slug: str) -> int:
         """Sum of the terms of that name; 0 where the identity has none."""
@@ -73,8 +77,13 @@ class Attribution:
 
     @property
     def calibrated_bytes(self) -> int:
-        """Terms that were measured on another model beforehand, and what the allocator counts itself."""
-        return self._of_basis("calibrated", "counted")
+        """Terms that were measured on another model beforehand."""
+        return self._of_basis("calibrated")
+
+    @property
+    def counted_bytes(self) -> int:
+        """What the allocator counts itself: blocks that were freed and that it keeps."""
+        return self._of_basis("counted")
 
     @property
     def is_calibrated(self) -> bool:
@@ -95,7 +104,7 @@ class Attribution:
 
     @property
     def growth_bytes(self) -> int:
-        return self.anon_growth_bytes + self.file_growth_bytes
+        return self.anon_growth_bytes + self.file_growth_bytes + self.shared_growth_bytes
 
     @property
     def unexplained_anon_bytes(self) -> int:
@@ -107,11 +116,12 @@ class Attribution:
 
     @property
     def unexplained_bytes(self) -> int:
-        return self.unexplained_anon_bytes + self.unexplained_file_bytes
+        return self.unexplained_anon_bytes + self.unexplained_file_bytes + self.shared_growth_bytes
 
     @property
     def unexplained_share(self) -> float | None:
-        """Share of the growth; the two kinds' rests count without sign, so that they cannot cancel."""
+        """Share of the growth; the rests of the kinds count without sign, so that they cannot cancel."""
         if self.growth_bytes <= 0:
             return None
-        return (abs(self.unexplained_anon_bytes) + abs(self.unexplained_file_bytes)) / self.growth_bytes
+        rests = (self.unexplained_anon_bytes, self.unexplained_file_bytes, self.shared_growth_bytes)
+        return sum(map(abs, rests)) / self.growth_bytes

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from kvscope.analysis.calibration_record import RECORDED_AS, is_tiny_model
 from kvscope.record.rows import QUALITY, Json, MarkRow, TrialResult
 
-# Under which name an attempt's calibration is among what is recorded of our side.
-RECORDED_AS = "calibration"
 FIXED, VOCABULARY = "tiny_model", "tiny_model_same_vocabulary"
 
 
@@ -29,6 +28,7 @@ class OwnMemory:
     stacks: int
     library_data: int
     library_code: int
+    python: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,38 +78,33 @@ class Calibration:
 
 
 def calibration_of(result: TrialResult) -> Calibration | None:
-    """The calibration that was recorded with an attempt; None where there is none, or it cannot be read."""
+    """The calibration that was recorded with an attempt; None where there is none, or not all of it can be taken."""
     recorded = result.trial.client.get(RECORDED_AS)
     if not isinstance(recorded, Mapping):
         return None
-    fixed = tiny_model(recorded.get("fixed"))
-    return None if fixed is None else Calibration(fixed=fixed, vocabulary=tiny_model(recorded.get("vocabulary")))
+    fixed, vocabulary = tiny_model(recorded.get("fixed")), tiny_model(recorded.get("vocabulary"))
+    if fixed is None or (vocabulary is None and recorded.get("vocabulary") is not None):
+        return None
+    return Calibration(fixed=fixed, vocabulary=vocabulary)
 
 
 def tiny_model(part: Json) -> TinyModel | None:
-    """What was kept of one tiny model; None where that is not what this release writes."""
-    moments = part.get("moments") if isinstance(part, Mapping) else None
-    if not isinstance(moments, Mapping):
+    """What was kept of one tiny model; None where that is nothing a release writes."""
+    if not is_tiny_model(part):
         return None
-    loaded, after = _own_memory(moments.get("loaded")), []
-    for row in moments.get("after_request") or ():
-        each = _own_memory(row)
-        if each is not None and isinstance(row.get("prompt_tokens"), int):
-            after.append((row["prompt_tokens"], each))
-    if loaded is None or not after:
-        return None
+    after = [(row["prompt_tokens"], _own_memory(row)) for row in part["moments"]["after_request"]]
+    loaded = _own_memory(part["moments"]["loaded"])
     return TinyModel(loaded=loaded, after=tuple(sorted(after, key=lambda pair: pair[0])), facts=part)
 
 
-def _own_memory(sizes: Json) -> OwnMemory | None:
-    if not isinstance(sizes, Mapping) or not isinstance(sizes.get("own_bytes"), int):
-        return None
+def _own_memory(sizes: Mapping[str, Json]) -> OwnMemory:
     return OwnMemory(
-        own=int(sizes["own_bytes"]),
+        own=sizes["own_bytes"],
         kept=sizes.get("kept_bytes"),
-        stacks=int(sizes.get("stacks_bytes") or 0),
-        library_data=int(sizes.get("library_data_bytes") or 0),
-        library_code=int(sizes.get("library_code_bytes") or 0),
+        stacks=sizes.get("stacks_bytes") or 0,
+        library_data=sizes.get("library_data_bytes") or 0,
+        library_code=sizes.get("library_code_bytes") or 0,
+        python=sizes.get("python_bytes"),
     )
 
 

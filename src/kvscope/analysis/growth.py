@@ -12,7 +12,11 @@ from kvscope.analysis.price import token_price
 from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json
 
-ADDED_RUNTIME = ("runtime", "vocabulary", "heap", "heap_kept", "arenas", "python_arenas", "stacks", "library_data")
+WORKING = ("compute_buffer", "output_buffer", "working_buffers", "work_buffer", "work_in_use")
+ADDED_RUNTIME = (
+    *("runtime", "vocabulary", "prompt_growth", "heap", "heap_kept", "arenas", "python_arenas"),
+    *("stacks", "library_data", "swapped"),
+)
 
 
 # A prediction that leaves its fitted line by more than this share of its largest value is not straight.
@@ -204,7 +208,7 @@ def _added(attempt: Attempt) -> AddedMemory | None:
         prompt_tokens=tokens,
         added_bytes=after.anon_growth_bytes - loaded.anon_growth_bytes,
         kv_cache_bytes=_grown(loaded, after, ("kv_cache", "recurrent_state", "weights")),
-        working_bytes=_grown(loaded, after, ("compute_buffer", "output_buffer", "working_buffers", "work_in_use")),
+        working_bytes=_grown(loaded, after, WORKING),
         host_cache_bytes=_grown(loaded, after, ("host_cache",)),
         checkpoint_bytes=_grown(loaded, after, ("checkpoint",)),
         runtime_bytes=_grown(loaded, after, ADDED_RUNTIME),

@@ -1,7 +1,8 @@
 """The identity of every row of a study, after the load, after its requests and at its peak, and between any two rows.
 
     resident = weights + KV cache + recurrent state + compute touched so far + output + host prompt cache + checkpoints
-               + the engine's fixed run time + vocabulary and tables + what the allocator keeps + libraries and stacks
+               + the engine's run time + vocabulary and tables + its own growth with the prompt
+               + what the allocator keeps + libraries and stacks
                + unexplained
 
 Each term stands by itself (``attribution.Term`` says how it is known); the rest is signed and nobody's. How far the
@@ -14,11 +15,13 @@ from itertools import combinations
 
 from kvscope.analysis.attempts import Attempt
 from kvscope.analysis.attribute import attribute
-from kvscope.analysis.attribution import Attribution
+from kvscope.analysis.attribution import Attribution, Term
+from kvscope.analysis.calibrated_terms import work_bytes_at_most
 from kvscope.analysis.calibration import Calibration, calibration_of
 from kvscope.analysis.own_heap import heap_at_peak
 from kvscope.analysis.probe_bounds import ReadingBound, reading_bound
 from kvscope.record.metrics import held_bytes, last_mark
+from kvscope.record.rows import TrialResult
 
 PEAK = "peak"
 # Of all pairs of so many rows each is looked at; of more only those that lie furthest apart.
@@ -114,17 +117,29 @@ def peak_attribution(attempt: Attempt, after: Attribution | None) -> Attribution
     metrics, start = attempt.metrics, last_mark(attempt.result, "launched")
     if after is None or metrics.memory_peak_bytes is None or metrics.memory_peak_bytes_file is None:
         return None
-    terms = after.terms
-    heap = heap_at_peak(attempt.result, after)
-    if heap:
-        terms = tuple(replace(term, num_bytes=heap.pop(term.slug, term.num_bytes)) for term in terms)
     return replace(
         after,
         phase=PEAK,
         anon_growth_bytes=metrics.memory_peak_bytes - (held_bytes(start) if start else 0),
         file_growth_bytes=metrics.memory_peak_bytes_file - (start.file_bytes if start else 0),
-        terms=terms,
+        terms=_terms_at_peak(attempt.result, after),
     )
+
+
+def _terms_at_peak(result: TrialResult, after: Attribution) -> tuple[Term, ...]:
+    """Where the engine counts its heap: what was kept then, and what was in use beyond what stayed in use, no more than
+    computing such a prompt takes by the model's widths (``work_in_use``). What was in use beyond that has no name; so
+    has all of it where the widths were not recorded. By place it is the heap's."""
+    heap, mark = heap_at_peak(result, after), last_mark(result, after.phase)
+    if not heap or mark is None:
+        return after.terms
+    changed = {"heap_kept": heap["kept"], "heap": after.term_bytes("heap") + heap["more"]}
+    terms = tuple(replace(term, num_bytes=changed.get(term.slug, term.num_bytes)) for term in after.terms)
+    most = work_bytes_at_most(result, mark) if after.is_calibrated else None
+    if most is None:
+        return terms
+    size = min(heap["more"], most)
+    return (*terms, Term(slug="work_in_use", backing="anonymous", num_bytes=size, basis="computed"))
 
 
 def row_identities(attempts: Iterable[Attempt]) -> tuple[RowIdentity, ...]:
@@ -143,6 +158,7 @@ def between(first: RowIdentity, second: RowIdentity, phase: str = PEAK) -> Betwe
     smaller = min(before.growth_bytes, after.growth_bytes)
     apart = abs(after.unexplained_anon_bytes - before.unexplained_anon_bytes)
     apart += abs(after.unexplained_file_bytes - before.unexplained_file_bytes)
+    apart += abs(after.shared_growth_bytes - before.shared_growth_bytes)
     return Between(
         first=first.key,
         second=second.key,

@@ -14,16 +14,16 @@ LINE_TERMS: Mapping[str, tuple[str, ...]] = {
     "weights": ("model_file", "weights"),
     "kv_cache": ("kv_cache",),
     "recurrent_state": ("recurrent_state",),
-    "compute_buffer": ("compute_buffer", "working_buffers", "work_in_use"),
+    "compute_buffer": ("compute_buffer", "working_buffers", "work_buffer", "work_in_use"),
     "output_buffer": ("output_buffer",),
     "host_cache": ("host_cache",),
     "checkpoint": ("checkpoint",),
 }
 OWN_LINES = (
-    *("runtime", "vocabulary", "heap", "arenas", "heap_kept", "python_arenas"),
-    *("stacks", "library_data", "library_code"),
+    *("runtime", "vocabulary", "prompt_growth", "heap", "arenas", "heap_kept", "python_arenas"),
+    *("stacks", "library_data", "library_code", "swapped"),
 )
-_NOT_SEEN = ("calibrated", "counted", "rule")
+_NOT_SEEN = ("calibrated", "counted", "computed", "rule")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

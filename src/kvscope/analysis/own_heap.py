@@ -53,34 +53,19 @@ def own_heap(result: TrialResult, start: MarkRow | None, mark: MarkRow, maps: Se
     )
 
 
-def work_in_use(result: TrialResult, mark: MarkRow, calibrated_growth: int) -> int | None:
-    """What the heap has in use for computing: by how much it grew since the load, without the cache and without what
-    the engine's run time is calibrated to grow by. None where the engine does not count its heap at both."""
-    loaded = last_mark(result, "loaded")
-    if loaded is None or own_heap(result, last_mark(result, "launched"), mark, ()) is None:
-        return None
-    before, now = _counters(result, loaded), _counters(result, mark)
-    if any(name not in before for name in _IN_USE):
-        return None
-    grown = sum(now[name] - before[name] for name in _IN_USE) - now.get("cache_storage_bytes", 0)
-    return round(grown) - calibrated_growth
-
-
 def heap_at_peak(result: TrialResult, after: Attribution) -> dict[str, int]:
-    """Term → its bytes when most of the heap was in use during the last request, by the engine's own count. Empty where
-    it does not count that."""
+    """When the allocator held most during the last request, by its own count: ``more``, what it had in use beyond what
+    is in use at ``after``, and ``kept``, growth of what was freed and not given back. Empty where it does not count
+    that."""
     start, mark = last_mark(result, "launched"), last_mark(result, after.phase)
     if start is None or mark is None or own_heap(result, start, mark, ()) is None:
         return {}
     before, now = _counters(result, start), _counters(result, mark)
-    used = next((term.slug for term in after.terms if term.slug in ("work_in_use", "heap")), None)
-    if "heap_peak_bytes" not in now or used is None:
+    if "heap_peak_bytes" not in now:
         return {}
     more = now["heap_peak_bytes"] - sum(now[name] for name in _IN_USE)
-    return {
-        used: after.term_bytes(used) + max(0, round(more)),
-        "heap_kept": round(now["heap_peak_free_bytes"] - before.get("heap_free_bytes", 0)),
-    }
+    kept = now["heap_peak_free_bytes"] - before.get("heap_free_bytes", 0)
+    return {"more": max(0, round(more)), "kept": round(kept)}
 
 
 def _in_memory(grown: Mapping[str, int], before: Sequence[MapRow], after: Sequence[MapRow]) -> int:

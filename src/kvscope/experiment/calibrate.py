@@ -19,7 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kvscope.analysis.attribute import CALIBRATED, own_memory_bytes
+from kvscope.analysis.calibrated_terms import WORK
 from kvscope.analysis.calibration import OwnMemory, tiny_model
+from kvscope.dtypes import dtype_named
 from kvscope.engine.base import Engine
 from kvscope.errors import KvscopeError
 from kvscope.experiment.design import Condition, Trial
@@ -30,23 +32,24 @@ from kvscope.experiment.trial import run_trial
 from kvscope.model.load import load_model
 from kvscope.model.package import cache_folder
 from kvscope.model.spec import ModelSpec
-from kvscope.model.tiny_config import write_tiny_config
+from kvscope.model.tiny_config import widths_of, write_tiny_config
 from kvscope.model.tiny_gguf import write_tiny_gguf
+from kvscope.predict.work_memory import activation_bytes_per_token, query_heads
 from kvscope.record.rows import MEASURED_OUTCOMES, Json, TrialResult, TrialRow
 
 SWITCH = "KVSCOPE_CALIBRATION"
 # Raised when what is measured, or how, changes: what was kept before is then measured again.
-VERSION = 2
+VERSION = 3
 OUTPUT_TOKENS = 16
 _SETTINGS: Mapping[str, Mapping[str, Json]] = {
     "llama.cpp": {"n_ctx": 4096, "cache_ram_mib": 0},
     "transformers": {"random_weights": True, "dtype": "float32"},
 }
 # Prompts after which the engine's own memory is read, each in a process of its own: llama.cpp's server keeps more of
-# its own the longer the prompt was.
-_PROMPTS: Mapping[str, tuple[int, ...]] = {"llama.cpp": (64, 512, 2048), "transformers": (512,)}
+# its own the longer the prompt was, and so do torch's matrix products, up to a length.
+_PROMPTS: Mapping[str, tuple[int, ...]] = {"llama.cpp": (64, 512, 2048), "transformers": (64, 512)}
 # Of the measured model's own settings, those on which the engine's own memory depends.
-_THREADS = ("n_threads", "n_threads_batch", "num_threads", "attn_implementation")
+_THREADS = ("n_threads", "n_threads_batch", "num_threads", "attn_implementation", "dtype")
 
 Run = Callable[[Subject, Trial], TrialResult]
 
@@ -78,12 +81,32 @@ def calibration_for(
     if choice.command is not None:
         return None  # a program of one's own loads its model at once: there is no start to take off
     used = {**_SETTINGS[choice.name], **{name: settings[name] for name in _THREADS if name in settings}}
+    if choice.name == "transformers" and "dtype" not in settings and subject.model is not None and subject.model.dtype:
+        used["dtype"] = subject.model.dtype
     try:
+        work = _work(subject, used)
         fixed = _part(subject, used, None, run or _run)
         same = _part(subject, used, _gguf_of(subject), run or _run) if _gguf_of(subject) is not None else None
     except (KvscopeError, OSError, ValueError):
         return None  # an engine that does not run the tiny model is measured all the same
-    return None if fixed is None else {"fixed": fixed, "vocabulary": same}
+    return None if fixed is None else {"fixed": fixed, "vocabulary": same, WORK: work}
+
+
+def _work(subject: Subject, settings: Mapping[str, Json]) -> Mapping[str, int]:
+    """Facts of the measured model from which the memory follows that a prompt takes while it is computed."""
+    if subject.model is None or not subject.model.layers:
+        return {}
+    if subject.choice.name == "llama.cpp":
+        return {"query_heads": query_heads(subject.model)}
+    per_token = activation_bytes_per_token(subject.model, dtype_named(str(settings["dtype"])).block_bytes)
+    return {} if per_token is None else {"activation_bytes_per_token": per_token}
+
+
+def _widths(subject: Subject) -> Mapping[str, int]:
+    """As wide as the measured model's are the layers of the tiny one on transformers."""
+    if subject.choice.name != "transformers" or subject.model is None:
+        return {}
+    return widths_of(subject.model)
 
 
 def _gguf_of(subject: Subject) -> ModelSpec | None:
@@ -106,6 +129,7 @@ def _part(
         "machine_id": machine_id(machine_facts()),
         "settings": dict(settings),
         "vocabulary_of": None if vocabulary_of is None else vocabulary_of.fingerprint,
+        "widths": dict(_widths(subject)),
     }
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     path = cache_folder() / "calibration" / f"{key}.json"
@@ -176,12 +200,13 @@ def _row(own: OwnMemory) -> Mapping[str, int | None]:
         "stacks_bytes": own.stacks,
         "library_data_bytes": own.library_data,
         "library_code_bytes": own.library_code,
+        "python_bytes": own.python,
     }
 
 
 def _tiny_model(folder: Path, subject: Subject, vocabulary_of: ModelSpec | None) -> ModelSpec:
     if subject.choice.name == "transformers":
-        write_tiny_config(folder)
+        write_tiny_config(folder, _widths(subject))
         return load_model(str(folder))
     path = folder / "kvscope-tiny.gguf"
     if vocabulary_of is None:

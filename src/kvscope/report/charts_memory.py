@@ -35,8 +35,8 @@ from kvscope.units import MIB, format_count
 PART_TERMS: Mapping[str, tuple[str, ...]] = {
     "weights": ("weights", "model_file"),
     "kv_cache": ("kv_cache", "recurrent_state"),
-    "buffers": ("compute_buffer", "output_buffer", "working_buffers", "work_in_use"),
-    "runtime": ("runtime", "vocabulary", "heap", "heap_kept", "arenas", "python_arenas"),
+    "buffers": ("compute_buffer", "output_buffer", "working_buffers", "work_buffer", "work_in_use"),
+    "runtime": ("runtime", "vocabulary", "prompt_growth", "heap", "heap_kept", "arenas", "python_arenas", "swapped"),
     "libraries": ("stacks", "library_data", "library_code"),
     "host_cache": ("host_cache",),
     "checkpoint": ("checkpoint",),

@@ -143,9 +143,10 @@ def bounds_text(bounds: Sequence[Bound]) -> str:
     return "; ".join(parts) if parts else say("bound.nobody")
 
 
-def named_text(seen: int, rule: int, shared: int, measured: int, calibrated: int) -> str:
+def named_text(seen: int, rule: int, shared: int, measured: int, calibrated: int, counted: int = 0) -> str:
     """What has a name, by how it is known, in bytes; what there is none of is left out."""
-    sizes = {"seen": seen, "shared": shared, "rule": rule, "calibrated": calibrated, "measured": measured}
+    sizes = {"seen": seen, "shared": shared, "rule": rule, "calibrated": calibrated, "counted": counted}
+    sizes["measured"] = measured
     parts = [say(f"named.{how}", size_bytes=size) for how, size in sizes.items() if size]
     return "; ".join(parts) if parts else say("named.nothing")
 

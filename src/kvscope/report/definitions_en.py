@@ -22,6 +22,7 @@ DEFINED: Mapping[str, str] = {
     "def.heap_kept": "Blocks that the program has freed and the allocator keeps for the next request.",
     "def.arenas": "Heaps of threads, beside the main one.",
     "def.stacks": "Memory that each thread calls functions on.",
+    "def.swapped": "What the system has written to disk to free memory. The process still holds it.",
     "def.grown": "What the engine's processes hold now less what they held before the model was loaded.",
     "def.context_tokens": "The most tokens that the running engine accepts in one sequence. Not what the model was "
     "trained for.",
@@ -118,10 +119,13 @@ DEFINED: Mapping[str, str] = {
     "def.between": "The two rows that are held against each other.",
     "def.basis": "How a term is known: predicted and seen, stated by the engine, by its rule, counted by the "
     "allocator, calibrated on a tiny model, or only seen.",
-    "def.fixed_runtime": "What the same engine holds with a tiny model, beside its buffers: measured once for each "
-    "build and machine.",
+    "def.fixed_runtime": "What the same engine holds with a tiny model after the load, beside its buffers: measured "
+    "once for each build, machine and setting of threads.",
     "def.vocabulary": "What a tiny model with this vocabulary holds more: tokens, their tables, the tokenizer.",
-    "def.work_in_use": "What the program works with, as the allocator itself counts it.",
+    "def.prompt_growth": "By how much the engine's own memory grew in a tiny model after a prompt of such a length.",
+    "def.work_buffer": "Where llama.cpp copies attention scores into another format. Its size follows from its rules.",
+    "def.work_in_use": "What is alive while a prompt is computed, by the allocator's count: at most what follows from "
+    "the model's widths.",
     "def.working_buffers": "Compute and output buffers that share a mapping, so that only their sum is seen.",
     "def.model_file": "Pages of the model's file that are in memory.",
     "def.copies": "Copies of earlier prompts and checkpoints that the engine keeps for reuse.",

@@ -6,7 +6,8 @@ IDENTITY: Mapping[str, str] = {
     "named.seen": "{size_bytes:mib} predicted and seen",
     "named.shared": "at most {size_bytes:mib} compute and output buffers, seen in a mapping that may hold more",
     "named.rule": "{size_bytes:mib} by the engine's rule, not seen",
-    "named.calibrated": "{size_bytes:mib} of the engine's own, by calibration and by its allocator's count",
+    "named.calibrated": "{size_bytes:mib} of the engine's own, by calibration",
+    "named.counted": "{size_bytes:mib} freed and kept by its allocator, by its own count",
     "named.measured": "{size_bytes:mib} run time and libraries, seen and predicted by no file",
     "named.nothing": "nothing",
     "basis.predicted": "predicted, and seen in its mapping",
@@ -15,14 +16,16 @@ IDENTITY: Mapping[str, str] = {
     "basis.shared": "at most: seen in a mapping that may hold more",
     "basis.measured": "seen in this trial",
     "basis.counted": "counted by the allocator",
+    "basis.computed": "counted by the allocator, no more than the model's widths give",
     "basis.calibrated": "calibrated",
     "calibrated.tiny_model": "calibrated on a tiny model",
     "calibrated.tiny_model_same_vocabulary": "calibrated on a tiny model with this vocabulary",
     "identity.compared": "{basis}; the tiny model had {size_bytes:mib2}",
-    "identity.on": "Calibrated: {engine} {version} on this machine, {measured_at}. The fixed run time is what a model "
-    "of {layers:count} layer and {tokens:count} tokens held beside its buffers.",
+    "identity.on": "Calibrated: {engine} {version} on this machine, {measured_at}. The run time is what a model of "
+    "{layers:count} layers and {tokens:count} tokens held beside its buffers after the load.",
     "identity.on_vocabulary": "Vocabulary and tables are what a model with this model's {tokens:count} tokens and "
-    "{layers:count} layers, each 32 wide, held more than that.",
+    "{layers:count} layers, each 32 wide, held more than that. Growth with the prompt is what it grew by after one of "
+    "such a length.",
     "identity.not_calibrated": "Not calibrated: this record was made without the tiny models, so heap and arenas are "
     "named by their place, and what is in them is not told apart.",
     "identity.bound": "The readings themselves can be off by {total_bytes:mib2} at most either way: "
@@ -59,5 +62,7 @@ IDENTITY: Mapping[str, str] = {
     "resident.counted": "{size} (counted)",
     "resident.reported": "{size} (stated)",
     "remark.own": "Heap and arenas are places. What they hold of the engine's own is held against tiny models; "
-    "libraries and stacks are read from the process. Whatever neither names is unexplained.",
+    "libraries and stacks are read from the process, and named up to what a tiny model had of them. Whatever neither "
+    "names is unexplained, and memory shared with other processes is. A leak that the engine has with every model "
+    "would be in the tiny ones too, and so in its run time.",
 }

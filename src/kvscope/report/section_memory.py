@@ -16,8 +16,9 @@ from kvscope.report.words import name_of, say, say_note
 # The engine's own memory, in the order in which it is shown: named by cause where the record was calibrated, else by
 # its place.
 OWN_TERMS = (
-    *("runtime", "vocabulary", "work_in_use", "heap", "heap_kept", "arenas", "python_arenas"),
-    *("stacks", "library_data", "library_code"),
+    *("runtime", "vocabulary", "prompt_growth", "work_buffer", "work_in_use"),
+    *("heap", "heap_kept", "arenas", "python_arenas"),
+    *("stacks", "library_data", "library_code", "swapped"),
 )
 
 
@@ -63,6 +64,7 @@ def _lead(view: MemoryView) -> str:
             loaded.shared_bytes,
             loaded.measured_bytes if loaded.maps_read else 0,
             loaded.calibrated_bytes,
+            loaded.counted_bytes,
         ),
         unexplained_bytes=loaded.unexplained_bytes,
     )
