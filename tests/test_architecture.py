@@ -12,7 +12,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "kvscope"
 
 BASE = {
     "errors": set(),
-    "hiding": set(),
+    "secret_spellings": set(),
+    "hiding": {"secret_spellings"},
     "units": {"errors"},
     "dtypes": {"errors", "units"},
     "scenario": {"errors", "units", "dtypes"},
@@ -22,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     **BASE,
     "model": ALL_BASE,
     "probe": ALL_BASE,
-    "record": {"errors", "units", "hiding"},
+    "record": {"errors", "units", "secret_spellings", "hiding"},
     "prompt": ALL_BASE | {"model"},
     "predict": ALL_BASE | {"model"},
     "quality": ALL_BASE | {"prompt"},
@@ -40,6 +41,7 @@ EXEMPT = {"__init__", "__main__"}
 # Packages that must work where nothing but the standard library is installed.
 STANDARD_LIBRARY_ONLY = {
     "errors",
+    "secret_spellings",
     "hiding",
     "units",
     "dtypes",

@@ -1,9 +1,10 @@
 """Secrets in texts that are about to be recorded or shown: keys, passwords and tokens, wherever they were quoted.
 
-``engine/api_key.py`` hides the one key that kvscope itself sends, in every spelling. This is the second sieve, for all
+``engine/api_key.py`` hides the one key that kvscope itself sends. This is the second sieve, for all
 that others quote: command lines, addresses, headers, environments and error bodies. It knows secrets by what stands
 before them (``--api-key``, ``Authorization:``, ``token=``, ``user:password@``), by how keys of well-known services
-begin, and by the environment variables of this process that are called like a key.
+begin, and by the environment variables of this process that are called like a key; their values, in the spellings of
+``secret_spellings``.
 """
 
 import os
@@ -11,6 +12,8 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+
+from kvscope.secret_spellings import Secret
 
 HIDDEN = "[hidden]"
 # What is called so holds a secret: flags, settings, JSON fields, environment variables, parts of an address.
@@ -105,9 +108,8 @@ def _hide_named(name: Any, value: Any) -> Any:
 
 
 def _hidden_text(text: str) -> str:
-    for value in _own_values():
-        if value in text:
-            text = text.replace(value, HIDDEN)
+    for secret in _own_secrets():
+        text = secret.hidden(text, HIDDEN)
     if _MAY_HOLD.search(text) is None:
         return text
     for pattern in _PATTERNS:
@@ -131,7 +133,7 @@ def _is_no_secret(value: str) -> bool:
     )
 
 
-def _own_values() -> tuple[str, ...]:
+def _own_secrets() -> tuple[Secret, ...]:
     """Values of this process's environment variables that are called like a key, the longest first."""
     named = tuple(
         value.strip()
@@ -142,8 +144,9 @@ def _own_values() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4)
-def _longest_first(values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted({value for value in values if not _is_path(value)}, key=len, reverse=True))
+def _longest_first(values: tuple[str, ...]) -> tuple[Secret, ...]:
+    secrets = sorted({value for value in values if not _is_path(value)}, key=len, reverse=True)
+    return tuple(Secret(value) for value in secrets)
 
 
 def _is_path(value: str) -> bool:

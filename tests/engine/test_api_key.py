@@ -1,6 +1,7 @@
 """A key is found in whatever spelling a server sends it back, and wherever a text was cut."""
 
 import asyncio
+import base64
 import html
 import json
 import traceback
@@ -13,6 +14,7 @@ from kvscope.engine.api_key import ApiKey, read_api_key
 from kvscope.engine.base import ChatRequest, Generation, Message
 from kvscope.engine.openai_http import stream_chat
 from kvscope.errors import KvscopeError, UsageError
+from kvscope.hiding import hide_secrets
 
 # No key of anybody's.
 KEY = "sk-test+abcDEF/0123456789=="
@@ -40,6 +42,44 @@ def as_json(text: str) -> str:
 )
 def test_every_spelling_is_found(spelled: str) -> None:
     assert ApiKey(KEY).hide([{f"a {spelled}": f"bad key '{spelled}'."}]) == [{"a [the key]": "bad key '[the key]'."}]
+
+
+# As a server of a review wrote it. No key of anybody's either.
+MIXED_KEY = "Zq7Wx93hTTPkey42QQ?b>e~"
+
+
+@pytest.mark.parametrize("in_front", ["", "a", "Authorization: Bearer ", "reader:"])
+def test_a_key_in_base64_is_found_wherever_it_begins(in_front: str) -> None:
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        written = encode(f"{in_front}{MIXED_KEY} and more".encode()).decode()
+        assert ApiKey(MIXED_KEY).hide(f"sent {written}, refused") == "sent [the key], refused"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        MIXED_KEY.upper(),
+        MIXED_KEY.lower(),
+        " ".join(MIXED_KEY),
+        MIXED_KEY.encode().hex(),
+        MIXED_KEY.encode().hex().upper(),
+        MIXED_KEY.encode().hex(":"),
+        MIXED_KEY[:14],
+        MIXED_KEY[:8],
+        "".join(f"\\x{ord(letter):02x}" for letter in MIXED_KEY),
+        "".join(f"%{ord(letter):02X}" for letter in MIXED_KEY),
+    ],
+)
+def test_a_key_in_other_forms_is_found(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ApiKey(MIXED_KEY).hide(f"sent ({written}), refused") == "sent ([the key]), refused"
+    monkeypatch.setenv("SOME_SERVICE_KEY", MIXED_KEY)
+    assert hide_secrets({"said": [f"sent ({written}), refused"]}) == {"said": ["sent ([hidden]), refused"]}
+
+
+@pytest.mark.parametrize("piece", ["\\", "%25", "&#0", "\\u00", "Zq7Wx93", "5a:71:", "WnE3", " ", "Z "])
+def test_long_texts_are_searched_in_one_pass(piece: str) -> None:
+    text = piece * (300_000 // len(piece))
+    assert MIXED_KEY not in ApiKey(MIXED_KEY).hide(f"{text} {MIXED_KEY} {text}")
 
 
 def test_other_texts_are_left_alone() -> None:

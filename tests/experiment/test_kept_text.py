@@ -134,6 +134,8 @@ def test_what_a_server_puts_beside_an_answer_is_no_door(tmp_path: Path) -> None:
     def reply(path: str, body: Any) -> bytes:
         if path.endswith("/models"):
             return plain("200 OK", json.dumps({"object": "list", "data": [{"id": "echo", "object": "model"}]}).encode())
+        if not path.endswith("completions"):
+            return plain("404 Not Found", b"{}")
         said = json.dumps(body.get("messages") or body.get("prompt"))
         timings = {"choices": [], "timings": {"prompt_ms": 1, said[:60]: 1}, "system_fingerprint": said}
         return HEAD + b"".join(map(chunk, (token("a"), event(timings), finish(said[:90])))) + b"0\r\n\r\n"

@@ -1,8 +1,8 @@
 """The key for a server that asks for one: out of the environment variable that was named, and from nowhere else.
 
 It is sent in one header and kept nowhere: what a server says is searched for it before it can reach a message, a log or
-the record, because servers quote what they refuse. It is found as it is, as JSON, an address or a page may spell it,
-spread over the pieces of an answer, and cut off where a text was cut.
+the record, because servers quote what they refuse. It is found as ``secret_spellings`` says, spread over the pieces of
+an answer, and cut off where a text was cut.
 """
 
 import os
@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from kvscope.errors import KvscopeError, UsageError
+from kvscope.secret_spellings import Secret, spelling
 
 _HIDDEN = "[the key]"
 # What a bearer token may be made of: RFC 6750, 2.1.
@@ -36,10 +37,10 @@ class ApiKey:
 
     def __init__(self, value: str) -> None:
         self._value = value
-        self._spelled = [re.compile(_spellings(character)) for character in value]
+        self._spelled = [re.compile(spelling(character)) for character in value]
+        self._secret = Secret(value) if len(value) >= _CERTAIN_LENGTH else None
         spellings = "".join(one.pattern for one in self._spelled)
-        whole = len(value) >= _CERTAIN_LENGTH
-        self._found = re.compile(spellings if whole else rf"(?<![A-Za-z0-9]){spellings}(?![A-Za-z0-9])")
+        self._as_a_word = re.compile(rf"(?<![A-Za-z0-9]){spellings}(?![A-Za-z0-9])")
 
     def __repr__(self) -> str:
         return "ApiKey(hidden)"
@@ -52,7 +53,9 @@ class ApiKey:
         """The same without the key: a text, or a mapping or list that holds texts."""
         match found:
             case str():
-                return self._found.sub(_HIDDEN, found)
+                if self._secret is None:
+                    return self._as_a_word.sub(_HIDDEN, found)
+                return self._secret.hidden(found, _HIDDEN)
             case Mapping():
                 return {self.hide(name): self.hide(value) for name, value in found.items()}
             case list() | tuple():
@@ -65,12 +68,17 @@ class ApiKey:
         whole = "".join(pieces)
         hidden = list(pieces)
         starts = [0, *accumulate(len(piece) for piece in pieces)]
-        for match in reversed(list(self._found.finditer(whole))):
+        for first, end in reversed(self._spans(whole)):
             for number, piece in enumerate(pieces):
-                low, high = match.start() - starts[number], match.end() - starts[number]
+                low, high = first - starts[number], end - starts[number]
                 if low < len(piece) and high > 0:
                     hidden[number] = hidden[number][: max(low, 0)] + _HIDDEN + hidden[number][max(high, 0) :]
         return hidden
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        if self._secret is None:
+            return [match.span() for match in self._as_a_word.finditer(text)]
+        return self._secret.spans(text)
 
     @contextmanager
     def hidden_in_errors(self) -> Iterator[None]:
@@ -123,15 +131,6 @@ class ApiKey:
             if num_found > _FEW_CHARACTERS and _UNFINISHED.match(text, place, end) is not None:
                 return start
         return None
-
-
-def _spellings(character: str) -> str:
-    r"""A pattern of what a character of a key may be written as: itself; \/ and \u002B of JSON, once or more often;
-    %2B of an address, or %252B; &#43; and &#x2B; of a page."""
-    code = f"{ord(character):02X}"
-    in_any_case = "".join(f"[{digit}{digit.lower()}]" if digit.isalpha() else digit for digit in code)
-    plain = re.escape(character) if character != "/" else r"\\*/"
-    return rf"(?:{plain}|\\+u00{in_any_case}|%(?:25)?{in_any_case}|&#0*{ord(character)};|&#[xX]0*{in_any_case};)"
 
 
 def read_api_key(variable: str | None) -> ApiKey | None:
