@@ -12,9 +12,11 @@ from study_rows import answered, attempt, conversations, design_row, trial_row, 
 from kvscope.analysis.study import Analysis, analyse
 from kvscope.cli.main import cli
 from kvscope.errors import OutputExists, RecordNotFound
+from kvscope.language import LANGUAGES, speaking
 from kvscope.record.store import open_records
 from kvscope.report.markdown import escaped, render_markdown
-from kvscope.report.text import MOST_DESIGN_LINES, MOST_LINES, render_text
+from kvscope.report.text import MOST_DESIGN_LINES, MOST_LINES, _overall, _shown_findings, render_text
+from kvscope.report.words import say
 
 
 def analysis_of(path: Path) -> Analysis:
@@ -186,3 +188,55 @@ def test_charts_as_files(lab: Path, tmp_path: Path) -> None:
 def test_no_record(tmp_path: Path) -> None:
     with pytest.raises(RecordNotFound):
         run("--records", str(tmp_path / "none.db"))
+
+
+def left_out(tmp_path: Path) -> Path:
+    """The lab whose sitting ended in its second design: of the last nothing was begun."""
+    rows = [
+        row
+        for row in whole_lab()
+        if row.design.name == "context_limit" or (row.design.name == "input_length" and row.trial.block == 0)
+    ]
+    return write_record(tmp_path / "early.db", rows)
+
+
+def test_what_a_sitting_that_ended_early_left_out_is_said(tmp_path: Path) -> None:
+    analysis = analysis_of(left_out(tmp_path))
+    (study,) = analysis.studies
+    planned = sum(len(design.design.levels) * design.design.repeats for design in study.designs)
+    run = len({a.trial.trial_id for a in study.attempts if a.trial.role == "measured"})
+    assert run < planned
+    text = " ".join(render_text(analysis).split())
+    assert f"{planned - run} of {planned} planned trials were not run" in text
+    page = render_markdown(analysis)
+    assert f"{planned - run} of {planned} planned trials were not run" in page
+    assert re.search(r"\| input\\_length \|.*\| 1 of \d \|", page)  # its repeats as they were run
+
+
+def test_a_design_that_was_not_begun_is_named_and_has_no_table(tmp_path: Path) -> None:
+    analysis = analysis_of(left_out(tmp_path))
+    (study,) = analysis.studies
+    unbegun = replace(study.designs[1], attempts=())
+    page = render_markdown(replace(analysis, studies=(replace(study, designs=(study.designs[0], unbegun)),)))
+    assert "Planned, and not begun: input\\_length" in page
+    section = page[page.index("What did one change do?") : page.index("Did the memory come back?")]
+    assert section.count("context\\_limit") >= 1
+    assert "Nothing of an earlier prompt is reused" not in section
+
+
+def test_a_terminal_shows_the_same_findings_in_every_language(lab: Path) -> None:
+    analysis = analysis_of(lab)
+    marks = {}
+    for language in LANGUAGES:
+        with speaking(language):
+            lines = render_text(analysis).splitlines()
+            marks[language] = [line[:2] for line in lines[: lines.index("")] if line[:2] in ("- ", "≠ ")]
+            assert any(line.startswith(say("text.more")) for line in lines) == (
+                len(_shown_findings(analysis.studies[0])) < len(_overall(analysis.studies[0]))
+            )
+    assert len(set(map(tuple, marks.values()))) == 1
+
+
+def test_a_terminal_says_how_far_this_machine_goes(lab: Path) -> None:
+    text = " ".join(render_text(analysis_of(lab)).split())
+    assert "- Fits here: " in text
