@@ -13,6 +13,8 @@ from kvscope.record.rows import Json
 LLAMA_CPP = "llama.cpp"
 # Engines that reserve their context when they load, and what they call it.
 CONTEXT_SETTINGS: Mapping[str, str] = {LLAMA_CPP: "n_ctx", "fake": "n_ctx", "ollama": "num_ctx"}
+# Engines whose context limit is what each slot gets; of the others all slots share it out.
+PER_SLOT = ("ollama",)
 # Engines whose microbatch kvscope can set, and those that keep copies of earlier prompts.
 HAS_MICROBATCH = (LLAMA_CPP, "ollama", "transformers", "vllm")
 HAS_HOST_CACHE = (LLAMA_CPP, "fake")

@@ -8,32 +8,28 @@ from typing import TYPE_CHECKING
 from kvscope.analysis.advice_command import change_command
 from kvscope.analysis.advice_flags import HAS_HOST_CACHE, flags_of
 from kvscope.analysis.advice_kind import Advice, Quality
-from kvscope.analysis.advice_pressure import Pressure
+from kvscope.analysis.advice_pressure import Pressure, copies, left_by_copies
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.notes import note
-from kvscope.analysis.release_bounds import HOST_CACHE, Bound
-from kvscope.record.metrics import last_mark
 from kvscope.units import MIB
 
 if TYPE_CHECKING:
     from kvscope.analysis.attempts import Attempt
     from kvscope.analysis.release import Release
+    from kvscope.analysis.release_bounds import Bound
     from kvscope.analysis.study import Study
 
 _SETTING = "cache_ram_mib"
-# A limit that leaves half of what is free to everything else, in steps of this many MiB.
-_STEP_MIB = 256
+# A limit that leaves half of what is free to everything else, in whole steps of so many MiB: the largest that does not
+# round it to nothing.
+_STEPS_MIB = (256, 16, 1)
 
 
 def host_cache_advice(study: Study, pressure: Pressure) -> list[Advice]:
     """At most one: no copies where memory is short; a lower limit where theirs is beyond what the machine has left."""
     if study.engine not in HAS_HOST_CACHE:
         return []
-    for release in study.releases:
-        bound = next((b for b in release.bounds if b.holder == HOST_CACHE and b.held_bytes), None)
-        attempt = next((a for a in study.attempts if a.key == release.attempt_key), None)
-        if bound is None or attempt is None:
-            continue
+    for release, bound, attempt in copies(study):
         if pressure.is_short:
             return [_without(study, release, bound, attempt)]
         capped = _capped(study, bound, attempt)
@@ -51,13 +47,20 @@ def _without(study: Study, release: Release, bound: Bound, attempt: Attempt) -> 
 
 def _capped(study: Study, bound: Bound, attempt: Attempt) -> Advice | None:
     """None where the copies have room up to their limit, or what is left is not known."""
-    end = last_mark(attempt.result, "after_request")
-    left, limit = None if end is None else end.machine_available_bytes, bound.limit_bytes
-    if left is None or limit is None or (bound.to_go_bytes or 0) <= left:
+    left, limit = left_by_copies(bound, attempt), bound.limit_bytes
+    if left is None or limit is None:
         return None
-    cap_mib = int((left / 2 + (bound.held_bytes or 0)) / MIB) // _STEP_MIB * _STEP_MIB
-    values = {"left_bytes": left, "limit_bytes": limit, "held_bytes": bound.held_bytes}
-    predicted = float(limit - cap_mib * MIB)
+    held = bound.held_bytes or 0
+    half_mib = int((left / 2 + held) / MIB)
+    step = next((each for each in _STEPS_MIB if each <= half_mib), None)
+    if step is None:  # 0 would not lower the limit but turn the copies off
+        return None
+    cap_mib = half_mib // step * step
+    # What would be taken without it ends with the machine's memory, whatever the limit.
+    predicted = float(min(limit, held + left) - cap_mib * MIB)
+    if predicted <= 0:
+        return None
+    values = {"left_bytes": left, "limit_bytes": limit, "held_bytes": held}
     return _advice(study, attempt, cap_mib, "host_cache_limit", predicted=predicted, values=values)
 
 

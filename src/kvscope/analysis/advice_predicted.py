@@ -7,6 +7,7 @@ model. In a record from before that, the bytes of a quantised cache still follow
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvscope.analysis.advice_axes import axis_of
@@ -14,6 +15,7 @@ from kvscope.analysis.advice_command import change_command
 from kvscope.analysis.advice_flags import LLAMA_CPP, LLAMA_DEFAULTS, flags_of
 from kvscope.analysis.advice_kind import NOT_MEASURED, Advice, Quality
 from kvscope.analysis.advice_pressure import Pressure, most_saved_in_vain
+from kvscope.analysis.attribute import attribute
 from kvscope.analysis.levels import at_level
 from kvscope.dtypes import row_bytes
 from kvscope.record.rows import Json
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 _ADVISED = ("cache_type", "window_only", "slots", "unified", "microbatch_smaller", "flash_on", "repack_off")
 _ADVISED_MORE = ("cache_offloaded",)
 _WORTH_SHARE = 0.01
+# Changes that save nothing but of the compute buffer, and the terms that say what is in memory of it.
+_OF_COMPUTE = ("flash", "microbatch")
+_COMPUTE_TERMS = ("compute_buffer", "working_buffers", "work_in_use")
 # Factors that leave the settings as they are, but for the context limit.
 _LENGTHS = ("n_ctx", "prompt_tokens", "output_tokens", "turns", "prefix")
 # Of changes of one axis the mildest is taken that saves at least this share of what the strongest does.
@@ -47,8 +52,11 @@ def predicted_advice(
     most = most_saved_in_vain(study) if pressure.slug == "ran_out" else 0
     total = (attempt.prediction.get("totals") or {}).get("total_bytes") or 0
     by_axis: dict[str, list[Advice]] = {}
-    for change, saved, is_estimate in _changes(attempt):
-        found = _advice(study, attempt, change, saved, is_estimate)
+    # Of what did not fit by its prediction the prediction decides, whatever smaller trials touched.
+    held = None if pressure.slug == "ran_out" else _compute_held(study, attempt)
+    for change, reserved, is_estimate in _changes(attempt):
+        found = _at_most_held(_advice(study, attempt, change, reserved, is_estimate), held)
+        saved = found.size
         is_told = found.slug in (*_ADVISED, *_ADVISED_MORE) and found.harm < (1 if pressure.is_free else 2)
         if not is_told or found.axis in taken or change in measured or saved <= max(0, most, _WORTH_SHARE * total):
             continue
@@ -63,7 +71,8 @@ def priced_changes(study: Study) -> tuple[Advice, ...]:
     attempt = _attempt(study)
     if attempt is None or attempt.prediction is None:
         return ()
-    found = [_advice(study, attempt, *change) for change in _changes(attempt) if change[1] > 0]
+    held = _compute_held(study, attempt)
+    found = [_at_most_held(_advice(study, attempt, *change), held) for change in _changes(attempt) if change[1] > 0]
     told = [each for each in found if each.slug != "slots" or _is_alone(study, each.change)]
     return tuple(sorted(told, key=lambda each: -each.size))
 
@@ -79,6 +88,31 @@ def _attempt(study: Study) -> Attempt | None:
         return next((a for a in at_baseline if a.is_measured and a.prediction is not None), main)
     with_changes = [a for a in study.attempts if (a.prediction or {}).get("changes")]
     return with_changes[-1] if with_changes else None
+
+
+def _compute_held(study: Study, attempt: Attempt) -> int | None:
+    """The most that is seen in memory, as an upper bound, of the buffers that are reserved whole and touched as they
+    are used: of the attempt itself and of the longest prompt of its design. None where no mapping of theirs was seen.
+    """
+    beside = [a for a in _attempts_beside(study, attempt) if a.is_measured]
+    longest = max(beside, key=lambda a: a.prompt_tokens or 0, default=attempt)
+    seen = [_touched(each) for each in {attempt.key: attempt, longest.key: longest}.values()]
+    return max((size for size in seen if size is not None), default=None)
+
+
+def _touched(attempt: Attempt) -> int | None:
+    found = attribute(attempt.result, attempt.prediction, "after_request")
+    terms = () if found is None else tuple(t for t in found.terms if t.slug in _COMPUTE_TERMS)
+    # Nothing at all is no buffer that was computed in: it lies where nobody looked.
+    return sum(t.num_bytes for t in terms) or None
+
+
+def _at_most_held(change: Advice, held: int | None) -> Advice:
+    """A change of the compute buffer alone cannot take more out of memory than is seen there; what it reserves less is
+    told beside it."""
+    if held is None or change.axis not in _OF_COMPUTE or change.size <= held:
+        return change
+    return replace(change, predicted=float(held), values={**change.values, "reserved_bytes": change.size})
 
 
 def _attempts_beside(study: Study, main: Attempt) -> Sequence[Attempt]:

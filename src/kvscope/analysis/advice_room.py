@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kvscope.analysis.advice_command import repeat_command
 from kvscope.analysis.advice_flags import CONTEXT_SETTINGS, flags_of
 from kvscope.analysis.advice_kind import Advice, Quality
-from kvscope.analysis.price import token_price
+from kvscope.analysis.price import CELLS_BLOCK, token_price
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     from kvscope.record.rows import Json
 
 _OVERFLOW = "context-overflow"
-# llama.cpp makes room in blocks of this many tokens; Ollama runs llama.cpp.
-_BLOCK = 256
 
 
 def room_advice(study: Study) -> list[Advice]:
-    """At most one: more room where every trial ended for lack of it (of a single one its failure says so), a shorter
-    prompt where the model has none to give, or a limit that is no longer than the model was trained for."""
+    """At most one: more room where a trial ended for lack of it (of a design that varies the limit only where every
+    trial did), a shorter prompt where the model has none to give, or a limit that is no longer than the model was
+    trained for."""
     name = CONTEXT_SETTINGS.get(study.engine)
     if name is None:
         return []
     short = [a for a in study.trials if a.trial.error_slug == _OVERFLOW and _need(a) is not None]
-    if short and not study.is_measured:
+    if study.is_measured:
+        short = [a for a in short if a.design.factor != "n_ctx"]
+    if short:
         return [_longer(study, short, name)]
     beyond = [a for a in study.trials if a.design.factor != name and _is_beyond_trained(a)]
     return [_trained(study, beyond, name)] if beyond else []
@@ -43,11 +44,10 @@ def _longer(study: Study, short: list[Attempt], name: str) -> Advice:
     values: dict[str, object] = {"need_tokens": need, "limit_tokens": limit, "trained_tokens": trained}
     if trained is not None and need > trained:
         return _advice(study, "prompt_shorter", short, values=values)
-    most = trained or need + _BLOCK
-    tokens = min(-(-need // _BLOCK) * _BLOCK, most) * _streams(attempt)
-    price = token_price(attempt.prediction)
+    most = trained or need + CELLS_BLOCK
+    tokens = min(-(-need // CELLS_BLOCK) * CELLS_BLOCK, most) * _streams(attempt)
     now = attempt.context_tokens
-    more = None if price is None or now is None else float(price.bytes_at(tokens) - price.bytes_at(now))
+    more = None if now is None else _reserved_more(attempt, now, tokens)
     change: dict[str, Json] = {name: tokens}
     found = _advice(study, "context_longer", short, change=change, values={**values, "more_bytes": more})
     return replace(found, check=_again(attempt, change))
@@ -57,12 +57,19 @@ def _trained(study: Study, beyond: list[Attempt], name: str) -> Advice:
     attempt = max(beyond, key=lambda a: a.context_tokens or 0)
     now, trained = attempt.context_tokens or 0, _trained_tokens(attempt) or 0
     tokens = trained * _streams(attempt)
-    price = token_price(attempt.prediction)
     values = {"limit_tokens": now // _streams(attempt), "trained_tokens": trained}
     change: dict[str, Json] = {name: tokens}
     found = _advice(study, "context_trained", beyond, change=change, values=values)
-    saved = None if price is None else float(price.bytes_at(now) - price.bytes_at(tokens))
+    saved = _reserved_more(attempt, tokens, now)
     return replace(found, predicted=saved, is_estimate=True, check=_again(attempt, change))
+
+
+def _reserved_more(attempt: Attempt, fewer: int, more: int) -> float | None:
+    """Bytes that the longer of two limits reserves beyond the shorter; None where no price is known."""
+    price, streams = token_price(attempt.prediction), _streams(attempt)
+    if price is None:
+        return None
+    return float(price.reserved_bytes(more, streams=streams) - price.reserved_bytes(fewer, streams=streams))
 
 
 def _advice(

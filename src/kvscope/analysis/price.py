@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from kvscope.record.rows import Json
 
 WINDOWED = "sliding_window"
+# llama.cpp makes room in blocks of this many cells; Ollama runs llama.cpp.
+CELLS_BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,12 @@ class TokenPrice:
         """What that many tokens need."""
         knee = tokens if self.knee_tokens is None else min(tokens, self.knee_tokens)
         return self.first_bytes * knee + self.beyond_bytes * (tokens - knee)
+
+    def reserved_bytes(self, tokens: int, *, streams: int = 1) -> int:
+        """What llama.cpp reserves for a context of that many tokens, shared out evenly among caches of their own
+        (streams), each in whole blocks of cells."""
+        each = -(-tokens // (streams * CELLS_BLOCK)) * CELLS_BLOCK
+        return streams * self.bytes_at(each)
 
     def tokens_in(self, room_bytes: int) -> int | None:
         """How many tokens that much memory holds; None where there is no end to them."""

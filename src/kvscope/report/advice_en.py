@@ -16,6 +16,8 @@ _LEADS = {
     "prediction "
     "promises anything worth its price.",
     "advice.none_free": "Nothing needs to be changed for memory, and nothing that was measured here shortens the wait.",
+    "advice.growing": "Memory goes on growing, and no setting is known here that ends it. Restart the engine before "
+    "what is free ends, and look for what it keeps: kvscope measure release --requests 12.",
     "advice.none_failed": "No setting is known that would mend what failed here. What to do is said where the failures "
     "are.",
     "advice.none_mends": "No single change that kvscope knows makes this fit.",
@@ -34,11 +36,15 @@ _LEADS = {
     "col.priced_change": "single change",
     "col.priced_saves": "saves, MiB (predicted)",
     "col.priced_costs": "may cost",
+    "price.at_most": "at most {held} of {reserved}",
     "price.few_bits": "So few bits are known to cost answers on many models.",
     "pressure.partly": "Only {run} of {planned} planned trials were run, so this is about those alone.",
     "pressure.free": "Memory is no trouble for what was run here: the engine grew by {used_bytes:bytes} up to its "
     "peak, of the {free_bytes:bytes} that were free before it started, and all {trained_tokens:count} tokens that the "
     "model was trained for would fit. So nothing is advised that would pay for memory with time or answers.",
+    "pressure.copies_outgrow": "Memory is no trouble for what was run here: the engine grew by {used_bytes:bytes} up "
+    "to its peak, of the {free_bytes:bytes} that were free before it started. But copies of earlier prompts may still "
+    "take {to_go_bytes:bytes}, and {left_bytes:bytes} are left. So only what ends their growth is advised for memory.",
     "pressure.limits_length": "All that ran fitted. Memory ends at {tokens:count} tokens (predicted), before the "
     "{trained_tokens:count} that the model was trained for: what saves memory makes longer contexts possible.",
     "pressure.ran_out": "Memory is short here: {failed} of {total} trials ran out of it, or were not run because "
@@ -48,6 +54,11 @@ _LEADS = {
     "pressure.nearly_full": "Memory is short here: the engine grew by {used_bytes:bytes} up to its peak, of the "
     "{free_bytes:bytes} that "
     "were free before it started.",
+    "pressure.growing": "Memory goes on growing here: {step_bytes:mib} with each conversation, and no limit is known "
+    "that ends it. All that ran fitted; of what was free before the start {left_bytes:bytes} were left at the peak, "
+    "and at this rate they end after {conversations:count} more conversations.",
+    "pressure.growing_alone": "Memory goes on growing here: {step_bytes:mib} with each conversation, and no limit is "
+    "known that ends it. How much was left free is not known.",
     "pressure.unknown": "Whether memory is short here is not known: the record does not say how much was free, or "
     "what "
     "binds the length.",
@@ -113,10 +124,13 @@ _SAVES = {
     "advice.memory_slope": "By the price of a token as measured here: {value:mib} less " + _INTERVAL + ".",
     "advice.memory_once": "Seen in one trial: {value:mib}. One trial gives no interval.",
     "advice.memory_predicted": "Predicted only: {value:mib} less are reserved. No design of this record measured it.",
+    "advice.memory_at_most": "Predicted only: {reserved_bytes:mib} less are reserved, of which at most {value:mib} "
+    "were in memory here. No design of this record measured it.",
     "advice.memory_estimated": "Predicted only, as an estimate: {value:mib} less. No design of this record measured "
     "it.",
     "advice.memory_too_few": "Predicted only: {value:mib} less. It was run here, but one repeat gives no interval.",
-    "advice.memory_bounded": "Predicted only: at most {value:bytes} less, once the copies are full.",
+    "advice.memory_bounded": "Predicted only: at most {value:bytes} less, once the copies would have taken all that is "
+    "left or allowed.",
     "advice.memory_more_predicted": "It costs memory: {value:mib} more are reserved. Predicted only.",
     "advice.also_predicted": "Predicted were {value:mib}.",
     "advice.time_measured": "Measured: {metric} is {value:s} shorter " + _SECONDS + ", {num} pairs.",
@@ -221,6 +235,8 @@ _WITHHELD = {
 _SHORT = {
     "advice_short.memory_measured": "{flags} saves {size:mib} (measured).",
     "advice_short.memory_predicted": "{flags} should save {size:mib} (predicted only).",
+    "advice_short.memory_at_most": "{flags} should save at most {size:mib} (predicted only; {reserved_bytes:mib} less "
+    "are reserved).",
     "advice_short.waiting_measured": "{flags} shortens {metric} by {size:s} (measured).",
     "advice_short.waiting_predicted": "{flags} should bring the first token {size:s} sooner (predicted only).",
     "advice_short.stable_prefix": "A beginning of the prompt that stays the same brings the first token {size:s} "
@@ -237,6 +253,11 @@ _SHORT = {
     "for. It should save {size:mib} (predicted only).",
     "advice_short.look": "What costs here is the wait, and nothing was compared that may shorten it. To look: "
     "{command}",
+    "advice_short.growing": "Restart the engine in time, or find what it keeps: memory grows by {step_bytes:mib} with "
+    "each conversation, and no limit is known that ends it. The {left_bytes:bytes} left of what was free end after "
+    "{conversations:count} more.",
+    "advice_short.growing_alone": "Restart the engine in time, or find what it keeps: memory grows by "
+    "{step_bytes:mib} with each conversation, and no limit is known that ends it.",
     "advice_short.line": "What to change first: {line}",
     "advice_short.none": "Nothing stands out that should be changed.",
     "advice_short.none_free": "Nothing needs to be changed: memory is no trouble for what was run here.",

@@ -7,8 +7,8 @@ from kvscope.analysis.advice_command import command_text
 from kvscope.analysis.advice_kind import Advice, Withheld
 from kvscope.analysis.fit import Estimate
 from kvscope.analysis.study import Study
-from kvscope.report.advice_words import advice_remarks, advice_text, price_text, withheld_text
-from kvscope.report.words import NO_BREAK, say
+from kvscope.report.advice_words import advice_remarks, advice_text, pressure_text, price_text, withheld_text
+from kvscope.report.words import NO_BREAK
 
 
 def advice_json(study: Study) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def advice_json(study: Study) -> dict[str, Any]:
     return {
         "pressure": {
             "slug": pressure.slug,
-            "says": _plain(say(f"pressure.{pressure.slug}", **pressure.values)),
+            "says": _plain(pressure_text(study)),
             "evidence": list(pressure.evidence),
         },
         "advice": [_advice(each) for each in study.advice],
@@ -33,6 +33,7 @@ def _priced(change: Advice) -> dict[str, Any]:
         "change": dict(change.change),
         "flags": change.flags,
         "predicted_saved_bytes": change.predicted,
+        "reserved_less_bytes": change.values.get("reserved_bytes", change.predicted),
         "is_estimate": change.is_estimate,
         "costs": _plain(price_text(change)),
     }
@@ -49,6 +50,7 @@ def _advice(advice: Advice) -> dict[str, Any]:
         "metric": advice.metric,
         "saved": None if advice.saved is None else _estimate(advice.saved),
         "predicted": advice.predicted,
+        "reserved_less_bytes": advice.values.get("reserved_bytes"),
         "is_measured": advice.is_measured,
         "costs": [{**asdict(cost), "difference": _estimate(cost.difference)} for cost in advice.costs],
         "quality": advice.quality.slug,

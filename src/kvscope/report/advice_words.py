@@ -49,7 +49,8 @@ def saving_texts(advice: Advice) -> list[str]:
         more = advice.values.get("more_bytes")
         return [] if more is None else [say("advice.memory_more_predicted", value=more)]
     if saved is None:
-        return [say(f"advice.{_predicted_slug(advice)}", value=advice.predicted)]
+        reserved = advice.values.get("reserved_bytes")
+        return [say(f"advice.{_predicted_slug(advice)}", value=advice.predicted, reserved_bytes=reserved)]
     values = {"value": saved.value, "low": saved.low, "high": saved.high, "num": saved.num}
     if advice.metric != MEMORY:
         return [say("advice.time_measured", metric=name_of("metric", advice.metric), **values)]
@@ -68,6 +69,8 @@ def _predicted_slug(advice: Advice) -> str:
         return "memory_bounded"
     if advice.design_id is not None:
         return "memory_too_few"
+    if "reserved_bytes" in advice.values:
+        return "memory_at_most"
     return "memory_estimated" if advice.is_estimate else "memory_predicted"
 
 
@@ -130,9 +133,34 @@ def _against(withheld: Withheld) -> list[str]:
     return [*paid, *([] if quality.slug == "no_loss" else [quality_text(quality)])]
 
 
+def pressure_text(study: Study) -> str:
+    """Whether memory is short, in a sentence or two."""
+    pressure = study.pressure
+    is_alone = pressure.slug == "growing" and pressure.values["conversations"] is None
+    return say(f"pressure.{pressure.slug}_alone" if is_alone else f"pressure.{pressure.slug}", **pressure.values)
+
+
+def growth_line(study: Study) -> str | None:
+    """That memory goes on growing, by how much, and when what is free ends; None where nothing is seen to."""
+    growth = study.pressure.growth
+    if growth is None:
+        return None
+    slug = "growing" if growth.conversations is not None else "growing_alone"
+    return say(
+        f"advice_short.{slug}",
+        step_bytes=growth.step_bytes,
+        left_bytes=growth.left_bytes,
+        conversations=growth.conversations,
+    )
+
+
 def advice_lines(study: Study) -> tuple[str, ...]:
-    """For the first screen and a terminal: what to change first, in at most three short sentences; or that there is
-    nothing, with what would tell how to wait less. Empty where nothing was measured, and nothing ran out either."""
+    """For the first screen and a terminal: what grows without a limit, then what to change first, in at most three
+    short sentences; or that there is nothing, with what would tell how to wait less. Empty where nothing was measured,
+    and nothing ran out either."""
+    growing = growth_line(study)
+    if growing is not None:
+        return (growing, *(_short(advice) for advice in study.advice[: SHORT_LINES - 1]))
     if not study.advice:
         if not study.is_measured:
             return ()
@@ -152,7 +180,7 @@ def _nothing_to_change(study: Study) -> tuple[str, ...]:
 
 
 def _short(advice: Advice) -> str:
-    basis = "measured" if advice.is_measured else "predicted"
+    basis = "measured" if advice.is_measured else "at_most" if "reserved_bytes" in advice.values else "predicted"
     slug = _OWN_SHORT.get(advice.slug, f"{advice.helps}_{basis}")
     metric = name_of("metric", advice.metric)
     return say(

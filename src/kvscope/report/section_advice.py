@@ -4,10 +4,11 @@ list of single changes, which is there whether or not any of them is needed."""
 from collections.abc import Mapping
 
 from kvscope.analysis.advice_command import command_text
+from kvscope.analysis.advice_kind import Advice
 from kvscope.analysis.left_out import trials_left
 from kvscope.analysis.study import Study
 from kvscope.report.advice_words import advice_lines as advice_lines
-from kvscope.report.advice_words import advice_remarks, advice_text, price_text, withheld_text
+from kvscope.report.advice_words import advice_remarks, advice_text, pressure_text, price_text, withheld_text
 from kvscope.report.blocks import Block, Bullets, Claim, Column, Link, Paragraph, Section, Table, row
 from kvscope.report.claims import SHOWN_ROWS
 from kvscope.report.numbers import mib_cell
@@ -42,7 +43,7 @@ def _pressure(study: Study, anchors: Mapping[str, Link]) -> Claim:
     """Whether memory is short, with the rows that say so, and of how much of the plan that is known."""
     left, planned = trials_left(study)
     remarks = (say("pressure.partly", run=planned - left, planned=planned),) if left else ()
-    text = say(f"pressure.{study.pressure.slug}", **study.pressure.values)
+    text = pressure_text(study)
     return Claim(text=text, remarks=remarks, evidence=_links(study.pressure.evidence, anchors)[:SHOWN_ROWS])
 
 
@@ -64,9 +65,18 @@ def _price_list(study: Study) -> Table:
     return Table(
         caption=say("caption.priced_alone") if context is None else say("caption.priced", context_tokens=context),
         columns=(*titles, Column(title=say("col.priced_costs"))),
-        rows=tuple(row(each.flags, mib_cell(each.predicted), price_text(each)) for each in study.priced),
+        rows=tuple(row(each.flags, _saves_cell(each), price_text(each)) for each in study.priced),
         summary=say("summary.priced_free" if study.pressure.is_free else "summary.priced"),
     )
+
+
+def _saves_cell(change: Advice) -> str:
+    """What it reserves less; of a buffer of which less was seen in memory, that too."""
+    reserved = change.values.get("reserved_bytes")
+    held = mib_cell(change.predicted)
+    if not isinstance(reserved, float):
+        return held
+    return say("price.at_most", held=held, reserved=mib_cell(reserved))
 
 
 def _lead(study: Study) -> str:
@@ -75,6 +85,8 @@ def _lead(study: Study) -> str:
         return say("advice.lead_one" if count == 1 else "advice.lead", count=count)
     if not study.is_measured:
         return say("advice.none_mends" if study.pressure.slug == "ran_out" else "advice.none_failed")
+    if study.pressure.growth is not None:
+        return say("advice.growing")
     if not study.pressure.is_free:
         return say("advice.none")
     waits = [(a.metrics.ttft_s, a.prompt_tokens) for a in study.attempts if a.is_measured]
