@@ -276,7 +276,7 @@ def _size(kind: str, chance: Random) -> float:
         "silent_cache": 1.0,
         "time_drift": spread(0.03, 2.0),
         "memory_drift": spread(64 * KIB, 8 * MIB),
-        "swap": spread(64 * KIB, 8 * MIB),
+        "swap": spread(64 * KIB, 128 * MIB),
         # Marks around a prompt may be left out (4 at most); a server that reads fewer than that has cut the text.
         "counts": round(spread(1, 24)) if sign > 0 else -round(spread(1, 4)),
         "late_samples": spread(0.1, 0.9),
@@ -336,9 +336,14 @@ def _law(number: int, chance: Random) -> Law:
         "noise_share": chance.choice((0.005, 0.02, 0.05, 0.1, 0.2)),
         "noise_is_skewed": chance.randint(0, 1),
         "slow_share": chance.choice((0.0, 0.0, 0.0, 0.3, 1.0)),
-        "noise_bytes": chance.choice((0, 16 * KIB, 128 * KIB)),
+        "noise_bytes": _launch_noise(number, chance.choice((0, 16 * KIB, 128 * KIB))),
         "heap_noise_bytes": chance.choice((0, 8 * KIB, 64 * KIB)),
     }
+
+
+def _launch_noise(number: int, small: int) -> int:
+    """What processes of one program differ by: little, or, in half of all scenarios, as much as of real engines."""
+    return Random(f"launch noise/{number}").choice((small, small, MIB, 3 * MIB))
 
 
 def _designs(chance: Random, *, keeps_copies: bool) -> tuple[Design, ...]:

@@ -75,7 +75,8 @@ def told(study: Study) -> set[str]:
     warned = {str(check.values["warning"]) for check in study.checks if check.slug == "warning"}
     named = {"drift": "time_drift", "memory_drift": "memory_drift", "swap": "swap", "token_counts": "counts",
              "own_counts": "counts", "cut_prompts": "cut", "stuck_count": "cut", "late_samples": "late_samples",
-             "cached_tokens": "reuse", "failures": "failures", "client_limits": "client"}  # fmt: skip
+             "cached_tokens": "reuse", "unexplained": "unexplained_large",
+             "failures": "failures", "client_limits": "client"}  # fmt: skip
     found = {name for slug, name in named.items() if slug in doubts}
     found |= {"client"} if "client-limited" in warned else set()
     for finding in study.findings:

@@ -183,3 +183,10 @@ def test_warm_ups_and_failures_are_in_no_effect_and_failures_are_counted() -> No
     row = level_rows(design, found)[1]
     assert row.effects["ttft_s"].difference.value == pytest.approx(0.1)
     assert (row.effects["ttft_s"].num_pairs, row.num_measured, row.num_failed) == (3, 3, 1)
+
+
+def test_what_rounding_left_is_no_difference_even_in_one_pair() -> None:
+    # The same step of 20 ms, summed in another order over 64 and over 256 tokens.
+    effect = paired_effect("tpot_s", [(0.02, 0.02 - 9.71e-17)])
+    assert effect.difference.value == 0.0
+    assert effect.relative.value == 0.0

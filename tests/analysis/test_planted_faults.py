@@ -12,6 +12,7 @@ from planted_verdicts import MISSED, TOLD, judge, told
 
 from kvscope.analysis.drift import trend_within
 from kvscope.analysis.study import Study
+from kvscope.report.text import study_lines
 from kvscope.units import KIB, MIB
 
 # Of the first 120 of the 500 those with the fewest trials: each kind of fault alone, two of two faults, two clean ones.
@@ -57,6 +58,22 @@ def test_a_leak_of_a_mebibyte_is_growing_by_a_mebibyte(tmp_path: Path) -> None:
     assert "allocator_keeps" in finding.also_possible
 
 
+def test_memory_is_trouble_while_it_grows_without_a_limit(tmp_path: Path) -> None:
+    # 20 MiB with each conversation: what was free less what was taken at the peak, by 20 MiB each.
+    study = run(quiet(leak_bytes=20 * MIB), tmp_path)
+    growth = study.pressure.growth
+    assert growth is not None
+    assert study.pressure.slug == "growing"
+    assert growth.step_bytes == pytest.approx(20 * MIB)
+    assert growth.left_bytes is not None
+    assert growth.conversations == growth.left_bytes // (20 * MIB)
+    lines = study_lines(study)
+    (first,) = [n for n, line in enumerate(lines) if "memory grows by 20.0" in line]
+    assert first < next(n for n, line in enumerate(lines) if line.startswith("- "))
+    assert "Nothing needs to be changed" not in " ".join(lines)
+    assert not any(line.startswith("→ Nothing") for line in lines)
+
+
 def test_a_leak_below_the_limit_is_not_called_and_its_size_is_said(tmp_path: Path) -> None:
     # A quarter of a MiB: below the half from one conversation to the next that a heap's own steps may be.
     study = run(quiet(leak_bytes=256 * KIB), tmp_path)
@@ -70,6 +87,16 @@ def test_swapped_memory_is_told_with_its_size_and_contradicts_nothing(tmp_path: 
     (check,) = [c for c in study.checks if c.slug == "swap"]
     assert (check.passed, check.values["most_bytes"]) == (False, 2 * MIB)
     assert not any(f.is_contradiction for f in study.findings)
+
+
+@pytest.mark.parametrize(("size_mib", "at_request"), [(10, 0), (30, 0), (30, 2), (200, 0)])
+def test_swapped_memory_has_a_name_however_much_it_is(size_mib: int, at_request: int, tmp_path: Path) -> None:
+    # Up to the whole cache, two thirds of what the load adds.
+    study = run(quiet(swapped_bytes=size_mib * MIB, swaps_at_request=at_request), tmp_path)
+    assert not any(f.is_contradiction for f in study.findings)
+    assert "kv_paid_at_load" not in {f.slug for f in study.findings}
+    for row in study.identities:
+        assert all(abs(moment.unexplained_bytes) < MIB / 100 for moment in row.moments)
 
 
 def test_a_server_that_counts_three_tokens_more(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ MOST_FALSE = 12
 def study(
     levels: tuple[int, ...], repeats: int, noise_bytes: float, draw: Random, *, dearer: float = 1.0, knee: bool
 ) -> ContextGrowth:
-    """The growth of one simulated study. ``knee``: half of the cost ends at WINDOW tokens, so that it is told by steps."""
+    """The growth of one simulated study. ``knee``: half of the cost ends at WINDOW tokens: it is told by steps."""
 
     def cost(level: int) -> int:
         return PER_TOKEN * level if not knee else PER_TOKEN // 2 * (level + min(level, WINDOW))

@@ -21,7 +21,7 @@ from kvscope.analysis.advice_host_cache import host_cache_advice
 from kvscope.analysis.advice_kind import Advice, Advised, Helps, Withheld
 from kvscope.analysis.advice_measured import MEMORY, TIMES, Measured, measured_changes, surely_less
 from kvscope.analysis.advice_predicted import predicted_advice, priced_changes
-from kvscope.analysis.advice_pressure import Pressure, pressure_of
+from kvscope.analysis.advice_pressure import Pressure, pressure_now, pressure_of
 from kvscope.analysis.advice_reuse import reuse_advice
 from kvscope.analysis.advice_room import room_advice
 from kvscope.analysis.effects import Effect
@@ -46,7 +46,7 @@ _MEMORY_DESIGNS = frozenset({"kv_dtype", "host_cache"})
 def advise(study: Study) -> Advised:
     """What helps most first: what lets it run at all, then memory before waiting where memory is short or ends the
     length, else waiting first."""
-    pressure = pressure_of(study)
+    pressure = pressure_now(study)
     changes = measured_changes(study)
     memory, not_memory = _of_memory(study, changes, pressure)
     waiting, not_waiting = _of_waiting(study, changes)
@@ -62,7 +62,7 @@ def advise(study: Study) -> Advised:
     withheld = [each for each in (*not_memory, *not_waiting) if level_key(each.change) not in advised]
     look = () if any(_has_times(each) for each in changes) else _where_to_look(study)
     return Advised(
-        pressure=pressure,
+        pressure=pressure_of(study),
         advice=advice,
         withheld=_worth_naming(withheld),
         look=look,

@@ -63,7 +63,12 @@ class Attribution:
     @property
     def measured_bytes(self) -> int:
         """Terms that were seen and that nothing predicts: the engine's run time."""
-        return self._of_basis("measured")
+        return self._of_basis("measured") - self.swapped_bytes
+
+    @property
+    def swapped_bytes(self) -> int:
+        """What is swapped out: held, and not seen in any mapping."""
+        return self.term_bytes("swapped")
 
     @property
     def seen_bytes(self) -> int:

@@ -95,8 +95,7 @@ class Effect:
 
     @property
     def _is_rounding(self) -> bool:
-        means = (self.baseline or 0.0, self.changed or 0.0)
-        return abs(self.difference.value or 0.0) <= ROUNDING * max(map(abs, means))
+        return _is_rounding(self.baseline or 0.0, self.changed or 0.0)
 
     @property
     def verdict(self) -> str:
@@ -142,6 +141,10 @@ def _repeats(spread: float, half_width: float, error: float) -> int:
     return high
 
 
+def _is_rounding(baseline: float, changed: float) -> bool:
+    return abs(changed - baseline) <= ROUNDING * max(abs(baseline), abs(changed))
+
+
 def resolution_of(metric: str) -> float:
     """How far a difference of two values of a metric may be off by reading alone: a page of memory, a step of the
     clock, half a token (counts are whole). 0.0 of a rate, which is as fine as its time."""
@@ -166,8 +169,10 @@ def paired_effect(
     rates: ErrorRates = FIXED,
     resolution: float | None = None,
 ) -> Effect:
-    """The effect from (baseline, changed) of each block. ``num_levels``: how many levels are compared with the same
-    baseline. ``resolution``: the smallest difference that can be resolved, where it is not the metric's own."""
+    """The effect from (baseline, changed) of each block; what rounding left between the two is no difference.
+    ``num_levels``: how many levels are compared with the same baseline. ``resolution``: the smallest difference that
+    can be resolved, where it is not the metric's own."""
+    pairs = [(baseline, baseline if _is_rounding(baseline, changed) else changed) for baseline, changed in pairs]
     differences = [changed - baseline for baseline, changed in pairs]
     count = len(pairs)
     step = _resolution(metric, resolution, [value for pair in pairs for value in pair])

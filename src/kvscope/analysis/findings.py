@@ -169,6 +169,7 @@ def _unexplained(study: Study) -> list[Finding]:
                 "shared_bytes": attribution.shared_bytes,
                 "measured_bytes": attribution.measured_bytes,
                 "calibrated_bytes": attribution.calibrated_bytes,
+                "swapped_bytes": attribution.swapped_bytes,
                 "counted_bytes": attribution.counted_bytes,
                 "context_tokens": study.main.attempt.context_tokens,
                 "from_start": attribution.from_start,

@@ -39,8 +39,8 @@ def _paid_at_load(main: MemoryView, study: Study) -> tuple[Finding, ...]:
     alike = [a for a in at_level(_attempts_of(main, study), main.attempt.trial.level) if a.is_measured]
     seen = [(_kv_at(a, "loaded"), _kv_at(a, "after_request")) for a in alike]
     known = [(before, now) for before, now in seen if before is not None and now is not None]
-    if not known or any(now != before for before, now in known):
-        return ()
+    if not known or any(now != before for before, now in known) or any(_swaps(a) for a in alike):
+        return ()  # what is swapped out was paid too, and is not seen
     size = mean([before for before, _ in known])
     return (
         Finding(
@@ -60,6 +60,10 @@ def _paid_at_load(main: MemoryView, study: Study) -> tuple[Finding, ...]:
 
 def _attempts_of(main: MemoryView, study: Study) -> Sequence[Attempt]:
     return next(d.attempts for d in study.designs if d.design.design_id == main.attempt.design.design_id)
+
+
+def _swaps(attempt: Attempt) -> bool:
+    return any(mark.swap_bytes for mark in attempt.result.marks)
 
 
 def _is_seen(found: Attribution) -> bool:
@@ -115,8 +119,9 @@ def _printed_weights(attempt: Attempt) -> tuple[str, ...]:
 
 def in_used_memory(finding: Finding, views: Sequence[MemoryView]) -> Finding | None:
     """A cost of context that is not the predicted one because a small buffer of the cache lies in memory that the
-    engine had used and freed before, so that it added less there: no contradiction, and nothing unclear, where the engine's own log agrees
-    with the prediction at both ends, and as much of the cache lies so. None where that does not explain it."""
+    engine had used and freed before, so that it added less there: no contradiction, and nothing unclear, where the
+    engine's own log agrees with the prediction at both ends, and as much of the cache lies so. None where that does not
+    explain it."""
     if not finding.slug.endswith(("_differs", "_unclear")):
         return None
     ends = [_view_at(views, finding.values[name]) for name in ("from_tokens", "to_tokens")]

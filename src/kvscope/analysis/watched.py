@@ -13,7 +13,7 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
     "kv_cache": ("kv_cache", "recurrent_state"),
     "compute": ("compute_buffer", "output_buffer", "working_buffers"),
     "host_cache": ("host_cache", "checkpoint"),
-    "runtime": ("heap", "heap_kept", "arenas", "python_arenas", "stacks", "library_data", "library_code"),
+    "runtime": ("heap", "heap_kept", "arenas", "python_arenas", "stacks", "library_data", "library_code", "swapped"),
 }
 
 

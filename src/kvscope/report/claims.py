@@ -77,8 +77,9 @@ def spoken(finding: Finding) -> dict[str, object]:
     failures = values.get("failures")
     if isinstance(failures, Mapping):
         values["failures"] = tuple(f"{name_of('failure', name)}: {num}" for name, num in failures.items())
-    sizes = [values.get(f"{name}_bytes") for name in ("seen", "rule", "shared", "measured", "calibrated")]
-    if all(isinstance(size, int) for size in sizes):
+    if "seen_bytes" in values:
+        names = ("seen", "rule", "shared", "measured", "calibrated", "counted", "swapped")
+        sizes = (values.get(f"{name}_bytes", 0) for name in names)
         values["named"] = named_text(*(size for size in sizes if isinstance(size, int)))
     if "from_start" in values:
         values |= _of_load(values)
@@ -143,10 +144,10 @@ def bounds_text(bounds: Sequence[Bound]) -> str:
     return "; ".join(parts) if parts else say("bound.nobody")
 
 
-def named_text(seen: int, rule: int, shared: int, measured: int, calibrated: int, counted: int = 0) -> str:
+def named_text(seen: int, rule: int, shared: int, measured: int, calibrated: int, counted: int, swapped: int) -> str:
     """What has a name, by how it is known, in bytes; what there is none of is left out."""
     sizes = {"seen": seen, "shared": shared, "rule": rule, "calibrated": calibrated, "counted": counted}
-    sizes["measured"] = measured
+    sizes |= {"measured": measured, "swapped": swapped}
     parts = [say(f"named.{how}", size_bytes=size) for how, size in sizes.items() if size]
     return "; ".join(parts) if parts else say("named.nothing")
 

@@ -9,6 +9,7 @@ IDENTITY: Mapping[str, str] = {
     "named.calibrated": "{size_bytes:mib} of the engine's own, by calibration",
     "named.counted": "{size_bytes:mib} freed and kept by its allocator, by its own count",
     "named.measured": "{size_bytes:mib} run time and libraries, seen and predicted by no file",
+    "named.swapped": "{size_bytes:mib} swapped out",
     "named.nothing": "nothing",
     "basis.predicted": "predicted, and seen in its mapping",
     "basis.reported": "stated by the engine",
@@ -26,8 +27,17 @@ IDENTITY: Mapping[str, str] = {
     "identity.on_vocabulary": "Vocabulary and tables are what a model with this model's {tokens:count} tokens and "
     "{layers:count} layers, each 32 wide, held more than that. Growth with the prompt is what it grew by after one of "
     "such a length.",
-    "identity.not_calibrated": "Not calibrated: this record was made without the tiny models, so heap and arenas are "
-    "named by their place, and what is in them is not told apart.",
+    "identity.not_calibrated": "Not calibrated: heap and arenas are named by their place, and what is in them is not "
+    "told apart.",
+    "not_calibrated.not_recorded": "Nothing was recorded of tiny models, as by an older release.",
+    "not_calibrated.switched_off": "Tiny models were switched off (KVSCOPE_CALIBRATION).",
+    "not_calibrated.other_engine": "Tiny models are run on llama.cpp and transformers alone.",
+    "not_calibrated.attached": "The server ran already, and a tiny model cannot be loaded into it.",
+    "not_calibrated.own_command": "A program of your own loads its model at once: its start cannot be told apart.",
+    "not_calibrated.tiny_model_not_run": "The tiny model did not run on this engine.",
+    "not_calibrated.tiny_model_not_read": "The tiny model ran, and its memory could not be read.",
+    "not_calibrated.unreadable": "What was recorded of tiny models is nothing that any of them can have held.",
+    "not_calibrated.of_another_engine": "What was recorded of tiny models is of another engine, build or machine.",
     "identity.bound": "The readings themselves can be off by {total_bytes:mib2} at most either way: "
     "{counters_bytes:mib2} by the kernel's counters, {pages_bytes:mib2} by pages, {time_bytes:mib2} by the time "
     "between two readings, {digits_bytes:mib2} by printed digits. No term takes that up.",

@@ -65,6 +65,7 @@ def _lead(view: MemoryView) -> str:
             loaded.measured_bytes if loaded.maps_read else 0,
             loaded.calibrated_bytes,
             loaded.counted_bytes,
+            loaded.swapped_bytes,
         ),
         unexplained_bytes=loaded.unexplained_bytes,
     )

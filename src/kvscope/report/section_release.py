@@ -20,7 +20,7 @@ REMAINS: Mapping[str, tuple[str, ...]] = {
     "component.kv_cache": ("kv_cache", "recurrent_state"),
     "col.buffers": ("compute_buffer", "output_buffer", "working_buffers"),
     "col.copies": ("host_cache", "checkpoint"),
-    "col.heaps": ("heap", "heap_kept", "arenas", "python_arenas"),
+    "col.heaps": ("heap", "heap_kept", "arenas", "python_arenas", "swapped"),
     "col.libraries": ("library_data", "stacks"),
 }
 

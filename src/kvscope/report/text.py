@@ -6,7 +6,7 @@ from kvscope.analysis.checks import Check
 from kvscope.analysis.findings import Finding
 from kvscope.analysis.study import Analysis, DesignStudy, Study
 from kvscope.analysis.turns import turn_tables
-from kvscope.report.advice_words import advice_lines
+from kvscope.report.advice_words import advice_lines, growth_line
 from kvscope.report.answer_headline import is_main
 from kvscope.report.claims import claim_text, spoken
 from kvscope.report.held_text import design_title
@@ -51,18 +51,19 @@ def study_lines(study: Study) -> list[str]:
     lines += _failed(study)
     lines += _wrapped(headline(study))
     lines += _wrapped(interval_line(study), "  ")
+    lines += _growth(study)
     doubts, shown = _doubts(study), _shown_findings(study)
     overall = _overall(study)
-    for finding in overall:
-        if finding in shown and finding.slug.startswith(_PER_TOKEN):
-            lines += _finding_lines(finding)
+    told = [finding for finding in overall if finding in shown]
+    price = [finding for finding in told if finding.slug.startswith(_PER_TOKEN)]
+    first = [finding for finding in told if finding.is_contradiction and finding not in price]
+    rest = [finding for finding in told if finding not in (*first, *price)]
+    lines += [line for finding in (*first, *price) for line in _finding_lines(finding)]
     lines += _formula_lines(study)
-    for finding in overall:
-        if finding in shown and not finding.slug.startswith(_PER_TOKEN):
-            lines += _finding_lines(finding)
+    lines += [line for finding in rest for line in _finding_lines(finding)]
     lines += [*_how_far(study), *_left_out(study)]
     lines += [say("text.more")] if len(shown) < len(overall) else []
-    lines += [*change_first(study), *doubts, *_steps(study)]
+    lines += [*_change_first(study), *doubts, *_steps(study)]
     for design in study.designs:
         lines += _design_lines(study, design)
     return lines
@@ -72,6 +73,11 @@ def _overall(study: Study) -> list[Finding]:
     """What is found of the study as a whole: what a token costs first."""
     found = [f for f in study.findings if f.design_id is None and f.slug not in _SAID]
     return sorted(found, key=lambda f: not f.slug.startswith(_PER_TOKEN))
+
+
+def _growth(study: Study) -> list[str]:
+    """What grows without a limit stands before all that is found."""
+    return _wrapped(growth_line(study) or "", "→ ")
 
 
 def _formula_lines(study: Study) -> list[str]:
@@ -112,7 +118,13 @@ def _shown_findings(study: Study) -> list[Finding]:
 def _heights(study: Study, findings: Sequence[Finding]) -> list[int]:
     """Lines of what is never left out, then of each finding."""
     always = [_wrapped(", ".join(strip(study))), _failed(study), _wrapped(headline(study))]
-    always += [_wrapped(interval_line(study), "  "), _formula_lines(study), _how_far(study), _left_out(study)]
+    always += [
+        _wrapped(interval_line(study), "  "),
+        _growth(study),
+        _formula_lines(study),
+        _how_far(study),
+        _left_out(study),
+    ]
     always.append(_doubts(study))
     return [sum(map(len, always)), *(len(_finding_lines(finding)) for finding in findings)]
 
@@ -166,10 +178,15 @@ def _finding_lines(finding: Finding) -> list[str]:
 
 
 def change_first(study: Study) -> list[str]:
-    """What to change first, as lines of a terminal; nothing where nothing was measured."""
-    told = advice_lines(study)
+    """What grows without a limit and what to change first, as lines of a terminal; nothing where nothing was
+    measured."""
+    return [*_growth(study), *_change_first(study)]
+
+
+def _change_first(study: Study) -> list[str]:
+    told = [line for line in advice_lines(study) if line != growth_line(study)]
     if study.advice:
-        told = tuple(say("advice_short.line", line=line) for line in told)
+        told = [say("advice_short.line", line=line) for line in told]
     return [part for line in told for part in _wrapped(line, "→ ")]
 
 
