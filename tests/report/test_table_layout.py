@@ -73,6 +73,35 @@ def test_a_card_says_the_head_of_each_cell_in_the_language_that_is_shown(browser
             assert "".join(pieces).split() == head.replace('"', "'").split(), (said, head)
 
 
+# Of what is printed: the size of each text in points, without charts; and texts that end beyond the sheet.
+SIZES = """[...document.querySelectorAll('main th, main td, main p, main li, main caption')]
+  .filter(each => each.getClientRects().length).map(each => parseFloat(getComputedStyle(each).fontSize) * 0.75)"""
+CUT = """[...document.querySelectorAll('main th, main td, main .chart')]
+  .filter(each => each.getBoundingClientRect().right > innerWidth + 1).map(each => each.innerText.slice(0, 40))"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("language", ["ko", "en"])
+def test_paper_is_readable_and_nothing_on_it_is_cut(browser: Chromium, lab_page: Path, language: str) -> None:
+    # As wide as A4 less its margins of 11 mm: (210 - 22) / 25.4 × 96 pixels.
+    browser.open(lab_page, media="print", width=710)
+    browser.evaluate(f"document.getElementById('speak-{language}').click()")
+    assert min(browser.evaluate(SIZES)) >= 8
+    assert browser.evaluate(CUT) == []
+    assert browser.evaluate(NARROW) == []
+
+
+@pytest.mark.browser
+def test_paper_has_tables_unfolded_and_logs_not(browser: Chromium, lab_page: Path) -> None:
+    browser.open(lab_page, media="print", width=710)
+    shown = "each.checkVisibility({contentVisibilityAuto: true}) && each.getClientRects().length > 0"
+    of = "[...document.querySelectorAll('{}')].map(each => {})".format
+    assert all(browser.evaluate(of("details:not(.raw) td", "each.getClientRects().length > 0 || !each.innerText")))
+    raw = browser.evaluate(of("details.raw pre", shown))
+    assert raw
+    assert not any(raw)
+
+
 def test_a_head_ends_neither_its_string_nor_its_attribute() -> None:
     """By hand: a quotation mark is 22 or 27, "&" 26, a backslash 5c, "<" 3c, "}" 7d; an escape is written out."""
     hostile = "a\"; } ' & </style>\\\x1b" + "w" * 80
