@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from kvscope.analysis.calibration_record import of_its_design
 from kvscope.errors import SchemaMismatch
 from kvscope.record.attempt_rows import ALL_PARTS
 from kvscope.record.metrics import TrialMetrics, metrics_of
@@ -97,7 +98,7 @@ def load_attempts(records: Records, design: DesignRow, runs: Mapping[str, RunRow
 def load_attempt(records: Records, trial: TrialRow, design: DesignRow, runs: Mapping[str, RunRow]) -> Attempt:
     """One attempt of a design. Raises as ``load_attempts``."""
     run = of_trial(records, trial, "sitting", trial.run_id, runs)
-    result = records.result(trial, _PARTS)
+    result = of_its_design(records.result(trial, _PARTS), design)
     return Attempt(
         design=design,
         run=run,

@@ -18,6 +18,7 @@ from kvscope.analysis.attribute import attribute
 from kvscope.analysis.attribution import Attribution, Term
 from kvscope.analysis.calibrated_terms import work_bytes_at_most
 from kvscope.analysis.calibration import Calibration, calibration_of
+from kvscope.analysis.calibration_record import why_not_calibrated
 from kvscope.analysis.own_heap import heap_at_peak
 from kvscope.analysis.probe_bounds import ReadingBound, reading_bound
 from kvscope.record.metrics import held_bytes, last_mark
@@ -56,7 +57,8 @@ class Moment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowIdentity:
     """One row. A moment is None where memory, or its mappings, were not read. ``calibration`` None: the row was
-    recorded without one, and its engine's own memory is named by place only."""
+    recorded without one that can be taken, ``why_not_calibrated``, and its engine's own memory is named by place
+    only."""
 
     key: str
     run_id: str
@@ -66,6 +68,7 @@ class RowIdentity:
     after: Moment | None
     peak: Moment | None
     calibration: Calibration | None
+    why_not_calibrated: str | None = None
 
     @property
     def moments(self) -> tuple[Moment, ...]:
@@ -92,6 +95,7 @@ def row_identity(attempt: Attempt) -> RowIdentity:
     found = {phase: attribute(attempt.result, attempt.prediction, phase) for phase in ("loaded", "after_request")}
     read = {phase: each for phase, each in found.items() if each is not None and each.maps_read}
     peak = peak_attribution(attempt, read.get("after_request") or read.get("loaded"))
+    calibration = calibration_of(attempt.result)
     return RowIdentity(
         key=attempt.key,
         run_id=attempt.trial.run_id,
@@ -100,7 +104,8 @@ def row_identity(attempt: Attempt) -> RowIdentity:
         loaded=_moment(attempt, read.get("loaded")),
         after=_moment(attempt, read.get("after_request")),
         peak=_moment(attempt, peak),
-        calibration=calibration_of(attempt.result),
+        calibration=calibration,
+        why_not_calibrated=None if calibration is not None else why_not_calibrated(attempt.result),
     )
 
 

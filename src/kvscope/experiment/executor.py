@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from kvscope.analysis.calibration import RECORDED_AS
+from kvscope.analysis.calibration_record import RECORDED_AS
 from kvscope.engine.base import Engine
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import UsageError

@@ -35,6 +35,7 @@ def _identity(attempt: Attempt, identity: RowIdentity) -> dict[str, Any]:
             "tiny_model": _tiny(calibration.fixed),
             "tiny_model_same_vocabulary": None if calibration.vocabulary is None else _tiny(calibration.vocabulary),
         },
+        "not_calibrated": identity.why_not_calibrated,
         "columns": [
             {
                 "component": line.slug,

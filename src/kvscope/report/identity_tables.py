@@ -136,7 +136,7 @@ def basis_text(line: Line) -> str:
 
 def _remarks(study: Study, identity: RowIdentity) -> tuple[str, ...]:
     if identity.calibration is None:
-        told = [say("identity.not_calibrated")]
+        told = [say("identity.not_calibrated"), say(f"not_calibrated.{identity.why_not_calibrated}")]
     else:
         told = [_calibrated(study, identity.calibration.fixed, "identity.on")]
         if identity.calibration.vocabulary is not None:
