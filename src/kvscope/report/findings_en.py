@@ -130,8 +130,9 @@ _FINDINGS: dict[str, str] = {
     "(llama.cpp's is 8,192 MiB unless cache_ram_mib is set). With --model they can be told by their size.",
     "finding.release_cannot_tell": "Memory after the answers, with {factor} = {level}: cannot tell: {reason}",
     "size.bytes_per_token": "95 % interval {low:count} to {high:count} bytes, {num} trials.",
-    "size.per_thousand": "Over this range {low:s} to {high:s} more for each 1,000 tokens (95 %), {num} trials.",
-    "size.per_token": "95 % interval {low:s} to {high:s} for each token, {num} trials.",
+    "size.per_thousand": "Over this range {low:s} to {high:s} more for each 1,000 tokens (95 %), by the line through "
+    "all {num} trials at once.",
+    "size.per_token": "95 % interval {low:s} to {high:s} for each token, by the line through all {num} trials at once.",
     "size.per_conversation": "From one conversation to the next: {low:signed_mib} to {high:signed_mib} (95 %), {num} "
     "readings.",
     "size.none": "No interval can be given.",
@@ -174,8 +175,7 @@ _FINDINGS: dict[str, str] = {
     "also.server_cut_prompt": "Could also be: the server cut or changed the prompt.",
     "also.busy_machine": "Could also be: other programs on this machine; see the checks.",
     "also.allocator_keeps": "Could also be: an allocator that keeps freed memory for reuse.",
-    "check_by.compare_log": "To check: compare with the engine's own lines of one trial at the end of "
-    "this page.",
+    "check_by.compare_log": "To check: compare with the engine's own lines of one trial at the end of this page.",
     "check_by.more_context_levels": "To check: kvscope measure context_limit with more --levels.",
     "check_by.look_at_smaps": "To check: the mappings are in the record, table maps.",
     "check_by.vary_context_not_input": "To check: hold the input and vary the context limit (kvscope measure "
