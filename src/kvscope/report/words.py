@@ -40,7 +40,7 @@ def _span(fewest: str, most: str, between: str = " to ") -> str:
 
 def _korean_seconds(seconds: float) -> str:
     """``5.26초``, ``0.31초``, with the digits that English has; below a tenth of a second ``45.2 ms``."""
-    if 0.1 <= round(abs(seconds), 3) and abs(seconds) < 1:
+    if round(abs(seconds), 3) >= 0.1 and abs(seconds) < 1:
         return f"{seconds:.3f}".rstrip("0").rstrip(".") + "초"
     text = format_seconds(seconds)
     return f"{text.removesuffix(' s')}초" if text.endswith(" s") else text
