@@ -141,6 +141,13 @@ DAMAGE = {
     "prediction = '[]' of prediction_texts": ("trial t-two: table prediction_texts", "prediction"),
     "machine = 'x' of runs": ("table runs, run_id run-two", "machine"),
     "levels = '5' of designs": ("table designs, design_id d-two", "levels"),
+    'machine = \'{"memory_total_bytes": "x"}\' of runs': ("table runs, run_id run-two", "machine"),
+    'client = \'{"probes": {"a": {"late": "x"}}}\' of trials': ("trials, trial_id t-two", "client holds no number"),
+    'engine_timings = \'{"prompt_ms": "x"}\' of requests': ("trial t-two: table requests", "engine_timings"),
+    'prediction = \'{"growth": {"bytes_per_token": "x"}}\' of prediction_texts': (
+        "trial t-two: table prediction_texts",
+        "growth.bytes_per_token",
+    ),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvscope.record import packed
 from kvscope.record.columns import all_from_columns, as_json, from_columns, insert, json_object, reading, to_columns
+from kvscope.record.json_numbers import check_numbers
 from kvscope.record.rows import (
     AnswerRow,
     Json,
@@ -112,8 +113,15 @@ class AttemptRows:
                 "SELECT prediction FROM prediction_texts WHERE text_id = ?", (text_id,)
             ).fetchone()
             with reading("prediction_texts"):
-                self._parsed[text_id] = json_object(text, "prediction")
+                self._parsed[text_id] = predicted_of(text)
         return self._parsed[text_id]
+
+
+def predicted_of(text: Any) -> dict[str, Json]:
+    """What was predicted, of its column. Raises ValueError where that holds none, or a text where a number belongs."""
+    prediction = json_object(text, "prediction")
+    check_numbers(prediction, "prediction")
+    return prediction
 
 
 def effective_of(trial: Mapping[str, Any]) -> dict[str, Json]:

@@ -10,6 +10,7 @@ from itertools import repeat
 from sqlite3 import Connection, Cursor
 from typing import Any, TypeVar, cast
 
+from kvscope.record.json_numbers import check_numbers
 from kvscope.record.rows import AnswerRow, DesignRow, RequestRow, RunRow, TrialRow
 
 Row = TypeVar("Row")
@@ -31,6 +32,13 @@ _JSON_FIELDS: Mapping[type[Any], set[str]] = {
 # Those whose JSON may be of any kind; the others of _JSON_FIELDS hold objects, or lists (_TUPLE_FIELDS).
 _ANY_JSON = {(DesignRow, "baseline_level"), (TrialRow, "level")}
 _TUPLE_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"levels", "confounders", "holds"}}
+# Those whose names are kvscope's, so that what is a number there is known.
+_NUMBERED: Mapping[type[Any], set[str]] = {
+    RunRow: {"machine"},
+    TrialRow: {"client"},
+    RequestRow: {"engine_timings", "client"},
+    AnswerRow: {"facts"},
+}
 _BOOL_FIELDS: Mapping[type[Any], set[str]] = {DesignRow: {"is_grid"}, AnswerRow: {"is_twin", "evidence_in_prompt"}}
 
 
@@ -40,6 +48,7 @@ class _Field:
     column: str
     is_json: bool
     is_object: bool
+    has_numbers: bool
     is_tuple: bool
     is_bool: bool
     may_lack: bool
@@ -64,6 +73,7 @@ def _derived_fields(row_type: type[Any]) -> tuple[_Field, ...]:
             column=_COLUMN.get((row_type, f.name), f.name),
             is_json=f.name in _JSON_FIELDS.get(row_type, ()),
             is_object=_is_object(row_type, f.name),
+            has_numbers=f.name in _NUMBERED.get(row_type, ()),
             is_tuple=f.name in _TUPLE_FIELDS.get(row_type, ()),
             is_bool=f.name in _BOOL_FIELDS.get(row_type, ()),
             may_lack=not (f.default is MISSING and f.default_factory is MISSING),
@@ -101,7 +111,7 @@ def json_object(text: Any, column: str) -> dict[str, Any]:
 def _json(text: Any, column: str) -> Any:
     try:
         return json.loads(text)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"its column {column} holds no JSON") from error
 
 
@@ -140,6 +150,8 @@ def from_columns(row_type: type[Row], columns: Mapping[str, Any]) -> Row:
         value = columns[field.column]
         if field.is_json:
             value = json_object(value, field.column) if field.is_object else _json(value, field.column)
+        if field.has_numbers:
+            check_numbers(value, field.column)
         if field.is_tuple:
             if not isinstance(value, list):
                 raise ValueError(f"its column {field.column} holds no list")

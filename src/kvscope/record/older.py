@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from kvscope.record.attempt_rows import ALL_PARTS, PLAIN, SINCE, effective_of
-from kvscope.record.columns import from_columns, json_object, reading
+from kvscope.record.attempt_rows import ALL_PARTS, PLAIN, SINCE, effective_of, predicted_of
+from kvscope.record.columns import from_columns, reading
 from kvscope.record.rows import PredictionRow, ReadRow, SampleRow, TokenRow, TrialResult, TrialRow
 
 # The last schema that this is about.
@@ -68,6 +68,4 @@ class OlderAttemptRows:
         if found is None:
             return None
         with reading("predictions"):
-            return PredictionRow(
-                created_at=found["created_at"], prediction=json_object(found["prediction"], "prediction")
-            )
+            return PredictionRow(created_at=found["created_at"], prediction=predicted_of(found["prediction"]))
