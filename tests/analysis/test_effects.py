@@ -190,3 +190,14 @@ def test_what_rounding_left_is_no_difference_even_in_one_pair() -> None:
     effect = paired_effect("tpot_s", [(0.02, 0.02 - 9.71e-17)])
     assert effect.difference.value == 0.0
     assert effect.relative.value == 0.0
+
+
+def test_what_is_shown_as_a_share_has_the_sign_of_its_difference() -> None:
+    """1 → 1.3 and 3 → 2.6: 0.05 less on average, 2.5 % of the baseline's 2; the ratios 1.3 and 0.8667 have the
+    geometric mean 1.0614, which is 6 % *more*."""
+    found = paired_effect("ttft_s", [(1.0, 1.3), (3.0, 2.6)])
+    assert found.relative.value == pytest.approx(0.0614, abs=1e-4)
+    assert found.share.value == pytest.approx(-0.025)
+    assert found.difference.low is not None
+    assert found.share.low == pytest.approx(found.difference.low / 2)
+    assert paired_effect("memory_released_bytes", [(0.0, 5e6), (0.0, 6e6)]).share.value is None

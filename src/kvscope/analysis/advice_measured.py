@@ -162,7 +162,7 @@ def cost_of(effect: Effect) -> Cost:
         metric=effect.metric,
         verdict=verdict(effect, asked),
         difference=effect.difference,
-        share=effect.relative.value,
+        share=effect.share.value,
     )
 
 

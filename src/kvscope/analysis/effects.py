@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from math import expm1, log, sqrt
 from statistics import fmean
 
-from kvscope.analysis.fit import Estimate, mean, t_quantile
+from kvscope.analysis.fit import Estimate, mean, scaled, t_quantile
 from kvscope.analysis.notes import note
 
 PAIRED, UNPAIRED, NO_METHOD = "paired_t", "welch_t", "none"
@@ -105,6 +105,14 @@ class Effect:
         if not self.is_seen:
             return "no_difference_seen"
         return "more" if self.difference.value > 0 else "less"
+
+    @property
+    def share(self) -> Estimate:
+        """The difference with its interval as a share of the baseline, as it is shown: its sign is the difference's.
+        No value where the baseline is not above zero."""
+        if self.baseline is None or self.baseline <= 0:
+            return Estimate(value=None, num=self.difference.num, reason=note("not_above_zero"))
+        return scaled(self.difference, 1 / self.baseline)
 
     @property
     def would_have_been_seen(self) -> float | None:

@@ -99,7 +99,7 @@ def _is_memory(metric: str) -> bool:
 
 
 def _value(row: LevelRow, effect: Effect) -> dict[str, Any] | None:
-    share = effect.relative
+    share = effect.share
     if share.value is None or share.low is None or share.high is None:
         return None
     return {

@@ -36,8 +36,9 @@ def effect_cells(effect: Effect) -> EffectCells:
     """One effect in the units of its kind: milliseconds, MiB, tokens a second."""
     unit, scale = _unit(effect)
     digits = _digits(effect, scale)
+    fine = _fine_digits(effect, scale, digits)
 
-    def write(value: float | None, *, signed: bool = True) -> str:
+    def write(value: float | None, *, signed: bool = True, digits: int = digits) -> str:
         if value is None:
             return say("none")
         text = format_number(value / scale, digits)
@@ -50,10 +51,10 @@ def effect_cells(effect: Effect) -> EffectCells:
         difference=write(effect.difference.value),
         interval=say("effects.no_interval")
         if low is None or high is None
-        else say("effects.width", low=write(low), high=write(high)),
+        else say("effects.width", low=write(low, digits=fine), high=write(high, digits=fine)),
         share=_share(effect),
         pairs=str(effect.num_pairs),
-        verdict=_verdict(effect, write(effect.would_have_been_seen, signed=False)),
+        verdict=_verdict(effect, write(effect.would_have_been_seen, signed=False, digits=fine)),
     )
 
 
@@ -81,8 +82,17 @@ def _digits(effect: Effect, scale: float) -> int:
     return digits
 
 
+def _fine_digits(effect: Effect, scale: float, digits: int) -> int:
+    """Decimals of an interval: as many as it takes to show that it has a width."""
+    sides = (effect.difference.low, effect.difference.high, effect.would_have_been_seen)
+    widest = max((abs(side) for side in sides if side is not None), default=0.0) / scale
+    while widest > 0 and digits < MOST_DIGITS and round(widest, digits) == 0:
+        digits += 1
+    return digits
+
+
 def _share(effect: Effect) -> str:
-    value = effect.relative.value
+    value = effect.share.value
     if value is None:
         return say("none")
     text = format_number(value * 100, 0 if abs(value) >= 0.995 else 1)

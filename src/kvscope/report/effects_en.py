@@ -16,7 +16,8 @@ EFFECTS: Mapping[str, str] = {
     "method.welch_t": "Not paired (no blocks in common), Welch's t.",
     "method.none": "Too few repeats for an interval.",
     "effects.caption": "What changed, and by how much ({name}). {lead}",
-    "effects.summary": "Each difference with its interval, share and number of pairs",
+    "effects.summary": "Each difference with its interval, its share of the baseline (difference ÷ baseline), and "
+    "the number of pairs",
     "effects.against": "{factor}: {level} against {base}",
     "effects.counts": "{measured} measured, {pairs} pairs with the baseline",
     "effects.counts_failed": "{measured} measured, {failed} failed (in no difference), {pairs} pairs with the baseline",

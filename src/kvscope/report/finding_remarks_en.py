@@ -56,7 +56,8 @@ FINDING_REMARKS: Mapping[str, str] = {
     "text.weights_unchanged": "Weights: {reported_mib} MiB, the same in {trials:count} trials",
     "text.window_saves_nothing": "A window of {window_tokens:count} tokens saves nothing at {context_tokens:count}",
     "size.mean_bytes": "95 % interval {low:mib} to {high:mib}, {num} trials.",
-    "size.mean_signed_bytes": "95 % interval {low:signed_mib} to {high:signed_mib}, {num} trials.",
+    "size.mean_signed_bytes": "Added up with their signs: 95 % interval {low:signed_mib} to {high:signed_mib}, {num} "
+    "trials.",
     "size_from.counted": "Counted over all rows, so that there is no interval.",
     "size_from.as_printed": "As the engine prints it, to its last digit: no interval.",
     "size_from.by_rule": "By the model's files and the engine's rules: no interval.",

@@ -197,7 +197,7 @@ def interval_line(study: Study) -> str:
     memory, law = _memory_slope(study), _first_token(study)
     parts = []
     if memory is not None and memory.low is not None and memory.high is not None:
-        low, high = (format_number(x * THOUSAND / MIB, 2) for x in (memory.low, memory.high))
+        low, high = _as_closely(memory.value or 0.0, memory.low, memory.high)
         parts.append(say("interval.memory", low=low, high=high))
     if law is not None:
         parts += _time_intervals(law)
@@ -206,7 +206,11 @@ def interval_line(study: Study) -> str:
             return say("interval.none")
         if study.until_failure is not None:
             return say("interval.failed_late")
-        return say("interval.failed" if study.failures else "interval.predicted")
+        if study.failures:
+            return say("interval.failed")
+        if study.attempts:
+            return say("interval.not_ended")
+        return say("interval.predicted" if study.prediction else "interval.nothing")
     counts = [
         level.num_measured
         for d in study.designs
@@ -220,6 +224,14 @@ def interval_line(study: Study) -> str:
     if law is not None:
         parts.append(say("interval.inputs", count=law.line.num_levels))
     return say("interval.line", parts=" · ".join(parts))
+
+
+def _as_closely(value: float, low: float, high: float) -> tuple[str, str]:
+    """Both ends in MiB for each 1,000 tokens: with two decimals, or, where the headline's one decimal would then lie
+    outside them, with one."""
+    told, least, most = (each * THOUSAND / MIB for each in (value, low, high))
+    digits = 2 if round(least, 2) <= round(told, 1) <= round(most, 2) else 1
+    return format_number(least, digits), format_number(most, digits)
 
 
 def _time_intervals(law: TimeLaw) -> list[str]:
@@ -291,6 +303,6 @@ def remarks(study: Study) -> tuple[str, ...]:
     items += reach_texts(study)
     if not study.is_measured:
         items += [_failure(group) for group in study.failures[:MOST_FAILURES]]
-    if not study.has_answers and (study.is_measured or not study.failures):
+    if not study.has_answers and (study.is_measured or (study.prediction and not study.failures)):
         items.append(say("remark.quality"))
     return tuple(items)

@@ -53,7 +53,7 @@ def per_token_text(release: Release) -> str:
     if each is None or each.growth.value is None or each.predicted_bytes is None:
         return ""
     text = say(
-        "release.per_token",
+        "release.per_token" if each.growth.has_interval else "release.per_token_alone",
         tokens=each.tokens_per_conversation,
         growth_bytes=each.growth.value,
         low_bytes=each.growth.low,

@@ -13,7 +13,7 @@ from kvscope.language import ENGLISH, speaking
 from kvscope.report.advice_json import advice_json
 from kvscope.report.claims import claim_text, remarks
 from kvscope.report.identity_json import between_json, identities_json
-from kvscope.report.section_answer import headline, interval_line, strip
+from kvscope.report.section_answer import headline, interval_line, limit_text, strip
 from kvscope.report.section_growth import formula_line
 from kvscope.report.section_trust import check_text, next_step
 from kvscope.report.sections import several_studies
@@ -51,6 +51,7 @@ def _study(study: Study) -> dict[str, Any]:
         "bytes_per_token_measured": None if context is None else _estimate(context.measured.slope),
         "bytes_per_token_predicted": None if context is None else context.predicted.slope.value,
         "ttft_s_per_token": None if ttft is None else _estimate(ttft.line.slope),
+        "limit": _limit(study),
         "unexplained_bytes": None if main is None else main.unexplained_bytes,
         "unexplained_share": None if main is None else main.unexplained_share,
         "identities": identities_json(study),
@@ -60,6 +61,22 @@ def _study(study: Study) -> dict[str, Any]:
         "turns": [table for design in study.designs for table in _turns(design)],
         "checks": [_check(check) for check in study.checks],
         **advice_json(study),
+    }
+
+
+def _limit(study: Study) -> dict[str, Any] | None:
+    """How far this machine goes with one conversation, and what binds."""
+    limit = study.limit
+    if limit is None:
+        return None
+    return {
+        "says": _plain(limit_text(study) or "") or None,
+        "tokens": limit.tokens,
+        "binds": limit.binds,
+        "trained_tokens": limit.trained_tokens,
+        "memory_tokens": limit.memory_tokens,
+        "available_bytes": limit.available_bytes,
+        "fixed_bytes": limit.fixed_bytes,
     }
 
 
@@ -115,7 +132,8 @@ def _effects(study: DesignStudy) -> list[dict[str, Any]]:
             "baseline": effect.baseline,
             "changed": effect.changed,
             "difference": _estimate(effect.difference),
-            "share": _estimate(effect.relative),
+            "share": _estimate(effect.share),
+            "ratio": _estimate(effect.relative),
             "together": _estimate(effect.together),
             "verdict": effect.verdict,
             "method": effect.method,

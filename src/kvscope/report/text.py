@@ -40,7 +40,7 @@ def render_text(analysis: Analysis) -> str:
     if not analysis.studies:
         return say("page.empty")
     several = several_studies(analysis)
-    parts = [several] if several else []
+    parts = ["\n".join(_wrapped(several))] if several else []
     parts += ["\n".join(study_lines(study)) for study in analysis.studies]
     return "\n\n".join(parts).replace(NO_BREAK, " ")
 
@@ -197,7 +197,7 @@ def _doubts(study: Study) -> list[str]:
 
 def _steps(study: Study) -> list[str]:
     """What to do about the gravest doubts."""
-    steps = {doubt_name(c): next_step(c) for c in reversed(by_weight(_failing(study)))}
+    steps = {doubt_name(c): next_step(c) for c in reversed(by_weight([c for c in study.checks if c.passed is False]))}
     told = [say("text.doubt_step", name=name, step=step) for name, step in reversed(steps.items())]
     return [line for text in told[:MOST_STEPS] for line in _wrapped(text, "  ")]
 

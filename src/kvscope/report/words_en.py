@@ -263,6 +263,8 @@ _RELEASE: dict[str, str] = {
     "release.slope": "From one conversation to the next {value}; with the same text again {again}",
     "release.per_token": "For each of its {tokens:count} tokens: {growth_bytes:count} bytes (95 %: {low_bytes:count} "
     "to {high_bytes:count}); the cache takes {predicted_bytes:count} by prediction.",
+    "release.per_token_alone": "For each of its {tokens:count} tokens: {growth_bytes:count} bytes; the cache takes "
+    "{predicted_bytes:count} by prediction.",
     "release.per_token_more": "The other {more_bytes:count} bytes of each token have no name here.",
     "release.copies_carry": "{text} The copies carry context checkpoints too, beside the cache.",
     "release.slope_alone": "{value} MiB",
@@ -315,8 +317,16 @@ _TRUST: dict[str, str] = {
     "check.failures": "{failed} of {total} trials failed.",
     "check.repeats": "Measured repeats of the least repeated level: {fewest}. Fewer than {limit} make wide "
     "intervals. More: --repeats N.",
-    "check.unexplained": "At most {share:percent} of the growth up to the end of the load is unexplained, over {count} "
-    "trials (limit {limit_share:percent}). What is at each trial's peak stands where its memory is named.",
+    "check.unexplained": "At most {share:percent} of what grew since the start has no name: in row {row}, {moment} "
+    "({count} trials, limit {limit_share:percent}).",
+    "check.unexplained_by_place": "At most {share:percent} of what grew since the start has no name: in row {row}, "
+    "{moment} ({count} trials; limit {limit_share:percent}, wider than a calibrated row's).",
+    "check_name.unexplained_between": "Memory without a name, between rows",
+    "check.unexplained_between": "Between rows {first_row} and {second_row}, what has no name differs at the peak by "
+    "{unexplained_bytes:signed_mib2}, {share:percent2} of the smaller growth (limit {limit_share:percent}).",
+    "moment.loaded": "after its load",
+    "moment.after_request": "after its requests",
+    "moment.peak": "at its peak",
     "check.token_counts": "{wrong} of {total} requests were counted differently by the server; {unknown} were not "
     "counted by it.",
     "check.own_counts": "{wrong} of {total} requests, warm-ups included, were counted otherwise by the server than by "

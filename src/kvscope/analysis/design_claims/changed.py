@@ -87,8 +87,8 @@ def verdict(effect: Effect, asked: float) -> str:
 
 
 def ruled_out(effect: Effect, asked: float) -> dict[str, object]:
-    """What a verdict leaves open: how large a difference it rules out, and how many repeats would tell one as large as
-    ``asked`` or as the one seen here, if it is there."""
+    """What a verdict leaves open: how large a difference it rules out, how many repeats would tell one as large as
+    ``asked`` or as the one seen here, if it is there, and by how much differences scatter, as a share."""
     most, base = effect.would_have_been_seen, effect.baseline
     target = max(asked, abs(effect.difference.value or 0.0))
     return {
@@ -97,6 +97,7 @@ def ruled_out(effect: Effect, asked: float) -> dict[str, object]:
         "target": target,
         "needed": repeats_to_call(effect, target),
         "pairs": effect.num_pairs,
+        "noise_share": None if effect.spread is None or not base else effect.spread / abs(base),
     }
 
 
@@ -114,7 +115,7 @@ def _time(effect: Effect, names: Mapping[str, object], keys: tuple[str, ...]) ->
             "metric": effect.metric,
             "difference_s": effect.difference.value,
             "baseline_s": effect.baseline,
-            "share": effect.relative.value,
+            "share": effect.share.value,
             **_with_unit(ruled_out(effect, asked), "s"),
         },
         evidence=keys,
@@ -152,7 +153,7 @@ def rate_findings(design: DesignRow, attempts: Sequence[Attempt], metrics: Seque
                     "metric": effect.metric,
                     "difference_per_s": effect.difference.value,
                     "baseline_per_s": effect.baseline,
-                    "share": effect.relative.value,
+                    "share": effect.share.value,
                     **_with_unit(ruled_out(effect, asked), "per_s"),
                 }
                 found.append(
