@@ -76,3 +76,13 @@ def test_a_contradiction_is_marked() -> None:
               "difference_bytes": -1, "reported_mib": "2.00", "baseline_reported_mib": "1.00"}  # fmt: skip
     lines = claim_lines([Finding(slug="buffer_contradicted", is_contradiction=True, values=values)])
     assert lines[0].startswith("≠ KV cache with kv_dtype = q8_0")
+
+
+def test_few_pairs_are_not_called_noise() -> None:
+    # Two pairs that differ by 5 % of the quantity: t = 12.7 makes the interval wide, and three repeats would tell.
+    few = {**VALUES, "ruled_out_share": 1.6, "needed": 3, "target_s": 0.08, "pairs": 2, "noise_share": 0.05}
+    told = claim_text(Finding(slug="time_cannot_tell", values=few, evidence=("a/1",)))
+    assert "2 pairs are too few" in told
+    assert "About 3 repeats would tell one of 80 ms" in told.replace("\u00a0", " ")
+    noisy = {**few, "noise_share": 1.2}
+    assert "the noise is larger" in claim_text(Finding(slug="time_cannot_tell", values=noisy, evidence=("a/1",)))

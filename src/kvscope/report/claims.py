@@ -56,7 +56,9 @@ def row_anchors(study: Study, prefix: str) -> dict[str, Link]:
 def claim_text(finding: Finding) -> str:
     """The sentence of a finding."""
     size = finding.size
-    slug = f"{finding.slug}_at_all" if _tells_nothing(finding) else finding.slug
+    slug = finding.slug
+    if _tells_nothing(finding):
+        slug += "_at_all" if _is_noise(finding) else "_yet"
     return say(f"finding.{slug}", **spoken(finding), size=None if size is None else size.value)
 
 
@@ -64,6 +66,13 @@ def _tells_nothing(finding: Finding) -> bool:
     """Whether what is ruled out is larger than the quantity itself: such numbers help nobody."""
     share = finding.values.get("ruled_out_share")
     return finding.slug in ("time_cannot_tell", "rate_cannot_tell") and isinstance(share, float) and share >= 1
+
+
+def _is_noise(finding: Finding) -> bool:
+    """Whether the differences themselves scatter by more than the quantity. Else it is their small number that makes
+    the interval so wide, and a few more tell."""
+    noise, needed = finding.values.get("noise_share"), finding.values.get("needed")
+    return needed is None or not isinstance(noise, float) or noise >= 1
 
 
 def spoken(finding: Finding) -> dict[str, object]:
@@ -120,9 +129,13 @@ def _of_load(values: Mapping[str, Any]) -> dict[str, object]:
         loading = say("loading.whole")
     else:
         loading = say("loading.model") if context is None else say("loading.context", context_tokens=context)
+    of_what = say("of_what.grew" if values["from_start"] else "of_what.whole")
+    phase, number = values.get("phase"), values.get("row")
+    if phase in ("after_request", "peak") and number is not None:
+        loading, of_what = (say(f"{kind}.{phase}", row=number) for kind in ("loading", "of_what"))
     return {
         "loading": loading,
-        "of_what": say("of_what.grew" if values["from_start"] else "of_what.whole"),
+        "of_what": of_what,
         "at_context": "" if context is None else say("at_context", context_tokens=context),
     }
 

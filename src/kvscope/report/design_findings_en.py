@@ -13,6 +13,10 @@ _TELLS_NOTHING = (
     "{metric} with {condition}: these repeats tell nothing, the noise is larger than the value itself. A quiet machine "
     "helps more than repeats."
 )
+_NOT_YET = (
+    "{metric} with {condition}: {pairs:count} pairs are too few to tell a difference from {base} from noise, block by "
+    "block. About {needed:count} repeats would tell one "
+)
 _MEMORY = "{metric} with {condition}: {difference_bytes:signed_mib2} against {base}"
 _SAME_MEMORY = "{metric} with {condition}: the same as with {base} in each of {pairs:count} pairs, to a page of 4 KiB"
 _NO_MEMORY = (
@@ -85,6 +89,7 @@ _LEVELS: dict[str, str] = {
     "noise; only one of more than {ruled_out_share:percent} ({ruled_out_per_s:rate} tokens/s) is ruled out. About "
     "{needed:count} repeats would tell one of {target_per_s:rate} tokens/s, if it is there.",
     "finding.rate_cannot_tell_at_all": _TELLS_NOTHING,
+    "finding.rate_cannot_tell_yet": f"{_NOT_YET}of {{target_per_s:rate}} tokens/s, if it is there.",
     "finding.rate_unknown": f"{_DIFFERENCE_RATE}{{baseline_per_s:rate}}), in {{pairs}} pair: too few to tell a "
     "difference from noise.",
     "finding.time_more": f"{_DIFFERENCE_S}{{baseline_s:s}}).",
@@ -96,6 +101,7 @@ _LEVELS: dict[str, str] = {
     "noise; only one of more than {ruled_out_share:percent} ({ruled_out_s:s}) is ruled out. About {needed:count} "
     "repeats would tell one of {target_s:s}, if it is there.",
     "finding.time_cannot_tell_at_all": _TELLS_NOTHING,
+    "finding.time_cannot_tell_yet": f"{_NOT_YET}of {{target_s:s}}, if it is there.",
     "finding.time_unknown": f"{_DIFFERENCE_S}{{baseline_s:s}}), in {{pairs}} pair: too few to tell a difference from "
     "noise.",
     "finding.answers_not_judged": "Whether the answers are still right is not judged here: these are bytes and times.",
@@ -212,7 +218,8 @@ _REMARKS: dict[str, str] = {
     "size.wait_s": "95 % interval {low:s} to {high:s}, {num} repeats.",
     "size.thousand_s": "95 % interval {low:s} to {high:s} for each 1,000 tokens, {num} repeats.",
     "size.thousand_squared_s": "95 % interval {low:s} to {high:s} for (1,000 tokens)², {num} repeats.",
-    "size.output_token_s": "95 % interval {low:s} to {high:s} for each token, {num} repeats.",
+    "size.output_token_s": "95 % interval {low:s} to {high:s} for each token, by the longest less the shortest of "
+    "{num} repeats: another than by the line through all trials.",
     "also.other_buffers_follow_level": "What makes the rest: other memory that changed with it, and parts of buffers "
     "that were never touched; the record has each mapping.",
     "also.prediction_excluded": "The interval leaves out the prediction, which is less than 1 % away.",
