@@ -15,6 +15,18 @@ ORDER = ["memory", "growth", "time", "changes", "release", "quality", "failed", 
 SECTIONS = "[...document.querySelectorAll('main section[id] > h2')].map(each => each.parentElement.id)"
 
 
+def test_language_and_title_follow_the_switch(browser: Chromium, lab_page: Path) -> None:
+    browser.open(lab_page)
+    told = "[document.documentElement.lang, document.title]"
+    english = browser.evaluate(told)
+    browser.evaluate("document.getElementById('speak-ko').click()")
+    korean = browser.evaluate(told)
+    assert (english[0], korean[0]) == ("en", "ko")
+    assert korean[1] != english[1]
+    browser.evaluate("document.getElementById('speak-en').click()")
+    assert browser.evaluate(told) == english
+
+
 def test_every_section_is_there_in_its_order_and_can_be_gone_to(browser: Chromium, lab_page: Path) -> None:
     browser.open(lab_page)
     ids = browser.evaluate(SECTIONS)

@@ -318,7 +318,13 @@ def test_an_empty_record_is_a_valid_page(tmp_path: Path) -> None:
 
 
 def test_a_design_whose_trials_have_not_begun(tmp_path: Path) -> None:
-    check_page(rendered(tmp_path, [], designs=[design_row()]))
+    html = rendered(tmp_path, [], designs=[design_row()])
+    check_page(html)
+    text = plain(html)
+    assert "neither predicted nor measured" in text
+    assert "no trial of it has begun" in text
+    assert "Predictions only" not in text
+    assert "That it fits" not in text
 
 
 @pytest.mark.parametrize("name", ["context_limit", "input_length", "output_length", "release"])
@@ -339,6 +345,16 @@ def test_a_trial_still_running(tmp_path: Path) -> None:
     text = "".join(check_page(rendered(tmp_path, [running])).text)
     assert "Predicted: nothing has been measured yet" in text
     assert "not ended" in text
+    assert "1 of 1 trials did not end" in text
+    assert "none of 1 trials failed" not in text
+
+
+def test_a_part_that_no_memory_bears_the_name_of_is_unknown_and_not_0(tmp_path: Path) -> None:
+    bare = replace(attempt(**memory(512), **answered()), prediction=None)
+    bare = replace(bare, result=replace(bare.result, reported=()))
+    table = rendered(tmp_path, [bare]).split("<tbody>")[1].split("</tbody>")[0]
+    assert "unknown" in re.search(r"KV cache.*?</tr>", table, re.DOTALL)[0]  # type: ignore[index]
+    assert "<td>0.0</td>" not in table
 
 
 def test_studies_that_cannot_be_compared_are_shown_apart(tmp_path: Path) -> None:

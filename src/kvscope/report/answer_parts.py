@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
+from kvscope.analysis.attribution import Attribution
 from kvscope.analysis.compare import Component
 from kvscope.analysis.identity import RowIdentity
 from kvscope.analysis.study import MemoryView, Study
@@ -28,7 +28,8 @@ _RARE = ("host_cache", "checkpoint")
 def badges(study: Study, prefix: str, sections: Collection[str]) -> tuple[Badge, ...]:
     """Share explained, failures and warnings counted. Each leads to its section where the page has it."""
     if not study.attempts:
-        return (Badge(mark="?", text=say("badge.predicted"), kind="doubt", anchor=f"{prefix}trust"),)
+        slug = "badge.predicted" if study.prediction else "badge.nothing"
+        return (Badge(mark="?", text=say(slug), kind="doubt", anchor=f"{prefix}trust"),)
     found = [_explained(study, prefix)] if "memory" in sections else []
     found += [_failed(study, prefix), _warnings(study, prefix)]
     return tuple(badge for badge in found if badge is not None)
@@ -37,15 +38,16 @@ def badges(study: Study, prefix: str, sections: Collection[str]) -> tuple[Badge,
 def _explained(study: Study, prefix: str) -> Badge | None:
     shares = [share for share in map(_unexplained, study.identities) if share is not None]
     if shares:
-        share, text = max(shares), say("badge.explained_rows", share=1 - max(shares), rows=len(shares))
+        text = say("badge.explained_rows", share=1 - max(shares), rows=len(shares))
     elif study.main is not None and study.main.loaded is not None:
         found = study.main.loaded.unexplained_share
         if found is None:
             return None
-        share, text = found, say("badge.explained", share=1 - found)
+        text = say("badge.explained", share=1 - found)
     else:
         return None
-    is_good = share <= UNEXPLAINED_SHARE
+    # By the limits of the check, which knows how each row was measured.
+    is_good = not any(each.slug == "unexplained" and each.passed is False for each in study.checks)
     return Badge(mark="=" if is_good else "≠", text=text, kind="good" if is_good else "bad", anchor=f"{prefix}memory")
 
 
@@ -60,6 +62,9 @@ def _failed(study: Study, prefix: str) -> Badge:
     if failed:
         text = say("badge.failed", failed=failed, total=total)
         return Badge(mark="×", text=text, kind="bad", anchor=f"{prefix}failed")
+    if not_ended := sum(attempt.is_unfinished for attempt in study.trials):
+        text = say("badge.not_ended", count=not_ended, total=total)
+        return Badge(mark="?", text=text, kind="doubt", anchor=f"{prefix}failed")
     return Badge(mark="=", text=say("badge.no_failures", total=total), kind="good", anchor=f"{prefix}failed")
 
 
@@ -163,8 +168,13 @@ def _part_row(view: MemoryView, part: str, slugs: tuple[str, ...]) -> Row:
     return row(name_of("part", part), mib_cell(_predicted(found)), _reported(found), _seen(view.loaded, part))
 
 
+def _is_told(loaded: Attribution, part: str) -> bool:
+    """Whether the process's memory tells this part: nothing that bears its name is no measurement of 0."""
+    return loaded.maps_read and any(term.slug in PART_TERMS[part] for term in loaded.terms)
+
+
 def _seen(loaded: Attribution | None, part: str) -> str:
-    if loaded is None or not loaded.maps_read:
+    if loaded is None or not _is_told(loaded, part):
         return say("unknown")
     size = mib_cell(_terms(loaded, part))
     return say("cell.at_most", size=size) if loaded.is_upper_bound(*PART_TERMS[part]) else size

@@ -48,6 +48,7 @@ def render_page(analysis: Analysis, *, interactive: bool = False) -> str:
         .get_template("page.html")
         .render(
             title=_title(analysis),
+            titles=in_each(lambda: _title(analysis)),
             languages={name: NAMES[name] for name in languages()},
             several=said_in_each(lambda: several_studies(analysis) or ""),
             pages=together(in_each(lambda: study_pages(analysis))),

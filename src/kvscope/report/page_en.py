@@ -17,6 +17,10 @@ PAGE: Mapping[str, str] = {
     "badge.warnings": "doubts: {count} ({names:list})",
     "badge.no_warnings": "all {total} checks passed",
     "badge.predicted": "predictions only: nothing was measured",
+    "badge.nothing": "neither predicted nor measured",
+    "badge.not_ended": "{count} of {total} trials did not end, none of the others failed",
+    "interval.nothing": "The record names what was asked; no trial of it has begun.",
+    "interval.not_ended": "No trial has ended yet: they were interrupted, or are still running.",
     "row.total": "total",
     "row.measured": "measured",
     "caption.answer_predicted": "Predicted for a context limit of {context_tokens:count} tokens, in MiB; nothing was "

@@ -1,5 +1,15 @@
 "use strict";
 // Tables can be sorted by any column. Without this script they are as complete, in the order in which they were made.
+// The page's language and its title in the tab follow the switch. Without this script each part still says its own.
+for (const choice of document.querySelectorAll("input[name=language]")) {
+  const follow = () => {
+    if (!choice.checked) return;
+    document.documentElement.lang = choice.value;
+    document.title = choice.dataset.title;
+  };
+  choice.addEventListener("change", follow);
+  follow();
+}
 const words = document.getElementById("sort-words");
 const number = (text) => {
   const found = text.replace(/,/g, "").replace(/\u2212/g, "-").match(/[-+]?\d+(?:\.\d+)?/);
