@@ -15,6 +15,7 @@ import kvscope
 from kvscope.analysis.advice import advise
 from kvscope.analysis.advice_kind import Advice
 from kvscope.analysis.attempts import Attempt
+from kvscope.analysis.limit import context_limit
 from kvscope.analysis.release_bounds import Bound
 from kvscope.analysis.study import Study
 from kvscope.predict.question import Question
@@ -173,3 +174,15 @@ def test_a_level_of_the_limit_itself_that_is_too_short_is_no_reason_to_change_it
     attempts = _too_long(sent({"n_ctx": 1024}, prediction(1024), available=ROOMY), 4032)
     design = design_of("context_limit", "n_ctx", (1024, 4096))
     assert not advised([replace(each, design=design) for each in attempts]).advice
+
+
+def test_how_far_it_goes_counts_the_caches_of_all_slots() -> None:
+    """100 MiB hold 4,551 tokens of 23,040 bytes; a quarter of that where four slots have caches of their own."""
+    predicted = prediction(2048)
+    for streams, tokens in ((1, 4551), (4, 1137)):
+        asked = {**predicted, "effective": {**predicted["effective"], "streams": streams}}
+        (attempt, _) = sent({"n_ctx": 2048, "n_parallel": streams}, asked, available=100 * MIB)
+        nothing_fixed = SimpleNamespace(growth_bytes=0, term_bytes=lambda name: 0)
+        found = context_limit(attempt, cast("Any", nothing_fixed))
+        assert found is not None
+        assert (found.tokens, found.binds) == (tokens, "memory")

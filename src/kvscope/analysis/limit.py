@@ -36,7 +36,9 @@ def context_limit(attempt: Attempt, attribution: Attribution | None) -> ContextL
     is_known = price is not None and available is not None and fixed is not None
     by_memory = None
     if price is not None and available is not None and fixed is not None:
-        by_memory = price.tokens_in(available - fixed)
+        # Each slot with a cache of its own reserves as much as the one that is asked about.
+        streams = int(((attempt.prediction or {}).get("effective") or {}).get("streams") or 1)
+        by_memory = price.tokens_in((available - fixed) // streams)
     candidates = [(n, name) for n, name in ((trained, "trained"), (by_memory, "memory")) if n is not None]
     if not candidates:
         return None
