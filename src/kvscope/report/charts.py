@@ -86,6 +86,8 @@ _EMPTY_GROUP = re.compile(r"<g(?: [^>]*)?></g>")
 _DOT = re.compile(
     r'<path transform="translate\(([-\d.]+),([-\d.]+)\)" d="M([\d.]+),0A\3,\3,0,1,1,-\3,0A\3,\3,0,1,1,\3,0"'
 )
+# The width of a line that a dot has not.
+_NO_LINE = re.compile(r'(<circle (?:(?! stroke=)[^>])*?) stroke-width="[\d.]+"(?=(?:(?! stroke=)[^>])*>)')
 _ATTRIBUTELESS_GROUP = re.compile(r"<g>((?:(?!<g[ >]|</g>).)*)</g>")
 
 
@@ -195,7 +197,7 @@ def _compact(svg: str) -> str:
         short = _NOISE.sub("", tag[0])
         return _LONG_NUMBER.sub(lambda n: f"{float(n[1]):.1f}".removesuffix(".0"), short)
 
-    svg = _DOT.sub(r'<circle cx="\1" cy="\2" r="\3"', _TAG.sub(tidy, svg))
+    svg = _NO_LINE.sub(r"\1", _DOT.sub(r'<circle cx="\1" cy="\2" r="\3"', _TAG.sub(tidy, svg)))
     before = None
     while before != svg:
         before = svg
