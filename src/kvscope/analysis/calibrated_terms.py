@@ -110,6 +110,7 @@ def work_buffer(result: TrialResult, prediction: Mapping[str, Json], request_ind
             cells=cells,
             heads=heads,
             threads=threads if isinstance(threads, int) else 1,
+            has_checkpoints=any(row.component == "checkpoint" for row in result.reported),
         )
         for request in result.requests
         if request.role != QUALITY
