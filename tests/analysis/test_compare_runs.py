@@ -208,7 +208,7 @@ def test_a_difference_of_rounding_is_none(tmp_path: Path) -> None:
     assert place.effects["ttft_s"].verdict == "no_difference_seen"
 
 
-def test_the_json_has_the_share_with_its_own_interval_and_both_factors(tmp_path: Path) -> None:
+def test_the_json_has_the_share_and_the_ratio_with_its_own_interval_and_both_factors(tmp_path: Path) -> None:
     ours = record(tmp_path / "a.db", (design(), run_row(), {128: [1.0, 1.0, 4.0]}))
     row = design(design_id="d2", name="kv_dtype", factor="cache_type", levels=("q8_0",), baseline_level="q8_0")
     theirs = record(tmp_path / "b.db", (row, run_row(), {"q8_0": [2.0, 2.0, 8.0]}))
@@ -219,9 +219,11 @@ def test_the_json_has_the_share_with_its_own_interval_and_both_factors(tmp_path:
     effect = place["metrics"]["ttft_s"]
     assert effect["difference"] == pytest.approx(2.0)
     assert effect["share"] == pytest.approx(1.0)  # each is twice as long
+    assert effect["share_low"] == pytest.approx(effect["low"] / 2)  # the baseline's mean is 2
+    assert effect["ratio"] == pytest.approx(1.0)
     # Logarithms: 0, 0, ln 4 and the same + ln 2, each of variance (ln 4)²/3; t(4) at 95 %: 2.776445.
     half = 2.776445 * (2 * (math.log(4) ** 2 / 3) / 3) ** 0.5
-    assert effect["share_low"] == pytest.approx(2 * math.exp(-half) - 1, rel=1e-5)
+    assert effect["ratio_low"] == pytest.approx(2 * math.exp(-half) - 1, rel=1e-5)
 
 
 def test_doubtful_rows_that_are_averaged_are_counted(tmp_path: Path) -> None:
