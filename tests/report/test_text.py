@@ -61,6 +61,14 @@ def test_failures_come_before_the_answer(lab: Path) -> None:
     assert text.index("trials failed") < text.index("Each 1,000 tokens")
 
 
+def test_not_all_checks_passed_where_every_trial_failed(tmp_path: Path) -> None:
+    died = {"outcome": "engine_died", "error_hint": "Look at the engine's log."}
+    rows = [attempt(trial_row(design_row(), 512, r, **died)) for r in range(2)]
+    lines = render_text(analysis_of(write_record(tmp_path / "r.db", rows))).splitlines()
+    assert "= All checks passed." not in lines
+    assert "  failures: Look at the engine's log." in lines
+
+
 def test_a_number_is_not_parted_from_its_unit(lab: Path) -> None:
     starts = [line.split()[0] for line in render_text(analysis_of(lab)).splitlines() if line]
     assert not {"MiB", "GiB", "s", "ms", "%"} & set(starts)

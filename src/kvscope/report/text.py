@@ -192,7 +192,10 @@ def _change_first(study: Study) -> list[str]:
 
 def _doubts(study: Study) -> list[str]:
     names = dict.fromkeys(map(doubt_name, _failing(study)))
-    return _wrapped(say("text.doubts", names=", ".join(names))) if names else [say("text.no_doubts")]
+    if names:
+        return _wrapped(say("text.doubts", names=", ".join(names)))
+    # Failures stand before everything; with them not all checks passed.
+    return [] if study.failures else [say("text.no_doubts")]
 
 
 def _steps(study: Study) -> list[str]:
