@@ -58,7 +58,7 @@ HOSTILE: dict[str, Any] = {
     "a prompt is huge": after([{**part()["moments"]["loaded"], "prompt_tokens": 10**400}]),
     "day is a number": part(measured_at=5),
     "layers are markup": part(layers="<b>"),
-    "version is long": part(engine_version="x" * 10_000),
+    "day is long": part(measured_at="x" * 10_000),
 }
 
 

@@ -68,12 +68,15 @@ def test_a_tiny_model_that_does_not_run_is_tried_once(monkeypatch: pytest.Monkey
     pytest.importorskip("xllamacpp")
     asked = []
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> dict[str, str]:
         asked.append(1)
+        return {"not_calibrated": "tiny_model_not_run"}
 
     monkeypatch.setattr(calibrate, "calibration_for", fails)
     found = calibrate.Calibrations(Subject.of(load_model(str(MODEL)), EngineChoice(name="llama.cpp")))
-    assert [found.of({"n_threads": 1}), found.of({"n_threads": 1, "n_ctx": 512})] == [None, None]
+    assert [found.of({"n_threads": 1}), found.of({"n_threads": 1, "n_ctx": 512})] == [
+        {"not_calibrated": "tiny_model_not_run"}
+    ] * 2
     assert len(asked) == 1
     found.of({"n_threads": 2})
     assert len(asked) == 2
@@ -87,9 +90,12 @@ def test_a_program_of_ones_own_and_a_running_server_are_not_calibrated() -> None
     def never(*_: object) -> None:
         raise AssertionError("a tiny model was run")
 
-    for choice in (EngineChoice(name="llama.cpp", command="llama-server"), EngineChoice(name="fake")):
+    ways = {"own_command": EngineChoice(name="llama.cpp", command="llama-server"),
+            "other_engine": EngineChoice(name="fake")}  # fmt: skip
+    for reason, choice in ways.items():
         other = Subject(model=model, choice=choice, version="1", build="", served=None, counter=subject.counter)
-        assert calibrate.calibration_for(other, {}, run=never) is None  # type: ignore[arg-type]
+        found = calibrate.calibration_for(other, {}, run=never)  # type: ignore[arg-type]
+        assert found == {"not_calibrated": reason}
 
 
 def test_ctrl_c_while_a_tiny_model_runs_stops_the_study() -> None:

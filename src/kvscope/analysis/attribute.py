@@ -26,9 +26,6 @@ from kvscope.record.metrics import held_bytes, last_mark
 from kvscope.record.rows import Json, MapRow, MarkRow, TrialResult
 from kvscope.units import MIB
 
-# More than this share of what the load added without a name is a doubt about the whole picture.
-UNEXPLAINED_SHARE = 0.10
-
 # Components whose memory the engine writes in full when it loads, so that all of it is resident from then on.
 # llama.cpp: the KV cache and recurrent states are zero-filled; weights outside a mapped file are copied or repacked.
 FILLED_AT_LOAD: Mapping[str, frozenset[str]] = {

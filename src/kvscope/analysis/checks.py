@@ -4,13 +4,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
+from types import MappingProxyType
 
 from kvscope.analysis.attempts import Attempt, latest_attempts
-from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution
+from kvscope.analysis.attribution import Attribution
 from kvscope.analysis.drift import DRIFT_SHARE, MEMORY, TIME, TREND_SHARE, baseline_drifts
+from kvscope.analysis.failures import group_failures
 from kvscope.analysis.fit import FEW_REPEATS
+from kvscope.analysis.identity import RowIdentity
 from kvscope.analysis.levels import at_level, level_key
 from kvscope.analysis.precision import stated_precision
+from kvscope.analysis.unexplained import PAIR_SHARE, worst_pair, worst_row
 from kvscope.record.metrics import last_mark
 from kvscope.record.pieces import COALESCED_SHARE
 from kvscope.record.rows import QUALITY, TRUNCATED_SLUG, DesignRow
@@ -40,15 +44,20 @@ class Check:
 
 
 def run_checks(
-    designs: Sequence[tuple[DesignRow, Sequence[Attempt]]], attributions: Mapping[str, Attribution]
+    designs: Sequence[tuple[DesignRow, Sequence[Attempt]]],
+    attributions: Mapping[str, Attribution],
+    identities: Sequence[RowIdentity] = (),
+    numbers: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Check, ...]:
-    """All checks over the attempts of one study. ``attributions``: attempt → its identity after the load."""
+    """All checks over the attempts of one study. ``attributions``: attempt → its identity after the load.
+    ``identities``: of its rows at every moment. ``numbers``: attempt → its row."""
     attempts = [a for _, members in designs for a in members]
     measured = [a for a in attempts if a.is_measured]
     checks = [
         _failures(attempts),
         _repeats(designs),
-        _unexplained(attributions),
+        _unexplained(attributions, identities, numbers),
+        _unexplained_between(identities, numbers),
         _token_counts(measured),
         _own_counts(attempts),
         _cut_prompts(attempts),
@@ -75,12 +84,16 @@ def _failures(attempts: Sequence[Attempt]) -> Check | None:
     failed = [a.key for a in trials if a.is_failure]
     if not trials:
         return None
-    values = {"failed": len(failed), "total": len(trials)}
+    values: dict[str, object] = {"failed": len(failed), "total": len(trials)}
+    if failed:
+        first = group_failures(trials)[0]  # the most frequent: what to do follows it
+        values |= {"outcome": first.outcome, "hint": first.hint}
     return Check(slug="failures", passed=not failed, values=values, evidence=tuple(failed))
 
 
 def _repeats(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | None:
-    """The level measured least often. One at which every trial failed wants no repeats: its failure is its doubt."""
+    """The level measured least often. One at which every trial failed wants no repeats: its failure is its doubt.
+    ``command``: what goes on with a run that was interrupted before all that was planned."""
     counts = [
         sum(a.is_measured for a in at)
         for design, attempts in designs
@@ -90,24 +103,45 @@ def _repeats(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> Check | 
     ]
     if not counts:
         return None
-    return Check(
-        slug="repeats", passed=min(counts) >= FEW_REPEATS, values={"fewest": min(counts), "limit": FEW_REPEATS}
-    )
+    values = {"fewest": min(counts), "limit": FEW_REPEATS, "command": _goes_on(designs)}
+    return Check(slug="repeats", passed=min(counts) >= FEW_REPEATS, values=values)
 
 
-def _unexplained(attributions: Mapping[str, Attribution]) -> Check | None:
-    shares = {
-        k: a.unexplained_share for k, a in attributions.items() if a.maps_read and a.unexplained_share is not None
-    }
-    if not shares:
+def _goes_on(designs: Sequence[tuple[DesignRow, Sequence[Attempt]]]) -> str | None:
+    """The command of the last design of which planned trials are missing: given again it goes on. None where all were
+    run, or the design repeats until it is sure."""
+    for design, attempts in reversed(designs):
+        ended = {a.trial.trial_id for a in attempts if a.trial.role == "measured" and not a.is_unfinished}
+        if attempts and not design.definition.get("until") and len(ended) < design.repeats * len(design.levels):
+            return attempts[-1].run.command
+    return None
+
+
+def _unexplained(loaded: Mapping[str, Attribution], rows: Sequence[RowIdentity], numbers: Mapping[str, int]) -> Check:
+    """The row and the moment with the largest share without a name, by the limit of its kind."""
+    worst = worst_row(rows, loaded)
+    if worst is None:
         return Check(slug="unexplained", passed=None)
-    worst = max(shares, key=lambda key: shares[key] or 0.0)
-    return Check(
-        slug="unexplained",
-        passed=(shares[worst] or 0.0) <= UNEXPLAINED_SHARE,
-        values={"share": shares[worst], "limit_share": UNEXPLAINED_SHARE, "count": len(shares)},
-        evidence=(worst,),
-    )
+    values = {
+        "share": worst.share,
+        "limit_share": worst.limit_share,
+        "count": len({*loaded, *(row.key for row in rows)}),
+        "row": numbers.get(worst.key),
+        "phase": worst.attribution.phase,
+        "is_calibrated": worst.is_calibrated,
+    }
+    return Check(slug="unexplained", passed=not worst.is_too_much, values=values, evidence=(worst.key,))
+
+
+def _unexplained_between(rows: Sequence[RowIdentity], numbers: Mapping[str, int]) -> Check | None:
+    """The two calibrated rows whose rests differ most."""
+    pair = worst_pair(rows)
+    if pair is None or pair.unexplained_share is None:
+        return None
+    values = {"share": pair.unexplained_share, "limit_share": PAIR_SHARE, "unexplained_bytes": pair.unexplained_bytes,
+              "first_row": numbers.get(pair.first), "second_row": numbers.get(pair.second)}  # fmt: skip
+    passed = pair.unexplained_share <= PAIR_SHARE
+    return Check(slug="unexplained_between", passed=passed, values=values, evidence=(pair.first, pair.second))
 
 
 def _token_counts(measured: Sequence[Attempt]) -> Check | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvscope.analysis.attempts import Attempt, has_engine_rules
-from kvscope.analysis.attribute import UNEXPLAINED_SHARE, Attribution, attribute
+from kvscope.analysis.attribute import Attribution, attribute
 from kvscope.analysis.design_claims import claims_of
 from kvscope.analysis.design_claims.context_limit import growth_findings
 from kvscope.analysis.finding import Finding as Finding
@@ -21,6 +21,7 @@ from kvscope.analysis.levels import at_level
 from kvscope.analysis.memory_claims import in_used_memory, memory_claims
 from kvscope.analysis.notes import note
 from kvscope.analysis.release_claim import claim_slug, claim_values
+from kvscope.analysis.unexplained import worst_row
 from kvscope.record.metrics import last_mark
 
 if TYPE_CHECKING:
@@ -144,42 +145,45 @@ def _not_resident(study: Study) -> list[Finding]:
 
 
 def _unexplained(study: Study) -> list[Finding]:
-    attribution = study.main.loaded if study.main is not None else None
-    if study.main is None or attribution is None or not attribution.maps_read or attribution.unexplained_share is None:
+    """Of the row and the moment that are beyond their limit; else of the main attempt after its load."""
+    loaded = study.main.loaded if study.main is not None else None
+    main = None if study.main is None else study.main.attempt
+    worst = worst_row(study.identities, {} if main is None or loaded is None else {main.key: loaded})
+    attempts = {a.key: a for a in study.attempts}
+    if worst is not None and worst.is_too_much and attempts[worst.key].prediction is not None:
+        return [_without_name(study, attempts[worst.key], worst.attribution, worst.limit_share)]
+    # Without a prediction, as of a server's own model, nothing was said that could be explained.
+    if main is None or main.prediction is None or loaded is None or not loaded.maps_read:
         return []
-    if study.main.attempt.prediction is None:  # as of a server's own model: nothing was said that could be explained
-        return []
-    too_much = attribution.unexplained_share > UNEXPLAINED_SHARE
+    return [] if loaded.unexplained_share is None else [_without_name(study, main, loaded, None)]
+
+
+def _without_name(study: Study, attempt: Attempt, found: Attribution, beyond: float | None) -> Finding:
+    """``beyond``: the limit that it is beyond; None: it is within."""
     # Where no rules of the engine are known there is no prediction of its buffers that a rest could contradict.
-    rules = has_engine_rules(study.main.attempt.prediction)
+    rules = has_engine_rules(attempt.prediction)
     large = "unexplained_large" if rules else "unexplained_no_rules"
-    alike = _repeats_of(study.main.attempt, study)
-    return [
-        Finding(
-            slug=large if too_much else "unexplained_small",
-            is_contradiction=too_much and rules,
-            values={
-                "unexplained_bytes": attribution.unexplained_bytes,
-                "unexplained_anon_bytes": attribution.unexplained_anon_bytes,
-                "unexplained_file_bytes": attribution.unexplained_file_bytes,
-                "share": attribution.unexplained_share,
-                "growth_bytes": attribution.growth_bytes,
-                "seen_bytes": attribution.seen_bytes,
-                "rule_bytes": attribution.rule_bytes,
-                "shared_bytes": attribution.shared_bytes,
-                "measured_bytes": attribution.measured_bytes,
-                "calibrated_bytes": attribution.calibrated_bytes,
-                "swapped_bytes": attribution.swapped_bytes,
-                "counted_bytes": attribution.counted_bytes,
-                "context_tokens": study.main.attempt.context_tokens,
-                "from_start": attribution.from_start,
-            },
-            evidence=tuple(a.key for a in alike),
-            size=mean([float(x.unexplained_bytes) for x in _attributions(alike)]),
-            also_possible=("large_malloc_blocks", "counters_read_apart") if rules else ("runtime_not_calibrated",),
-            how_to_check="look_at_smaps",
-        )
-    ]
+    alike = _repeats_of(attempt, study) if found.phase == "loaded" else []
+    sizes = [float(each.unexplained_bytes) for each in _attributions(alike)]
+    names = ["unexplained", "unexplained_anon", "unexplained_file", "growth", "seen", "rule", "shared", "measured"]
+    names += ["calibrated", "swapped", "counted"]
+    return Finding(
+        slug="unexplained_small" if beyond is None else large,
+        is_contradiction=beyond is not None and rules,
+        values={
+            **{f"{name}_bytes": getattr(found, f"{name}_bytes") for name in names},
+            "share": found.unexplained_share,
+            "limit_share": beyond,
+            "context_tokens": attempt.context_tokens,
+            "from_start": found.from_start,
+            "row": study.row_numbers.get(attempt.key),
+            "phase": found.phase,
+        },
+        evidence=tuple(a.key for a in alike) or (attempt.key,),
+        size=mean(sizes or [float(found.unexplained_bytes)]),
+        also_possible=("large_malloc_blocks", "counters_read_apart") if rules else ("runtime_not_calibrated",),
+        how_to_check="look_at_smaps",
+    )
 
 
 def _repeats_of(attempt: Attempt, study: Study) -> list[Attempt]:

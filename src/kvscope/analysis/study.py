@@ -180,6 +180,7 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
     by_n_ctx, main = _latest(designs, _varies("n_ctx")), _main_attempt(designs)
     main_view = None if main is None else _view(with_others(records, main))
     identities = row_identities(attempts)
+    numbers = _row_numbers(records, {row.design_id for row in rows})
     study = Study(
         model_name=first.model_name,
         model_source=first.model_source,
@@ -192,7 +193,7 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
         runs=runs,
         record_name=records.path.name,
         until_failure=_until_failure(attempts) if main is None else None,
-        row_numbers=_row_numbers(records, {row.design_id for row in rows}),
+        row_numbers=numbers,
         designs=designs,
         prediction=_prediction(main, attempts),
         main=main_view,
@@ -202,7 +203,9 @@ def _study(records: Records, rows: Sequence[DesignRow], all_runs: Mapping[str, R
         releases=_releases(designs, main),
         limit=None if main is None else context_limit(main, main_view.loaded if main_view else None),
         failures=group_failures(latest_attempts(attempts)),
-        checks=run_checks([(d.design, d.attempts) for d in designs], _loaded(attempts, identities)),
+        checks=run_checks(
+            [(d.design, d.attempts) for d in designs], _loaded(attempts, identities), identities, numbers
+        ),
         identities=identities,
     )
     return _advised(replace(study, findings=find(study)))

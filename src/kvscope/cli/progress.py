@@ -26,6 +26,9 @@ def _tell(progress: Progress) -> None:
     if progress.waiting_for is not None:
         _say(words("progress.waiting", what=shown(str(progress.waiting_for))))
         return
+    if progress.is_calibrating:
+        _say(words("progress.calibrating"))
+        return
     if progress.result is None:
         if progress.next_trial is not None or not progress.kept:
             slug = "progress.opening_kept" if progress.kept else "progress.opening"

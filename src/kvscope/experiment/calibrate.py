@@ -6,7 +6,7 @@ caches and buffers are taken off by the same rules as anyone's. What is left is 
 attempt that it explains.
 
 The answers are kept in ``calibration`` of the cache folder (KVSCOPE_CACHE), a file for each; without it they are
-measured again. KVSCOPE_CALIBRATION=off measures none.
+measured again. KVSCOPE_CALIBRATION=off (no, false, 0) measures none; on (yes, true, 1), as without it, does.
 """
 
 import contextlib
@@ -21,9 +21,17 @@ from tempfile import TemporaryDirectory
 from kvscope.analysis.attribute import CALIBRATED, own_memory_bytes
 from kvscope.analysis.calibrated_terms import WORK
 from kvscope.analysis.calibration import OwnMemory, tiny_model
+from kvscope.analysis.calibration_record import (
+    ATTACHED,
+    NOT_CALIBRATED,
+    NOT_RUN,
+    OTHER_ENGINE,
+    OWN_COMMAND,
+    SWITCHED_OFF,
+)
 from kvscope.dtypes import dtype_named
 from kvscope.engine.base import Engine
-from kvscope.errors import KvscopeError
+from kvscope.errors import UsageError
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.identity import utc_now
 from kvscope.experiment.machine import machine_facts, machine_id
@@ -41,6 +49,7 @@ SWITCH = "KVSCOPE_CALIBRATION"
 # Raised when what is measured, or how, changes: what was kept before is then measured again.
 VERSION = 3
 OUTPUT_TOKENS = 16
+MOST_KEPT_BYTES = 1024 * 1024
 _SETTINGS: Mapping[str, Mapping[str, Json]] = {
     "llama.cpp": {"n_ctx": 4096, "cache_ram_mib": 0},
     "transformers": {"random_weights": True, "dtype": "float32"},
@@ -51,7 +60,24 @@ _PROMPTS: Mapping[str, tuple[int, ...]] = {"llama.cpp": (64, 512, 2048), "transf
 # Of the measured model's own settings, those on which the engine's own memory depends.
 _THREADS = ("n_threads", "n_threads_batch", "num_threads", "attn_implementation", "dtype")
 
+_OFF, _ON = ("off", "no", "false", "0"), ("on", "yes", "true", "1", "")
+
 Run = Callable[[Subject, Trial], TrialResult]
+Tell = Callable[[], None]
+
+
+def is_switched_off() -> bool:
+    """What KVSCOPE_CALIBRATION says. Raises UsageError for a word that it does not know."""
+    word = os.environ.get(SWITCH, "").strip().lower()
+    if word in _OFF:
+        return True
+    if word not in _ON:
+        raise UsageError(f"{SWITCH} is {word[:40]!r}.", hint=f"Set {SWITCH} to on or off, or leave it out.")
+    return False
+
+
+def _nothing() -> None:
+    """Nobody is told."""
 
 
 class Calibrations:
@@ -60,36 +86,75 @@ class Calibrations:
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
-        self._found: dict[str, Mapping[str, Json] | None] = {}
+        self._found: dict[str, Mapping[str, Json]] = {}
 
-    def of(self, settings: Mapping[str, Json]) -> Mapping[str, Json] | None:
+    def of(self, settings: Mapping[str, Json], tell: Tell = _nothing) -> Mapping[str, Json]:
         """See ``calibration_for``."""
         key = repr([settings.get(name) for name in _THREADS])
         if key not in self._found:
-            self._found[key] = calibration_for(self._subject, settings)
+            self._found[key] = calibration_for(self._subject, settings, tell=tell)
         return self._found[key]
 
 
 def calibration_for(
-    subject: Subject, settings: Mapping[str, Json], *, run: Run | None = None
-) -> Mapping[str, Json] | None:
-    """The calibration that explains trials of ``subject``, as it is recorded; measured now where it is not kept. None
-    where the engine is none of kvscope's own, calibrations are switched off, or the tiny model did not run."""
-    choice = subject.choice
-    if os.environ.get(SWITCH) == "off" or choice.is_attached or choice.name not in _SETTINGS:
-        return None
-    if choice.command is not None:
-        return None  # a program of one's own loads its model at once: there is no start to take off
-    used = {**_SETTINGS[choice.name], **{name: settings[name] for name in _THREADS if name in settings}}
-    if choice.name == "transformers" and "dtype" not in settings and subject.model is not None and subject.model.dtype:
-        used["dtype"] = subject.model.dtype
+    subject: Subject, settings: Mapping[str, Json], *, run: Run | None = None, tell: Tell = _nothing
+) -> Mapping[str, Json]:
+    """The calibration that explains trials of ``subject``, as it is recorded; measured now where it is not kept, and
+    ``tell`` is called before. Where there is none: why (``calibration_record.REASONS``). Raises UsageError as
+    ``is_switched_off``."""
+    reason = why_none(subject)
+    if reason is not None:
+        return {NOT_CALIBRATED: reason}
+    used, runs, gguf = _used(subject, settings), _told_once(run or _run, tell), _gguf_of(subject)
     try:
         work = _work(subject, used)
-        fixed = _part(subject, used, None, run or _run)
-        same = _part(subject, used, _gguf_of(subject), run or _run) if _gguf_of(subject) is not None else None
-    except (KvscopeError, OSError, ValueError):
-        return None  # an engine that does not run the tiny model is measured all the same
-    return None if fixed is None else {"fixed": fixed, "vocabulary": same, WORK: work}
+        fixed = _part(subject, used, None, runs)
+        same = None if gguf is None else _part(subject, used, gguf, runs)
+    except Exception:
+        return {NOT_CALIBRATED: NOT_RUN}  # an engine that does not run the tiny model is measured all the same
+    if fixed is None or (gguf is not None and same is None):
+        return {NOT_CALIBRATED: NOT_RUN}
+    return {"fixed": fixed, "vocabulary": same, WORK: work}
+
+
+def why_none(subject: Subject) -> str | None:
+    """Why no tiny model is run for trials of ``subject``; None where one is. Raises as ``is_switched_off``."""
+    choice = subject.choice
+    if is_switched_off():
+        return SWITCHED_OFF
+    if choice.is_attached:
+        return ATTACHED
+    if choice.name not in _SETTINGS:
+        return OTHER_ENGINE
+    # A program of one's own loads its model at once: there is no start to take off.
+    return OWN_COMMAND if choice.command is not None else None
+
+
+def is_kept(subject: Subject, settings: Mapping[str, Json]) -> bool:
+    """Whether all tiny models that explain such trials were run before."""
+    used, gguf = _used(subject, settings), _gguf_of(subject)
+    facts = [_facts(subject, used, None), *([] if gguf is None else [_facts(subject, used, gguf)])]
+    return all(_kept(_path(each), each) is not None for each in facts)
+
+
+def _used(subject: Subject, settings: Mapping[str, Json]) -> dict[str, Json]:
+    used = {**_SETTINGS[subject.choice.name], **{name: settings[name] for name in _THREADS if name in settings}}
+    if subject.choice.name == "transformers" and "dtype" not in settings and subject.model and subject.model.dtype:
+        used["dtype"] = subject.model.dtype
+    return used
+
+
+def _told_once(run: Run, tell: Tell) -> Run:
+    """``run``, and ``tell`` before the first time."""
+    told: list[bool] = []
+
+    def running(subject: Subject, trial: Trial) -> TrialResult:
+        if not told:
+            told.append(True)
+            tell()
+        return run(subject, trial)
+
+    return running
 
 
 def _work(subject: Subject, settings: Mapping[str, Json]) -> Mapping[str, int]:
@@ -116,14 +181,11 @@ def _gguf_of(subject: Subject) -> ModelSpec | None:
     return model if is_file and subject.choice.name == "llama.cpp" else None
 
 
-def _part(
-    subject: Subject, settings: Mapping[str, Json], vocabulary_of: ModelSpec | None, run: Run
-) -> Mapping[str, Json] | None:
-    """One tiny model: as it is kept, or measured now."""
-    facts = {
+def _facts(subject: Subject, settings: Mapping[str, Json], vocabulary_of: ModelSpec | None) -> dict[str, Json]:
+    """What tells one tiny model's memory from another's."""
+    return {
         "version": VERSION,
         "engine": subject.choice.name,
-        "engine_command": subject.choice.command,
         "engine_version": subject.version,
         "engine_build": subject.build,
         "machine_id": machine_id(machine_facts()),
@@ -131,15 +193,26 @@ def _part(
         "vocabulary_of": None if vocabulary_of is None else vocabulary_of.fingerprint,
         "widths": dict(_widths(subject)),
     }
+
+
+def _path(facts: Mapping[str, Json]) -> Path:
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-    path = cache_folder() / "calibration" / f"{key}.json"
-    kept = _kept(path)
+    return cache_folder() / "calibration" / f"{key}.json"
+
+
+def _part(
+    subject: Subject, settings: Mapping[str, Json], vocabulary_of: ModelSpec | None, run: Run
+) -> Mapping[str, Json] | None:
+    """One tiny model: as it is kept, or measured now."""
+    facts = _facts(subject, settings, vocabulary_of)
+    path = _path(facts)
+    kept = _kept(path, facts)
     if kept is not None:
         return kept
     found = _measured(subject, settings, vocabulary_of, run)
-    if found is None:
+    if found is None or tiny_model({**facts, **found}) is None:
         return None
-    part = {**{name: value for name, value in facts.items() if name != "engine_command"}, **found}
+    part = {**facts, **found}
     with contextlib.suppress(OSError):  # measured again the next time
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
@@ -148,12 +221,13 @@ def _part(
     return part
 
 
-def _kept(path: Path) -> Mapping[str, Json] | None:
+def _kept(path: Path, facts: Mapping[str, Json]) -> Mapping[str, Json] | None:
+    """What was kept of one tiny model; None where nothing was, or anything of it is not what its name says."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(path.read_bytes()[:MOST_KEPT_BYTES])
+    except (OSError, ValueError, RecursionError):
         return None
-    return found if tiny_model(found) is not None else None
+    return found if tiny_model(found) is not None and {name: found.get(name) for name in facts} == facts else None
 
 
 def _measured(

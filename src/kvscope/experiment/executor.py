@@ -14,7 +14,7 @@ from kvscope.analysis.calibration_record import RECORDED_AS
 from kvscope.engine.base import Engine
 from kvscope.engine.registry import EngineChoice
 from kvscope.errors import UsageError
-from kvscope.experiment.calibrate import Calibrations
+from kvscope.experiment.calibrate import Calibrations, is_switched_off
 from kvscope.experiment.design import Condition, Trial
 from kvscope.experiment.device_lock import Busy, Device, hold_devices
 from kvscope.experiment.devices_used import devices_used
@@ -88,9 +88,12 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """Runs trials in this process. ``clock``: its seconds, and a way to let them pass."""
+    """Runs trials in this process. ``clock``: its seconds, and a way to let them pass. ``tell`` is called before tiny
+    models are run. Raises UsageError where KVSCOPE_CALIBRATION is a word that nobody knows."""
 
-    def __init__(self, subject: Subject, clock: Clock) -> None:
+    def __init__(self, subject: Subject, clock: Clock, tell: Callable[[], None] = lambda: None) -> None:
+        is_switched_off()  # a word that nobody knows is said before the first trial
+        self._tell = tell
         self._subject = subject
         self._clock = clock
         self._calibrations = Calibrations(subject)
@@ -99,9 +102,11 @@ class LocalExecutor:
     def hold(
         self, condition: Condition, *, on_wait: Callable[[Busy], None], max_wait_s: float | None
     ) -> Iterator[Held]:
-        """See ``Executor.hold``: the devices of this machine that the engine will use."""
+        """See ``Executor.hold``: the devices of this machine that the engine will use. Tiny models are run here, before
+        the trial begins: their time is none of its."""
         devices: tuple[Device, ...] = devices_used(self._subject.choice, condition.settings)
         with hold_devices(devices, on_wait=on_wait, max_wait_s=max_wait_s) as not_had:
+            self._calibrations.of(condition.settings, self._tell)
             yield Held(not_had=not_had)
 
     def run(self, job: TrialJob) -> TrialResult:
@@ -115,11 +120,11 @@ class LocalExecutor:
             predict_reuse=self._subject.predict_reuse,
         )
         now, sleep = self._clock
-        calibration = self._calibrations.of(job.trial.condition.settings)
+        calibration = self._calibrations.of(job.trial.condition.settings, self._tell)
         result = run_trial(
             lambda: self._engine(job), job.trial, job.row, seed=job.seed, expected=expected, now=now, sleep=sleep
         )
-        return result if calibration is None else _with_calibration(result, calibration)
+        return _with_calibration(result, calibration)
 
     def _engine(self, job: TrialJob) -> Engine:
         return self._subject.create(job.trial.condition.settings)

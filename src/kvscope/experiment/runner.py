@@ -44,7 +44,8 @@ WAITED = "time limit, while another kvscope measured"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Told once before the first trial that is run, and after each; and when a trial has to wait for somebody else
-    (``waiting_for``). ``left_s`` is None until a trial has been timed; ``is_at_most``: repeating may end earlier."""
+    (``waiting_for``), or tiny models are run before it (``is_calibrating``). ``left_s`` is None until a trial has been
+    timed; ``is_at_most``: repeating may end earlier."""
 
     design: str
     done: int
@@ -55,6 +56,7 @@ class Progress:
     left_s: float | None
     is_at_most: bool = False
     waiting_for: Busy | None = None
+    is_calibrating: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +124,9 @@ def run_design(
     subject.predict(design.condition(design.points()[0]))
     row = design_row(design, subject, run)
     recorder.add_design(row)
-    executor = executor or LocalExecutor(subject, (now, sleep))
-    return _Loop(recorder, run, design, row, subject, options or RunOptions(), listener, now, executor).run()
+    executor = executor or LocalExecutor(subject, (now, sleep), lambda: loop.tell_calibrating())
+    loop = _Loop(recorder, run, design, row, subject, options or RunOptions(), listener, now, executor)
+    return loop.run()
 
 
 @dataclass(slots=True)
@@ -350,6 +353,10 @@ class _Loop:
     def _tell_after(self, done: int, result: TrialResult) -> None:
         upcoming = self.left[done] if done < len(self.left) else None
         self._tell(Progress(**self._state(done), result=result, next_trial=upcoming, left_s=self._left_s(done)))
+
+    def tell_calibrating(self) -> None:
+        """Tiny models are run now, before a trial."""
+        self._tell(Progress(**self._state(0), result=None, next_trial=None, left_s=None, is_calibrating=True))
 
     def _tell_waiting(self, done: int, busy: Busy) -> None:
         self._tell(

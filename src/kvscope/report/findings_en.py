@@ -24,7 +24,7 @@ _FINDINGS: dict[str, str] = {
     "({share:percent}, signs not set off against each other){at_context}.",
     "finding.unexplained_large": "Of the {growth_bytes:mib} {of_what}, {unexplained_anon_bytes:signed_mib} of the "
     "process's own memory and {unexplained_file_bytes:signed_mib} of the file-backed stay unexplained "
-    "({share:percent}: more than a tenth){at_context}.",
+    "({share:percent}: more than {limit_share:percent}){at_context}.",
     "finding.unexplained_no_rules": "Of the {growth_bytes:mib} {of_what}, {unexplained_anon_bytes:signed_mib} of the "
     "process's own memory and {unexplained_file_bytes:signed_mib} of the file-backed have no name "
     "({share:percent}){at_context}: kvscope knows no rules of this engine, so the sizes of its buffers were not "
@@ -210,8 +210,12 @@ _TEXT: dict[str, str] = {
     "loading.context": "Loading ({context_tokens:count} tokens of context) added",
     "loading.model": "Loading the model added",
     "loading.whole": "Loaded, the process holds",
+    "loading.after_request": "Row {row:count} grew until after its requests by",
+    "loading.peak": "Row {row:count} grew to its peak by",
     "of_what.grew": "that grew",
     "of_what.whole": "that the process holds",
+    "of_what.after_request": "by which row {row:count} grew until after its requests",
+    "of_what.peak": "by which row {row:count} grew to its peak",
     "at_context": ", at a context limit of {context_tokens:count} tokens",
     "text.unexplained_no_rules": "{loading} {growth_bytes:mib}: "
     "{named}; without a name {unexplained_anon_bytes:signed_mib} of its own and {unexplained_file_bytes:signed_mib} "

@@ -73,6 +73,7 @@ PLAN: dict[str, str] = {
 
 PROGRESS: dict[str, str] = {
     "progress.waiting": "Waiting: {what}.",
+    "progress.calibrating": "Measuring the engine's own memory on tiny models, once for this build and model.",
     "progress.opening": "{design}: {total} trials to run.",
     "progress.opening_kept": "{design}: {total} trials to run, {kept} already in the record.",
     "progress.running": "[{done}/{total}] {levels}: running",

@@ -11,12 +11,13 @@ from kvscope.report.blocks import Block, Bullets, Column, Fold, Link, Paragraph,
 from kvscope.report.links import some_rows
 from kvscope.report.private_paths import last_line, without_home, without_places
 from kvscope.report.section_time import level_text
-from kvscope.report.words import name_of, say
+from kvscope.report.words import has_words, name_of, say
 
 SHOWN_ROWS = 8
 _GRAVEST = (
+    "failures",
     *("cut_prompts", "stuck_count", "token_counts", "own_counts", "cached_tokens", "swap", "client_limits"),
-    *("memory_drift", "drift", "late_samples", "coalesced", "unexplained"),
+    *("memory_drift", "drift", "late_samples", "coalesced", "unexplained", "unexplained_between"),
 )
 # Factors that put several requests on their way at once.
 _AT_ONCE = ("concurrency", "rate_per_s")
@@ -146,7 +147,13 @@ def why_and_next(check: Check) -> str:
 
 
 def next_step(check: Check) -> str:
-    """What to do about a doubt, in a sentence."""
+    """What to do about a doubt, in a sentence: what mends the failure, what goes on with a run that was interrupted."""
+    hint, command = (shown(str(check.values.get(name) or "")) for name in ("hint", "command"))
+    if check.slug == "failures":
+        known = f"advice.{check.values.get('outcome')}"
+        return clipped(hint) if hint else say(known if has_words(known) else "check_next.failures")
+    if check.slug == "repeats" and command:
+        return say("check_next.goes_on", command=clipped(command))
     return say(f"check_next.{check.slug}", hint=clipped(shown(str(check.values.get("hint") or ""))))
 
 
@@ -159,4 +166,8 @@ def check_text(check: Check) -> str:
         values["level"] = level_text(values["level"])
     if check.slug == "warning":
         values["message"] = clipped(shown(str(values["message"])))
-    return say(f"check.{check.slug}", **values)
+    slug = check.slug
+    if slug == "unexplained":
+        values["moment"] = name_of("moment", str(values["phase"]))
+        slug = slug if values["is_calibrated"] else "unexplained_by_place"
+    return say(f"check.{slug}", **values)

@@ -320,7 +320,7 @@ _TRUST: dict[str, str] = {
     "check.unexplained": "At most {share:percent} of what grew since the start has no name: in row {row}, {moment} "
     "({count} trials, limit {limit_share:percent}).",
     "check.unexplained_by_place": "At most {share:percent} of what grew since the start has no name: in row {row}, "
-    "{moment} ({count} trials; limit {limit_share:percent}, wider than a calibrated row's).",
+    "{moment} ({count} trials; limit {limit_share:percent}, as the row is not calibrated).",
     "check_name.unexplained_between": "Memory without a name, between rows",
     "check.unexplained_between": "Between rows {first_row} and {second_row}, what has no name differs at the peak by "
     "{unexplained_bytes:signed_mib2}, {share:percent2} of the smaller growth (limit {limit_share:percent}).",
