@@ -130,13 +130,6 @@ def why_none(subject: Subject) -> str | None:
     return OWN_COMMAND if choice.command is not None else None
 
 
-def is_kept(subject: Subject, settings: Mapping[str, Json]) -> bool:
-    """Whether all tiny models that explain such trials were run before."""
-    used, gguf = _used(subject, settings), _gguf_of(subject)
-    facts = [_facts(subject, used, None), *([] if gguf is None else [_facts(subject, used, gguf)])]
-    return all(_kept(_path(each), each) is not None for each in facts)
-
-
 def _used(subject: Subject, settings: Mapping[str, Json]) -> dict[str, Json]:
     used = {**_SETTINGS[subject.choice.name], **{name: settings[name] for name in _THREADS if name in settings}}
     if subject.choice.name == "transformers" and "dtype" not in settings and subject.model and subject.model.dtype:
