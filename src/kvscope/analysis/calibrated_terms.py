@@ -80,7 +80,7 @@ def _of_kinds(calibration: Calibration, phase: str, tokens: int | None) -> Mappi
 def _no_more(term: Term, most: int | None) -> Term:
     if most is None or term.num_bytes <= most:
         return term
-    return replace(term, num_bytes=most, basis="calibrated", calibrated_on=FIXED)
+    return replace(term, num_bytes=most)
 
 
 def work_bytes_at_most(result: TrialResult, mark: MarkRow) -> int | None:
