@@ -367,6 +367,9 @@ def test_studies_that_cannot_be_compared_are_shown_apart(tmp_path: Path) -> None
     assert "holds 2 studies that cannot be compared: machine differs" in "".join(page.text)
     assert sum(tag == "article" for tag, _ in page.elements) == 2
     assert {"s1-memory", "s2-memory"} <= set(page.ids)
+    # Of two sections called alike a screen reader says of which study each is.
+    assert {"s1-memory-h s1-strip", "s2-memory-h s2-strip"} <= {named["aria-labelledby"] for tag, named in page.elements
+                                                                if tag == "section"}  # fmt: skip
 
 
 def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
