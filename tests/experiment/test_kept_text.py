@@ -138,7 +138,20 @@ def test_what_a_server_puts_beside_an_answer_is_no_door(tmp_path: Path) -> None:
             return plain("404 Not Found", b"{}")
         said = json.dumps(body.get("messages") or body.get("prompt"))
         timings = {"choices": [], "timings": {"prompt_ms": 1, said[:60]: 1}, "system_fingerprint": said}
-        return HEAD + b"".join(map(chunk, (token("a"), event(timings), finish(said[:90])))) + b"0\r\n\r\n"
+        return (
+            HEAD
+            + b"".join(
+                map(
+                    chunk,
+                    (
+                        token("a"),
+                        event(timings),
+                        finish(said[:90], prompt_tokens=len(said.split()), completion_tokens=1),
+                    ),
+                )
+            )
+            + b"0\r\n\r\n"
+        )
 
     path = own_text(tmp_path)
     with answering(reply) as url:
