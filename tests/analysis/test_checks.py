@@ -36,7 +36,8 @@ def test_a_clean_record_raises_no_doubt() -> None:
 
 def test_failures() -> None:
     found = checks(*complete(one(512, 3, trial={"outcome": "timed_out"})))["failures"]
-    assert (found.passed, found.values) == (False, {"failed": 1, "total": 7})
+    # What to do follows the most frequent failure: its outcome, and the hint that was recorded with it.
+    assert (found.passed, found.values) == (False, {"failed": 1, "total": 7, "outcome": "timed_out", "hint": None})
 
 
 def test_few_repeats() -> None:
@@ -54,7 +55,7 @@ def test_a_level_of_which_every_trial_failed_is_no_want_of_repeats() -> None:
     refused = [one(2048, r, trial={"outcome": "refused"}) for r in range(3)]
     found = checks(*(one(512, r, **memory()) for r in range(3)), *refused)
     assert found["repeats"].passed is True
-    assert found["failures"].values == {"failed": 3, "total": 6}
+    assert found["failures"].values == {"failed": 3, "total": 6, "outcome": "refused", "hint": None}
     assert "repeats" not in checks(*refused)
 
 
@@ -402,3 +403,11 @@ def test_precision_that_was_asked_for_and_not_reached() -> None:
     smooth = [one(level, r, **answered(ttft_s=0.5)) for r in range(7) for level in (512, 2048)]
     assert checks(*smooth, definition=told)["precision"].passed is True
     assert "precision" not in checks(*smooth)
+
+
+def test_few_repeats_of_an_interrupted_run_name_the_command_that_goes_on() -> None:
+    begun = [one(512, r) for r in range(2)]
+    found = checks(*begun)["repeats"]
+    assert found.passed is False
+    assert found.values["command"] == begun[0].run.command
+    assert checks(*complete(one(512, 3)))["repeats"].values["command"] is None

@@ -30,3 +30,15 @@ def test_a_warning_says_its_own_hint() -> None:
 def test_what_is_of_something_else_comes_before_what_is_unsure() -> None:
     doubts = [Check(slug=slug, passed=False) for slug in ("spread", "drift", "swap", "cut_prompts", "repeats")]
     assert [check.slug for check in by_weight(doubts)] == ["cut_prompts", "swap", "drift", "spread", "repeats"]
+
+
+def test_what_to_do_about_failures_follows_the_failure() -> None:
+    failed = Check(slug="failures", passed=False, values={"outcome": "over_limit", "hint": "Set n_ctx to 5,008."})
+    assert next_step(failed) == "Set n_ctx to 5,008."
+    assert [c.slug for c in by_weight([Check(slug="repeats", passed=False), failed])] == ["failures", "repeats"]
+
+
+def test_a_run_that_was_interrupted_goes_on() -> None:
+    command = "kvscope measure output_length --repeats 8 --records int.db"
+    few = Check(slug="repeats", passed=False, values={"fewest": 2, "limit": 3, "command": command})
+    assert next_step(few) == f"Go on where it stopped: {command}"
