@@ -102,7 +102,7 @@ def measure(case: Case, work: Path, *, repeats: int, threads: int) -> Path:
         records.unlink()
     with create_records(records) as recorder:
         run = start_run(recorder, "tools/make_identity_figures.py")
-        designs = [each for each in lab_designs(model, case.engine) if not case.only or each.name in case.only]
+        designs = [each for each in lab_designs(model, case.engine) if not case.only or each.kind.name in case.only]
         for design in designs:
             summary = run_design(recorder, run, _smaller(design, case, repeats, threads), model, choice)
             print(f"{case.slug} {summary.name}: {summary.measured} measured, {summary.failed} failed", flush=True)
