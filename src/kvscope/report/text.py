@@ -194,8 +194,8 @@ def _doubts(study: Study) -> list[str]:
     names = dict.fromkeys(map(doubt_name, _failing(study)))
     if names:
         return _wrapped(say("text.doubts", names=", ".join(names)))
-    # Failures stand before everything; with them not all checks passed.
-    return [] if study.failures else [say("text.no_doubts")]
+    # Where every trial failed there is nothing that checks could be of.
+    return [] if study.failures and not study.is_measured else [say("text.no_doubts")]
 
 
 def _steps(study: Study) -> list[str]:
