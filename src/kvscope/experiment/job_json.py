@@ -52,7 +52,7 @@ def _rebuilt(kind: Any, value: Any) -> Any:
     if origin in _UNIONS:
         rows = [each for each in arguments if is_dataclass(each)]
         return _rebuilt(rows[0], value) if rows else value
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         return tuple(_rebuilt(arguments[0], each) for each in value)
     if isinstance(kind, type) and is_dataclass(kind):
         types = _field_types(kind)

@@ -7,7 +7,7 @@ CHECK_STEPS: Mapping[str, str] = {
     "check_short.failures": "failures",
     "check_short.repeats": "few repeats",
     "check_short.unexplained": "memory without a name",
-    "check_short.unexplained_between": "memory without a name, between rows",
+    "check_short.unexplained_between": "rest between rows",
     "check_short.token_counts": "token counts",
     "check_short.own_counts": "counts differ",
     "check_short.cut_prompts": "cut prompts",

@@ -132,7 +132,7 @@ def _of_load(values: Mapping[str, Any]) -> dict[str, object]:
     of_what = say("of_what.grew" if values["from_start"] else "of_what.whole")
     phase, number = values.get("phase"), values.get("row")
     if phase in ("after_request", "peak") and number is not None:
-        loading, of_what = (say(f"{kind}.{phase}", row=number) for kind in ("loading", "of_what"))
+        loading, of_what = say(f"loading.{phase}", row=number), say(f"of_what.{phase}", row=number)
     return {
         "loading": loading,
         "of_what": of_what,
