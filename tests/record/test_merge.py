@@ -41,9 +41,14 @@ def merged(*arguments: Path | str) -> Result:
     return CliRunner().invoke(cli, ["merge", *map(str, arguments)], standalone_mode=False)
 
 
+def unbroken(text: str) -> str:
+    """Without blanks: lines are broken anywhere where a path is longer than one."""
+    return "".join(text.split())
+
+
 def said(done: Result) -> str:
     """What it printed, wherever its lines were broken."""
-    return " ".join(done.stdout.split())
+    return unbroken(done.stdout)
 
 
 def content(path: Path) -> dict[str, object]:
@@ -66,7 +71,7 @@ def test_machines_stay_apart_and_nothing_is_lost_or_changed(tmp_path: Path) -> N
     before = here.read_bytes(), there.read_bytes()
     done = merged(out, here, there)
     assert done.exception is None, done.exception
-    assert f"{here}: 2 attempts added, 0 there already. {there}: 2 attempts added" in said(done)
+    assert unbroken(f"{here}: 2 attempts added, 0 there already. {there}: 2 attempts added") in said(done)
     assert (here.read_bytes(), there.read_bytes()) == before
     a, b, both = content(here), content(there), content(out)
     assert both["runs"] == [*a["runs"], *b["runs"]]  # type: ignore[misc]
@@ -103,9 +108,9 @@ def test_what_has_not_ended_is_left_out_until_it_has(tmp_path: Path) -> None:
     source, out = tmp_path / "a.db", tmp_path / "o.db"
     record(source, "here", is_open=True)
     done = merged(out, source)
-    assert "1 attempts added, 0 there already, 1 not ended yet and left out" in said(done)
+    assert unbroken("1 attempts added, 0 there already, 1 not ended yet and left out") in said(done)
     create_records(source).close()  # a recorder that finds it left open completes it as interrupted
-    assert "1 attempts added, 1 there already." in said(merged(out, source))
+    assert unbroken("1 attempts added, 1 there already.") in said(merged(out, source))
     assert content(out) == content(source)
 
 
@@ -120,8 +125,8 @@ def test_records_of_older_releases_are_read_and_left_as_they_are(tmp_path: Path,
     with open_records(out) as records:
         assert records.version == SCHEMA_VERSION
     create_records(source).close()  # brought up to date it is still the same record
-    assert "added, " in (told := said(merged(out, source)))
-    assert ": 0 attempts added" in told
+    assert unbroken("added, ") in (told := said(merged(out, source)))
+    assert unbroken(": 0 attempts added") in told
 
 
 def test_two_files_that_contradict_each_other_are_refused_with_what_differs(tmp_path: Path) -> None:
@@ -192,7 +197,9 @@ def test_two_sittings_of_one_study_in_two_files_are_attempts_of_the_same_trials(
     out, other_way = tmp_path / "out.db", tmp_path / "other.db"
     told = merged(out, old, new)
     assert told.exception is None, told.exception
-    assert "3 attempts added (3 of them of trials that were there from another sitting), 0 there already" in said(told)
+    assert unbroken(
+        "3 attempts added (3 of them of trials that were there from another sitting), 0 there already"
+    ) in said(told)
     assert merged(other_way, new, old).exception is None
     # In the order in which they began, but what was measured after what was not: the last attempt of a trial counts.
     expected = {
@@ -226,7 +233,7 @@ def test_merging_two_sittings_again_adds_nothing_and_a_third_one_is_put_in_its_p
     expected = [(1, "early", "crashed"), (2, "early2", "ok"), (3, "late", "ok")]
     assert numbered(late)["t0"] == expected
     before = content(late)
-    assert ": 0 attempts added, 2 there already" in said(merged(late, early))
+    assert unbroken(": 0 attempts added, 2 there already") in said(merged(late, early))
     assert content(late) == before
     assert merged(late, middle).exception is None
     assert numbered(late)["t0"] == [*expected[:2], (3, "middle", "ok"), (4, "late", "ok")]
