@@ -36,7 +36,8 @@ def test_one_line_of_json_a_look_whose_causes_sum_to_the_memory() -> None:
     found = json.loads(line)
     assert found["schema"] == "kvscope.watch/1"
     memory = found["memory"]
-    held = memory["anon_bytes"] + memory["swap_bytes"] + memory["file_bytes"]
+    # What is shared with other processes is in no file and not of its own.
+    held = memory["anon_bytes"] + memory["swap_bytes"] + memory["file_bytes"] + memory["shmem_bytes"]
     assert sum(cause["num_bytes"] for cause in found["causes"]) == held
     assert found["kv_cache"]["used_tokens"] is None
     assert found["rates"] is None

@@ -33,7 +33,8 @@ from kvscope.report.text import render_text
 OURS = set(
     "html head meta title style body main article section header footer nav h1 h2 h3 p span strong b i em ul ol li a "
     "table caption thead tbody tr th td details summary pre code figure figcaption div input label template script "
-    "button dl dt dd abbr br svg g path line rect circle text tspan defs pattern desc clippath use".split()
+    "button dl dt dd abbr br svg g path line rect circle text tspan defs pattern desc clippath use "
+    "lineargradient radialgradient stop".split()
 )
 VOID = ("meta", "input", "br")
 _CALL = re.compile(r"owned\(\d+\)")

@@ -72,9 +72,9 @@ def memory_by_cause(
     prediction: Mapping[str, Json] | None,
     model_file: str | None = None,
 ) -> tuple[Cause, ...]:
-    """The causes of all memory that the process holds at ``mark``: anonymous, swapped and of files; they sum to it.
-    ``kept``: what the engine's log says it keeps of earlier prompts. ``model_file``: the mapping that is the model's.
-    One cause, ``unnamed``, where its mappings could not be read."""
+    """The causes of all memory that the process holds at ``mark``: anonymous, swapped, of files and shared; they sum
+    to it. ``kept``: what the engine's log says it keeps of earlier prompts. ``model_file``: the mapping that is the
+    model's. One cause, ``unnamed``, where its mappings could not be read."""
     found = _named(mark, maps, kept, prediction, model_file)
     if not found.maps_read:
         return (Cause(slug="unnamed", num_bytes=found.growth_bytes, basis="measured"),)

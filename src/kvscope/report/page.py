@@ -25,7 +25,7 @@ from kvscope.report.files import write_file
 from kvscope.report.interactive import bundle, live_data
 from kvscope.report.plain_characters import plain
 from kvscope.report.sections import several_studies, study_pages
-from kvscope.report.spoken import SpokenChart, in_each, languages, said_in_each, together
+from kvscope.report.spoken import SpokenChart, in_each, said_in_each, together
 from kvscope.report.spoken_chart import labelled, one_drawing
 from kvscope.report.table_layout import attributes
 from kvscope.report.words import say
@@ -42,14 +42,15 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-ur
 def render_page(analysis: Analysis, *, interactive: bool = False) -> str:
     """The whole page, opened in the current language. The same analysis gives the same bytes. ``interactive``: with the
     bundle that draws its charts anew where scripts run, about 1 MB more."""
+    titles = in_each(lambda: _title(analysis))
     scripts = (_asset("page.js"), *((bundle(), _asset("live.js")) if interactive else ()))
     return _plain(
         _environment()
         .get_template("page.html")
         .render(
             title=_title(analysis),
-            titles=in_each(lambda: _title(analysis)),
-            languages={name: NAMES[name] for name in languages()},
+            titles=titles,
+            languages={name: NAMES[name] for name in titles},
             several=said_in_each(lambda: several_studies(analysis) or ""),
             pages=together(in_each(lambda: study_pages(analysis))),
             style=Markup(_style()),
