@@ -7,7 +7,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class CompiledMessages(BuildHookInterface):  # type: ignore[type-arg]
+class CompiledMessages(BuildHookInterface):  # type: ignore[type-arg]  # its configuration is not asked for
     """Puts ``kvscope.mo`` of every language beside its sources, and into the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

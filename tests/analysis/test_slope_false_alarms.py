@@ -52,7 +52,7 @@ def called(**told: object) -> int:
     """In how many of the studies anything is called a contradiction."""
     draw = Random(str(told))
     return sum(
-        any(finding.is_contradiction for finding in growth_findings(study(draw=draw, **told)))  # type: ignore[arg-type]
+        any(finding.is_contradiction for finding in growth_findings(study(draw=draw, **told)))  # type: ignore[arg-type]  # as study
         for _ in range(STUDIES)
     )
 

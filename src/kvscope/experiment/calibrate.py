@@ -110,8 +110,8 @@ def calibration_for(
         work = _work(subject, used)
         fixed = _part(subject, used, None, runs)
         same = None if gguf is None else _part(subject, used, gguf, runs)
-    except Exception:
-        return {NOT_CALIBRATED: NOT_RUN}  # an engine that does not run the tiny model is measured all the same
+    except Exception:  # whatever an engine makes of the tiny model: it is measured all the same, and this is recorded
+        return {NOT_CALIBRATED: NOT_RUN}
     if fixed is None or (gguf is not None and same is None):
         return {NOT_CALIBRATED: NOT_RUN}
     return {"fixed": fixed, "vocabulary": same, WORK: work}
